@@ -1,0 +1,67 @@
+"""gem_core: text environments for LLM agents and the advantages to train on them.
+
+import gem_core
+
+env = gem_core.make("game:GuessTheNumber-v0-easy")
+observation, info = env.reset(seed=0)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gem_core import envs, wrappers
+from gem_core.core import Env, Info, Observation, Wrapper
+from gem_core.errors import GemError
+from gem_core.registration import (
+    EnvSpec,
+    list_envs,
+    list_wrappers,
+    make,
+    register,
+    register_wrapper,
+    spec,
+    wrap,
+)
+
+if TYPE_CHECKING:
+    from gem_core.checker import check_env
+    from gem_core.vector import AutoresetMode, make_vec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AutoresetMode",
+    "Env",
+    "EnvSpec",
+    "GemError",
+    "Info",
+    "Observation",
+    "Wrapper",
+    "check_env",
+    "list_envs",
+    "list_wrappers",
+    "make",
+    "make_vec",
+    "register",
+    "register_wrapper",
+    "spec",
+    "wrap",
+]
+
+_LAZY = {
+    "AutoresetMode": "gem_core.vector",
+    "make_vec": "gem_core.vector",
+    "check_env": "gem_core.checker",
+}
+
+wrappers.register_builtin()
+envs.register_builtin()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,403 @@
+"""The environment contract: `Env`, `Wrapper`, `Observation` and `Info`.
+
+An environment is a text game for a language model. One call of `step` takes one whole response:
+
+    env = gem_core.make("game:GuessTheNumber-v0-easy")
+    observation, info = env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(r"I try \\boxed{5}")
+
+The signature follows Gymnasium, with text in the place of arrays. This module imports the
+standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
+
+from gem_core.errors import ResetNeeded
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from gem_core.registration import EnvSpec
+
+Observation: TypeAlias = str | list[dict[str, Any]]
+"""Text, or a list of OpenAI-style content parts (``{"type": "text", ...}``) when there are images."""
+
+InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
+
+
+class Info(TypedDict, total=False):
+    """Reserved keys of the info dict; an environment may add others, JSON-able like these."""
+
+    prefix: str
+    """Text shown before the observation (a board, say)."""
+    suffix: str
+    """Text shown after the observation (the "your next move" line)."""
+    success: bool
+    """Whether the task was solved; set when the episode ends, absent before."""
+    metrics: dict[str, float]
+    """Numbers to be averaged over episodes."""
+    invalid: InvalidKind | None
+    """Why the last action did not count: unparseable, against the rules, or cut by a length limit."""
+    use_tool: bool
+    """Whether the last action was a tool call."""
+    parsed_action: str
+    """What the environment read out of the response."""
+    final_obs: Observation
+    """Last observation of the episode that a vector env has just replaced by a new one."""
+    final_info: dict[str, Any]
+    """Info that belongs to `final_obs`."""
+    error: str
+    """Why this episode was cut by a failure of the environment."""
+
+
+class ResetOptions(TypedDict, total=False):
+    """The keys that `Env.reset(options=...)` understands."""
+
+    index: int
+    """Item of the data set behind the environment."""
+    state: dict[str, Any]
+    """Start from this state (a value of `Env.get_state`) instead of a new episode."""
+
+
+ResetResult: TypeAlias = tuple[Observation, Info]
+StepResult: TypeAlias = tuple[Observation, float, bool, bool, Info]
+
+
+class Env:
+    r"""Base class of every environment.
+
+    A subclass overrides `reset` and `step`. It draws all its randomness from `self.random` and
+    lists the attributes that make up its state in `state_fields`:
+
+        class Echo(Env):
+            state_fields = ("word",)
+
+            def reset(self, seed=None, *, options=None):
+                self.begin_episode(seed)
+                self.word = self.random.choice(["yes", "no"])
+                return f"Say \\boxed{{{self.word}}}.", {}
+
+            def step(self, action):
+                self.require_reset()
+                self.end_episode()
+                return "Done.", float(self.word in action), True, False, {"success": self.word in action}
+
+    The constructor's arguments are recorded, so `spawn` can make a sibling without help.
+    """
+
+    state_fields: ClassVar[tuple[str, ...]] = ()
+    """Attributes that `get_state` saves; their values must be JSON-able."""
+
+    blocking: bool = False
+    """Whether a step waits or computes for so long that it belongs off the event loop."""
+
+    max_return: float | None = None
+    """Best undiscounted return there is; None when it depends on the episode or is not known."""
+
+    format_error_reward: float = 0.0
+    """Reward of a response from which no action can be read."""
+
+    spec: EnvSpec | None = None
+    """How `make` built this environment; None when it was constructed by hand."""
+
+    _init_args: tuple[tuple[Any, ...], dict[str, Any]]
+    _action_random: Random | None
+    _running: bool
+    random: Random
+    """This environment's own generator, seeded by `reset(seed=...)`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = super().__new__(cls)
+        self._init_args = (args, kwargs)
+        self.random = Random()
+        self._action_random = None
+        self._running = False
+        return self
+
+    def __init__(self) -> None:  # refuses arguments that a subclass without __init__ would swallow
+        pass
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        """Start a new episode.
+
+        Args:
+            seed: Seeds this environment's generator. None goes on with the generator as it is,
+                which gives the next episode of the same stream.
+            options: See `ResetOptions`; an unknown key is a `ConfigError`.
+
+        Returns:
+            The first observation and an info dict.
+        """
+        raise NotImplementedError
+
+    def step(self, action: str) -> StepResult:
+        """Take one whole response of the model.
+
+        Args:
+            action: The response as text. Text without a readable action is a bad move with the
+                documented reward, never an exception.
+
+        Returns:
+            ``(observation, reward, terminated, truncated, info)``. ``reward`` is finite.
+            ``terminated`` (the task ended by its rules) and ``truncated`` (a limit cut it) are
+            never both true.
+
+        Raises:
+            ResetNeeded: Before the first `reset`, or after the episode ended.
+        """
+        raise NotImplementedError
+
+    async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        """`reset` for async callers: inline, or in a thread when the env is `blocking`."""
+        if self.blocking:
+            return await asyncio.to_thread(self.reset, seed, options=options)
+        return self.reset(seed, options=options)
+
+    async def astep(self, action: str) -> StepResult:
+        """`step` for async callers: inline, or in a thread when the env is `blocking`."""
+        if self.blocking:
+            return await asyncio.to_thread(self.step, action)
+        return self.step(action)
+
+    def close(self) -> None:
+        """Free what the environment holds. May be called more than once."""
+
+    # -- players ------------------------------------------------------------------------------
+
+    def sample_random_action(self) -> str:
+        """A random legal response. Drawing one changes nothing about the episode."""
+        raise NotImplementedError(f"{type(self).__name__} does not define sample_random_action()")
+
+    def oracle_action(self) -> str | None:
+        """A best response where the environment knows one, else None."""
+        return None
+
+    # -- state --------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """The whole state as JSON-able data, random generators included."""
+        return {
+            "running": self._running,
+            "random": _rng_state(self.random),
+            "action_random": _rng_state(self._action_random),
+            "fields": {name: copy.deepcopy(getattr(self, name, None)) for name in self.state_fields},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to a state that `get_state` of an environment with the same arguments returned."""
+        self._running = state["running"]
+        self.random.setstate(_rng_tuple(state["random"]))
+        self._action_random = None
+        if state["action_random"] is not None:
+            self._action_random = Random()
+            self._action_random.setstate(_rng_tuple(state["action_random"]))
+        for name in self.state_fields:
+            setattr(self, name, copy.deepcopy(state["fields"][name]))
+
+    def spawn(self, same_state: bool = False) -> Self:
+        """A sibling built with the same arguments; `same_state` copies the running episode too."""
+        args, kwargs = self._init_args
+        sibling = type(self)(*args, **kwargs)
+        sibling.spec = self.spec
+        if same_state:
+            sibling.set_state(self.get_state())
+        return sibling
+
+    @property
+    def unwrapped(self) -> Env:
+        """The environment below all wrappers."""
+        return self
+
+    # -- helpers for subclasses ---------------------------------------------------------------
+
+    def begin_episode(self, seed: int | None) -> None:
+        """Seed the generator (unless None) and allow steps; the first line of every `reset`."""
+        if seed is not None:
+            self.random.seed(seed)
+        self._action_random = None
+        self._running = True
+
+    def require_reset(self) -> None:
+        """Raise `ResetNeeded` unless an episode is running; the first line of every `step`."""
+        if not self._running:
+            raise ResetNeeded(
+                f"{type(self).__name__}.step() was called without a running episode; call reset() first"
+            )
+
+    def end_episode(self) -> None:
+        """Refuse further steps until the next `reset`."""
+        self._running = False
+
+    @property
+    def action_random(self) -> Random:
+        """Generator for `sample_random_action`: derived from `random`'s state without drawing from it."""
+        if self._action_random is None:
+            twin = Random()
+            twin.setstate(self.random.getstate())
+            self._action_random = Random(f"actions {twin.getrandbits(64)}")
+        return self._action_random
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{f' {self.spec.id}' if self.spec else ''}>"
+
+
+class _Forwarded:
+    """Descriptor that reads and writes an attribute on the wrapped environment."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, wrapper: Wrapper | None, owner: type | None = None) -> Any:
+        return self if wrapper is None else getattr(wrapper.env, self.name)
+
+    def __set__(self, wrapper: Wrapper, value: Any) -> None:
+        setattr(wrapper.env, self.name, value)
+
+
+def _forwarded() -> Any:
+    return _Forwarded()
+
+
+class Wrapper(Env):
+    """An environment around another one.
+
+    Attributes that the wrapper does not have itself are read from the inner environment at the
+    moment of the call, so they are never stale. Subclasses override the hooks `on_reset`,
+    `on_action` and `on_step`, which serve the sync and the async calls alike:
+
+        class Shout(Wrapper):
+            def on_reset(self, observation, info):
+                return observation.upper(), info
+
+    A wrapper that has to override `step` itself should override `astep` too.
+    """
+
+    blocking: bool = _forwarded()
+    max_return: float | None = _forwarded()
+    format_error_reward: float = _forwarded()
+    spec: EnvSpec | None = _forwarded()
+    random: Random = _forwarded()
+    _running: bool = _forwarded()
+    _action_random: Random | None = _forwarded()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = object.__new__(cls)
+        self._init_args = (args, kwargs)
+        return self
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env" or name.startswith("__"):  # absent while unpickling: do not recurse
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def on_reset(self, observation: Observation, info: Info) -> ResetResult:
+        """Change what `reset` returns."""
+        return observation, info
+
+    def on_action(self, action: str) -> str:
+        """Change the action before the inner environment sees it."""
+        return action
+
+    def on_step(
+        self,
+        action: str,
+        observation: Observation,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Info,
+    ) -> StepResult:
+        """Change what `step` returns; `action` is what the caller gave, before `on_action`."""
+        return observation, reward, terminated, truncated, info
+
+    # -- the contract, through the hooks ------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        return self.on_reset(*self.env.reset(seed, options=options))
+
+    def step(self, action: str) -> StepResult:
+        return self.on_step(action, *self.env.step(self.on_action(action)))
+
+    async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        if type(self).reset is not Wrapper.reset:  # overridden without its async form
+            return await super().areset(seed, options=options)
+        return self.on_reset(*await self.env.areset(seed, options=options))
+
+    async def astep(self, action: str) -> StepResult:
+        if type(self).step is not Wrapper.step:
+            return await super().astep(action)
+        return self.on_step(action, *await self.env.astep(self.on_action(action)))
+
+    def close(self) -> None:
+        self.env.close()
+
+    def sample_random_action(self) -> str:
+        return self.env.sample_random_action()
+
+    def oracle_action(self) -> str | None:
+        return self.env.oracle_action()
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "env": self.env.get_state(),
+            "fields": {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.env.set_state(state["env"])
+        for name in self.state_fields:
+            setattr(self, name, copy.deepcopy(state["fields"][name]))
+
+    def spawn(self, same_state: bool = False) -> Self:
+        args, kwargs = self._init_args
+        if args:
+            sibling = type(self)(self.env.spawn(), *args[1:], **kwargs)
+        else:
+            sibling = type(self)(**{**kwargs, "env": self.env.spawn()})
+        if same_state:
+            sibling.set_state(self.get_state())
+        return sibling
+
+    @property
+    def unwrapped(self) -> Env:
+        return self.env.unwrapped
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.env!r}>"
+
+
+def _rng_state(generator: Random | None) -> list[Any] | None:
+    if generator is None:
+        return None
+    version, words, gauss = generator.getstate()
+    return [version, list(words), gauss]
+
+
+def _rng_tuple(state: list[Any]) -> tuple[Any, ...]:
+    version, words, gauss = state
+    return version, tuple(words), gauss

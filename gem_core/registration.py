@@ -1,0 +1,291 @@
+"""Environments and wrappers by name.
+
+`register` files an `EnvSpec` under an id, `make` builds the environment, `EnvSpec.to_json` carries
+it to another process or trainer. Third-party packages are found through the entry-point group
+``gem_core.envs``: each entry names a module to import or a function to call, which registers.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import fnmatch
+import importlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from gem_core.core import Env
+from gem_core.errors import ConfigError, MissingDependency, UnknownEnv, UnknownName
+
+logger = logging.getLogger(__name__)
+
+EnvFactory: TypeAlias = Callable[..., Env]
+ENTRY_POINT_GROUP = "gem_core.envs"
+
+
+@dataclass(frozen=True)
+class WrapperSpec:
+    """A registered wrapper and its keyword arguments."""
+
+    name: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.kwargs.items())
+        return f"{self.name}({arguments})" if arguments else self.name
+
+
+WrapperLike: TypeAlias = str | WrapperSpec | Callable[[Env], Env]
+"""A name or config string, a `WrapperSpec`, or a callable that wraps an environment."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Everything needed to build an environment anywhere.
+
+    Attributes:
+        id: Registered id, ``family:Name-v0-variant``.
+        entry_point: ``module:attribute``, or the callable itself (then it has no JSON form).
+        kwargs: Keyword arguments of the constructor.
+        wrappers: Applied in order, the last one outermost.
+        description: One line for listings.
+        extra: Extra of gem-core that the environment needs; None when it needs numpy only.
+        deterministic: Same seed and actions give the same episode.
+        stateful: `get_state` and `set_state` save and restore the whole episode.
+    """
+
+    id: str
+    entry_point: str | EnvFactory
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: tuple[WrapperSpec, ...] = ()
+    description: str = ""
+    extra: str | None = None
+    deterministic: bool = True
+    stateful: bool = True
+
+    def make(self, **kwargs: Any) -> Env:
+        """Build the environment; `kwargs` override the spec's."""
+        merged = {**self.kwargs, **kwargs}
+        factory = _load_entry_point(self)
+        _check_arguments(self.id, factory, merged)
+        env = factory(**merged)
+        for wrapper in self.wrappers:
+            env = _apply_wrapper(env, wrapper)
+        env.spec = replace(self, kwargs=merged)
+        return env
+
+    def to_json(self) -> str:
+        """One line of JSON from which `from_json` makes an equal spec."""
+        if not isinstance(self.entry_point, str):
+            raise ConfigError(
+                f"{self.id}: a spec has a JSON form only when its entry point is a 'module:attribute' "
+                f"string, not {self.entry_point!r}"
+            )
+        data = {**self.__dict__, "wrappers": [[w.name, w.kwargs] for w in self.wrappers]}
+        try:
+            return json.dumps(data)
+        except TypeError as error:
+            raise ConfigError(f"{self.id}: keyword arguments must be JSON-able: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> EnvSpec:
+        """Inverse of `to_json`."""
+        try:
+            data = json.loads(text)
+            wrappers = tuple(WrapperSpec(name, kwargs) for name, kwargs in data.pop("wrappers"))
+            return cls(**data, wrappers=wrappers)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError(f"not the JSON form of an EnvSpec ({error}): {text[:200]}") from None
+
+
+_envs: dict[str, EnvSpec] = {}
+_wrappers: dict[str, str] = {}
+_entry_points_loaded = False
+
+
+# -- environments -----------------------------------------------------------------------------
+
+
+def register(
+    id: str,
+    entry_point: str | EnvFactory,
+    *,
+    wrappers: Iterable[str | WrapperSpec] = (),
+    description: str = "",
+    extra: str | None = None,
+    deterministic: bool = True,
+    stateful: bool = True,
+    **kwargs: Any,
+) -> None:
+    """File an environment under `id`; see `EnvSpec` for the arguments, `kwargs` go to the constructor.
+
+    Raises:
+        ConfigError: The id is taken by a different spec, or the entry point is malformed.
+    """
+    if isinstance(entry_point, str) and entry_point.count(":") != 1:
+        raise ConfigError(f"{id}: entry point {entry_point!r} is not of the form 'module:attribute'")
+    spec_wrappers = tuple(w for given in wrappers for w in _wrapper_specs(given))
+    new = EnvSpec(id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful)
+    if _envs.get(id, new) != new:
+        raise ConfigError(f"{id} is registered already, with {_envs[id].entry_point!r}")
+    _envs[id] = new
+
+
+def spec(id: str) -> EnvSpec:
+    """The `EnvSpec` filed under `id`; `UnknownEnv` with the closest ids when there is none."""
+    if id not in _envs:
+        _load_entry_points()
+    if id not in _envs:
+        raise UnknownEnv(f"no environment {id!r}.{_suggest(id, _envs)} `gem-core envs` lists all.")
+    return _envs[id]
+
+
+def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (), **kwargs: Any) -> Env:
+    """Build an environment.
+
+    Args:
+        id: A registered id, or a spec.
+        wrappers: Put around the environment, on top of the spec's own: a config string such as
+            ``"concat_with_action, time_limit(max_turns=5)"``, a callable, or a sequence of these.
+        **kwargs: Override the spec's keyword arguments of the constructor.
+
+    Raises:
+        UnknownEnv: No such id; the message holds the closest ones.
+        MissingDependency: The environment needs an extra; the message holds the pip command.
+        TypeError: An unknown keyword argument.
+    """
+    env_spec = id if isinstance(id, EnvSpec) else spec(id)
+    return wrap(env_spec.make(**kwargs), wrappers)
+
+
+def list_envs(pattern: str = "*") -> list[str]:
+    """Registered ids that match a shell-style pattern, sorted."""
+    _load_entry_points()
+    return sorted(fnmatch.filter(_envs, pattern))
+
+
+# -- wrappers ---------------------------------------------------------------------------------
+
+
+def register_wrapper(name: str, entry_point: str) -> None:
+    """Make a wrapper class available to config strings under `name`."""
+    if _wrappers.setdefault(name, entry_point) != entry_point:
+        raise ConfigError(f"wrapper {name!r} is registered already, as {_wrappers[name]}")
+
+
+def list_wrappers() -> list[str]:
+    """Names of the registered wrappers, sorted."""
+    return sorted(_wrappers)
+
+
+def wrap(env: Env, wrappers: WrapperLike | Sequence[WrapperLike]) -> Env:
+    """Put wrappers around `env`, the last one outermost; named ones are added to its spec."""
+    sequence = [wrappers] if isinstance(wrappers, (str, WrapperSpec)) or callable(wrappers) else wrappers
+    for given in sequence:
+        if callable(given):
+            env = given(env)
+            continue
+        for wrapper in _wrapper_specs(given):
+            env = _apply_wrapper(env, wrapper)
+            if env.spec is not None:
+                env.spec = replace(env.spec, wrappers=(*env.spec.wrappers, wrapper))
+    return env
+
+
+def _wrapper_specs(given: str | WrapperSpec) -> list[WrapperSpec]:
+    """Parse ``"name, other(key=value)"`` into specs."""
+    if isinstance(given, WrapperSpec):
+        return [given]
+    if not given.strip():
+        return []
+    try:
+        node = ast.parse(given.strip(), mode="eval").body
+        items = node.elts if isinstance(node, ast.Tuple) else [node]
+        return [_wrapper_spec(item) for item in items]
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(
+            f"wrappers {given!r}: expected names with literal keyword arguments, such as "
+            f"'concat_with_action, time_limit(max_turns=5)' ({error})"
+        ) from None
+
+
+def _wrapper_spec(node: ast.expr) -> WrapperSpec:
+    if isinstance(node, ast.Name):
+        return WrapperSpec(node.id)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+        return WrapperSpec(node.func.id, {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg})
+    raise ValueError(f"cannot read {ast.unparse(node)!r}")
+
+
+def _apply_wrapper(env: Env, wrapper: WrapperSpec) -> Env:
+    if wrapper.name not in _wrappers:
+        raise UnknownName(
+            f"no wrapper {wrapper.name!r}.{_suggest(wrapper.name, _wrappers)} "
+            f"There are: {', '.join(list_wrappers())}"
+        )
+    module, _, attribute = _wrappers[wrapper.name].partition(":")
+    factory = getattr(importlib.import_module(module), attribute)
+    _check_arguments(wrapper.name, factory, {"env": env, **wrapper.kwargs})
+    wrapped: Env = factory(env, **wrapper.kwargs)
+    return wrapped
+
+
+# -- plumbing ---------------------------------------------------------------------------------
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    lowered = {k.lower(): k for k in known}
+    close = [lowered[k] for k in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
+    return f" Did you mean {' or '.join(close)}?" if close else ""
+
+
+def _load_entry_point(env_spec: EnvSpec) -> EnvFactory:
+    if not isinstance(env_spec.entry_point, str):
+        return env_spec.entry_point
+    module, _, attribute = env_spec.entry_point.partition(":")
+    try:
+        factory: EnvFactory = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if env_spec.extra is None:
+            raise
+        raise MissingDependency(
+            f"{env_spec.id} needs the package {error.name!r}: pip install 'gem-core[{env_spec.extra}]'"
+        ) from error
+    return factory
+
+
+def _check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Raise a TypeError that names the accepted arguments, before anything is built."""
+    import inspect
+
+    # Env.__new__ records any arguments, so the constructor's own signature is __init__'s.
+    is_class = isinstance(factory, type)
+    signature = inspect.signature(factory.__init__ if is_class else factory)
+    try:
+        signature.bind(*([None] if is_class else []), **kwargs)
+    except TypeError as error:
+        accepted = ", ".join(p for p in signature.parameters if p not in ("self", "env")) or "none"
+        raise TypeError(f"{name}: {error}; accepted keyword arguments: {accepted}") from None
+
+
+def _load_entry_points() -> None:
+    """Let installed packages register their environments; a broken one warns and is passed over."""
+    global _entry_points_loaded
+    if _entry_points_loaded:
+        return
+    _entry_points_loaded = True
+    from importlib.metadata import entry_points
+
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            loaded = entry_point.load()
+            if callable(loaded):
+                loaded()
+        except Exception as error:
+            logger.warning(
+                "entry point %r of group %s was not loaded: %s: %s",
+                entry_point.name, ENTRY_POINT_GROUP, type(error).__name__, error,
+            )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Stand-ins that the tests inject: a scripted environment (test double of `Env`)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from gem_core.core import Env
+
+
+class ScriptedEnv(Env):
+    """Plays a fixed list of rewards, one per step, and records the actions it was given.
+
+    `fail_at` raises in that step (counted from 0), `delay` sleeps in every step, `truncate` ends
+    with truncated instead of terminated. The observation names the seed, the turn and a draw from
+    the environment's own generator.
+    """
+
+    state_fields = ("turn", "actions", "seed")
+
+    def __init__(
+        self,
+        rewards: list[float] | None = None,
+        *,
+        fail_at: int | None = None,
+        delay: float = 0.0,
+        truncate: bool = False,
+        blocking: bool = False,
+    ) -> None:
+        self.rewards = [0.0, 0.5, 1.0] if rewards is None else rewards
+        self.fail_at = fail_at
+        self.delay = delay
+        self.truncate = truncate
+        self.blocking = blocking
+        self.turn = 0
+        self.seed: int | None = None
+        self.actions: list[str] = []
+        self.closed = 0
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.begin_episode(seed)
+        self.turn, self.actions, self.seed = 0, [], seed
+        return f"seed {seed} draw {self.random.randrange(1000)}", {}
+
+    def step(self, action: str) -> Any:
+        self.require_reset()
+        if self.delay:
+            time.sleep(self.delay)
+        if self.turn == self.fail_at:
+            raise RuntimeError(f"scripted failure in step {self.turn}")
+        self.actions.append(action)
+        reward = self.rewards[self.turn]
+        self.turn += 1
+        done = self.turn == len(self.rewards)
+        info: dict[str, Any] = {"invalid": None}
+        if done:
+            self.end_episode()
+            info["success"] = reward > 0
+        observation = f"turn {self.turn} draw {self.random.randrange(1000)}"
+        return observation, reward, done and not self.truncate, done and self.truncate, info
+
+    def sample_random_action(self) -> str:
+        return rf"\boxed{{{self.action_random.randrange(10)}}}"
+
+    def close(self) -> None:
+        self.closed += 1
