@@ -261,6 +261,19 @@ class Env:
         return f"<{type(self).__name__}{f' {self.spec.id}' if self.spec else ''}>"
 
 
+def render_observation(observation: Observation, info: Mapping[str, Any]) -> Observation:
+    """What a model is shown: the observation between ``info["prefix"]`` and ``info["suffix"]``.
+
+    Parts are joined by newlines; for an observation of content parts they become text parts.
+    """
+    prefix, suffix = info.get("prefix", ""), info.get("suffix", "")
+    if isinstance(observation, str):
+        return "\n".join(part for part in (prefix, observation, suffix) if part)
+    before = [{"type": "text", "text": prefix}] if prefix else []
+    after = [{"type": "text", "text": suffix}] if suffix else []
+    return [*before, *observation, *after]
+
+
 class _Forwarded:
     """Descriptor that reads and writes an attribute on the wrapped environment."""
 
