@@ -1,0 +1,164 @@
+"""What every benchmark shares: `Result`, the alternating comparison, the table and the command line.
+
+A benchmark is a file ``bench_<name>.py`` with one function ``run(quick) -> list[Result]``; see README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+Clock = Literal["cpu", "wall"]
+CLOCKS: dict[Clock, Callable[[], float]] = {"cpu": time.process_time, "wall": time.perf_counter}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table.
+
+    Attributes:
+        name: ``group: what is measured``.
+        ours: Our figure, in `unit`.
+        peer: The other side's figure in the same unit; None on a line without a peer.
+        ratio: ours / peer, taken from paired rounds where there are any; None without a peer.
+        unit: Such as ``steps/s`` (higher is better) or ``ms`` (lower is better).
+        at_least: Limit of a line where higher is better; None when there is none.
+        at_most: Limit of a line where lower is better; None when there is none.
+        note: What the peer is, and what else a reader has to know.
+    """
+
+    name: str
+    ours: float
+    peer: float | None = None
+    ratio: float | None = None
+    unit: str = "steps/s"
+    at_least: float | None = None
+    at_most: float | None = None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the limit is kept; None on an information line. A limit is one of the ratio."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        if self.ratio is None:
+            raise ValueError(f"{self.name}: a limit needs a ratio")
+        return (self.at_least is None or self.ratio >= self.at_least) and (
+            self.at_most is None or self.ratio <= self.at_most
+        )
+
+
+class Pair(NamedTuple):
+    """Medians of both sides and of the ratio of each round."""
+
+    ours: float
+    peer: float
+    ratio: float
+
+
+def rate(work: Callable[[], int], seconds: float, clock: Clock = "cpu") -> float:
+    """Units of work per second: call `work`, which returns the units it did, until `seconds` are over."""
+    now = CLOCKS[clock]
+    units, start = 0, now()
+    while True:
+        units += work()
+        elapsed = now() - start
+        if elapsed >= seconds:
+            return units / elapsed
+
+
+def compare(
+    ours: Callable[[], int],
+    peer: Callable[[], int],
+    *,
+    seconds: float = 0.2,
+    rounds: int = 7,
+    clock: Clock = "cpu",
+) -> Pair:
+    """Rates of both sides in alternating rounds.
+
+    The ratio is the median over rounds, each of which measures both sides back to back: a busy
+    neighbour on the machine slows both. The order is swapped every round. ``clock="cpu"`` counts
+    the CPU time of this process alone, which is what a single-threaded loop needs on a shared
+    machine; take ``"wall"`` where threads, processes or waiting are what is measured.
+    """
+    sides = {"ours": ours, "peer": peer}
+    rates: dict[str, list[float]] = {"ours": [], "peer": []}
+    for work in sides.values():
+        work()  # warm-up: imports, caches
+    for number in range(rounds):
+        for side in sorted(sides, reverse=bool(number % 2)):
+            gc.collect()
+            rates[side].append(rate(sides[side], seconds, clock))
+    ratios = [a / b for a, b in zip(rates["ours"], rates["peer"], strict=True)]
+    return Pair(*(statistics.median(values) for values in (rates["ours"], rates["peer"], ratios)))
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, thousands separated."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(results: Sequence[Result]) -> str:
+    """The results as a Markdown table, which reads well in a terminal too."""
+    rows = [("benchmark", "unit", "ours", "peer", "ratio", "limit", "", "note")]
+    for result in results:
+        limit = "-"
+        if result.at_least is not None:
+            limit = f">= {result.at_least:g}"
+        if result.at_most is not None:
+            limit = f"<= {result.at_most:g}"
+        verdict = {True: "ok", False: "MISS", None: "info"}[result.ok]
+        ratio = "-" if result.ratio is None else f"{result.ratio:.2f}"
+        ours, peer = number(result.ours), number(result.peer)
+        rows.append((result.name, result.unit, ours, peer, ratio, limit, verdict, result.note))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rows.insert(1, tuple("-" * width for width in widths))
+    right = {2, 3, 4}
+    return "\n".join(
+        "| "
+        + " | ".join(
+            cell.rjust(width) if column in right and cell.strip("-") else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        + " |"
+        for row in rows
+    )
+
+
+def save(results: Sequence[Result], path: Path) -> None:
+    """Write the results as JSON, with the verdict of each."""
+    path.write_text(json.dumps([{**asdict(r), "ok": r.ok} for r in results], indent=1) + "\n")
+
+
+def load(path: Path) -> list[Result]:
+    """Inverse of `save`."""
+    return [
+        Result(**{key: value for key, value in row.items() if key != "ok"})
+        for row in json.loads(path.read_text())
+    ]
+
+
+def main(run: Callable[[bool], list[Result]]) -> None:
+    """Command line of one benchmark: print its table, exit 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n")[0])
+    parser.add_argument("--json", type=Path, help="write the results to this file as well")
+    parser.add_argument("--quick", action="store_true", help="short rounds: does it run? not: how fast is it?")
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    results = run(args.quick)
+    print(table(results))
+    if args.json:
+        save(results, args.json)
+    sys.exit(1 if any(result.ok is False for result in results) else 0)
