@@ -1,0 +1,107 @@
+"""The console script `gem-core`.
+
+Each command is a module of this package with one function, `add_parser(commands)`, that declares
+its options and sets ``run``, a function from the parsed arguments to the exit code. Modules import
+what they need inside ``run``, so `gem-core --help` loads neither torch nor any environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import gem_core
+from gem_core.cli import _console
+from gem_core.errors import GemError
+
+COMMANDS = ("envs",)
+"""Modules of this package, in the order of the help."""
+
+OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+"""Exit codes; the last two are those of a shell for SIGINT and SIGPIPE."""
+
+EPILOG = """\
+exit codes:
+  0    done
+  1    the command ran and found something wrong (a failed check, a trainer without its plugin)
+  2    a mistake in the arguments, a missing file or package, a full disk: one line says which
+  130  interrupted with Ctrl-C
+  141  the reader of the output went away
+
+start here:
+  gem-core play game:GuessTheNumber-v0-easy
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments without the program's name; None reads `sys.argv`.
+
+    Returns:
+        The exit code. A user's mistake is one line on standard error, never a traceback; an
+        exception that is not a `GemError` or an `OSError` is a bug and passes through.
+    """
+    _console.never_fail_on_odd_characters()
+    try:
+        code = _run(argv)
+        sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
+        return code
+    except KeyboardInterrupt:
+        _console.note("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _abandon_stdout()
+        return BROKEN_PIPE
+    except (GemError, OSError) as error:
+        _abandon_stdout()
+        _console.note(f"error: {_one_line(error)}")
+        return MISTAKE
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse: 0 after --help, 2 after a mistake
+        return stop.code if isinstance(stop.code, int) else MISTAKE
+    if args.command is None:
+        print(parser.format_help(), end="")
+        return OK
+    code: int = args.run(args)
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="gem-core",
+        description="Environments for LLM agents: look at them, play them, check them, train on them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"gem-core {gem_core.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name in COMMANDS:
+        importlib.import_module(f"gem_core.cli.{name}").add_parser(commands)
+    return parser
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _abandon_stdout() -> None:
+    """Drop what is still buffered: the interpreter would try to write it again at exit, and complain."""
+    with contextlib.suppress(OSError, ValueError):  # a captured stdout has no file descriptor: nothing to do
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)

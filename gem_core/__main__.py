@@ -1,0 +1,10 @@
+"""`python -m gem_core` is the console script `gem-core`."""
+
+from __future__ import annotations
+
+import sys
+
+from gem_core.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""What commands print with: plain text everywhere, rich tables and bars on a terminal that has rich.
+
+Output that is piped or captured is always plain, so that a program reads the same text whether or
+not rich is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def never_fail_on_odd_characters() -> None:
+    """Write what a terminal's encoding lacks as an escape instead of raising UnicodeEncodeError."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def note(text: str) -> None:
+    """One line for the person at the terminal, on standard error."""
+    print(f"gem-core: {text}", file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """The answer for a program: one JSON document on standard output."""
+    print(json.dumps(value, indent=2))
+
+
+def rich_console(stream: TextIO | None = None) -> Console | None:
+    """A rich console for `stream` (None: standard output), or None where plain text is right.
+
+    Plain is right when rich is not installed or the stream is not a terminal.
+    """
+    stream = stream or sys.stdout
+    if not stream.isatty() or not _has_rich():
+        return None
+    from rich.console import Console
+
+    return Console(file=stream)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """A table: with lines and colours on a terminal with rich, else aligned columns."""
+    console = rich_console()
+    if console is None:
+        _print_plain_table(columns, rows, title)
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", style="cyan" if number == 0 else "")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _print_plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    if title:
+        print(title)
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@contextlib.contextmanager
+def progress(description: str, total: float) -> Iterator[Callable[[float], None]]:
+    """A progress bar on standard error while the block runs; silent where there is no terminal.
+
+    Yields:
+        A function that takes how much of `total` is done.
+    """
+    console = rich_console(sys.stderr)
+    if console is None:
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _has_rich() -> bool:
+    try:
+        return importlib.util.find_spec("rich") is not None
+    except ValueError:  # sys.modules["rich"] is None: someone forbids the import
+        return False

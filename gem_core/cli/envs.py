@@ -1,0 +1,58 @@
+"""`gem-core envs`: the list of environments."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+
+from gem_core.cli import _console
+from gem_core.cli._arguments import add_json_flag, command_parser
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = command_parser(
+        commands,
+        "envs",
+        "list the environments",
+        examples=["", "'game:*-easy'", "--json"],
+    )
+    parser.add_argument(
+        "pattern",
+        nargs="?",
+        default="*",
+        metavar="PATTERN",
+        help="shell-style pattern, or a part of the id",
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the environments that match; exit code 1 when none does."""
+    from gem_core.registration import list_envs, spec
+
+    ids = list_envs(args.pattern) or list_envs(f"*{args.pattern}*")
+    specs = [spec(id) for id in ids]
+    if args.json:
+        _console.print_json(
+            [
+                {
+                    "id": s.id,
+                    "description": s.description,
+                    "extra": s.extra,
+                    "kwargs": s.kwargs,
+                    "deterministic": s.deterministic,
+                    "stateful": s.stateful,
+                }
+                for s in specs
+            ]
+        )
+        return 0 if specs else 1
+    if not specs:
+        _console.note(f"no environment matches {args.pattern!r}; `gem-core envs` lists all")
+        return 1
+    for family, members in itertools.groupby(specs, key=lambda s: s.id.partition(":")[0]):
+        rows = [(s.id, s.description, s.extra or "-") for s in members]
+        _console.print_table(("id", "description", "extra"), rows, title=f"{family} ({len(rows)})")
+    return 0

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import gem_core
+from gem_core.cli import COMMANDS, build_parser, main
+
+
+def test_no_arguments_show_the_help(capsys):
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n    {command} " in shown
+    assert "exit codes:" in shown
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gem-core {gem_core.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    examples = shown.partition("examples:\n")[2].splitlines()
+    assert examples
+    for example in examples:
+        words = shlex.split(example)
+        assert words[:2] == ["gem-core", command]
+        build_parser().parse_args(words[1:])
+
+
+def test_a_wrong_command_is_one_clear_message(capsys):
+    assert main(["tarin"]) == 2
+    assert "invalid choice: 'tarin'" in capsys.readouterr().err
+
+
+def test_the_help_is_light():
+    code = (
+        "import sys; from gem_core.cli import main; main(['--help']);"
+        "heavy = {'torch', 'transformers', 'ray', 'rich', 'matplotlib', 'asyncio'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy - {'asyncio'} else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gem_core"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "gem-core: error: [Errno 28] No space left on device\n"
+
+
+def test_a_closed_pipe_is_silent():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "gem_core"], stdout=pipe, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_interrupt_is_130(monkeypatch, capsys):
+    from gem_core import registration
+
+    def interrupted(pattern):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registration, "list_envs", interrupted)
+    assert main(["envs"]) == 130
+    assert capsys.readouterr().err == "gem-core: interrupted\n"
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    from gem_core import registration
+
+    def broken(pattern):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(registration, "list_envs", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["envs"])
