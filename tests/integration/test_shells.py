@@ -1,0 +1,70 @@
+"""The plugin packages import without their trainer and say clearly what is missing."""
+
+from __future__ import annotations
+
+import importlib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from gem_core.errors import UnsupportedTrainer
+from gem_core.integration import SupportedTrainer
+
+PACKAGES = ["gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll"]
+
+
+def pretend_installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    def fake(name: str) -> str:
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(metadata, "version", fake)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_missing_trainer_is_one_clear_error(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_installed(monkeypatch, None)
+    monkeypatch.delenv("ROLL_HOME", raising=False)
+    monkeypatch.delenv("RL2_HOME", raising=False)
+    module = importlib.import_module(package)
+    with pytest.raises(UnsupportedTrainer, match=rf"{package}: .* is not installed"):
+        module.SUPPORTED.require()
+    with pytest.raises(UnsupportedTrainer, match="is not installed"):
+        module.AnythingPublic  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [("0.8.9", False), ("0.9", True), ("0.9.1", True), ("0.9.0rc1", True), ("0.10", False), ("1.0", False)],
+)
+def test_version_range(version: str, supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_installed(monkeypatch, version)
+    trainer = SupportedTrainer("verl", "gem_verl", "verl", minimum="0.9", below="0.10", hook="")
+    problem = trainer.problem()
+    if supported:
+        assert problem is None
+    else:
+        assert problem == f"verl {version} is not supported; supported versions: >=0.9,<0.10"
+
+
+def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend_installed(monkeypatch, None)
+    roll = importlib.import_module("gem_roll").SUPPORTED
+    monkeypatch.setenv("ROLL_HOME", str(tmp_path))
+    assert roll.problem() is None
+    monkeypatch.setenv("ROLL_HOME", str(tmp_path / "absent"))
+    assert "is not a folder" in roll.problem()
+    monkeypatch.delenv("ROLL_HOME")
+    assert "pip install" not in roll.problem()  # the name on the index is another project's
+
+
+def test_verl_plugin_warns_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend_installed(monkeypatch, "0.7.1")
+    plugin = importlib.import_module("gem_verl.plugin")
+    caplog.clear()
+    importlib.reload(plugin)
+    assert "verl 0.7.1 is not supported" in caplog.text
