@@ -1,0 +1,96 @@
+"""Test sessions: `nox` runs them one after the other, `nox -l` lists them.
+
+Each pytest session leaves a JUnit file; the last session adds them up to one closing line.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "summary"]
+
+RESULTS = Path(".nox/results")
+PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
+
+if shutil.which("pyenv"):  # its shims answer only for the versions that are activated
+    listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=True)
+    os.environ["PYENV_VERSION"] = ":".join(listed.stdout.split())
+
+
+def pytest(session: nox.Session, *args: str) -> None:
+    """Run pytest with a JUnit file named after the session."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    report = RESULTS / f"{session.name}.xml"
+    session.run("python", "-m", "pytest", f"--junitxml={report}", *args, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def start(session: nox.Session) -> None:
+    """Forget the results of earlier runs."""
+    shutil.rmtree(RESULTS, ignore_errors=True)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """ruff, mypy --strict on the library and the plugins, import layers."""
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+    session.run("mypy")
+    for package in PACKAGES[1:]:
+        session.run("mypy", "--strict", package)
+    session.run("lint-imports")
+
+
+@nox.session(venv_backend="none")
+def core(session: nox.Session) -> None:
+    """All tests of gem_core, with every extra, in the environment that called nox."""
+    pytest(session)
+
+
+@nox.session(python=["3.10", "3.13"])
+def minimal(session: nox.Session) -> None:
+    """The tests that numpy alone can run, on the oldest and the newest Python."""
+    session.install("-c", "constraints/minimal.txt", "-e", ".", "pytest", "pytest-timeout", "hypothesis")
+    session.run("python", "-c", "import gem_core")
+    pytest(session)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """The built wheel installs beside nothing but numpy, and its console script works."""
+    session.install("build")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build", "--wheel", "--outdir", "dist", ".", silent=True)
+    (built,) = Path("dist").glob("*.whl")
+    session.install("--force-reinstall", str(built))
+    with session.chdir(session.create_tmp()):
+        session.run("gem-core", "check", "game:GuessTheNumber-v0-easy")
+        session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll")
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """The documentation site builds without a warning."""
+    session.run("mkdocs", "build", "--strict", "--quiet")
+
+
+@nox.session(venv_backend="none")
+def summary(session: nox.Session) -> None:
+    """One closing line for all test sessions."""
+    total = failed = skipped = 0
+    for report in sorted(RESULTS.glob("*.xml")):
+        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+            total += int(suite.attrib["tests"])
+            failed += int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+            skipped += int(suite.attrib["skipped"])
+    print(f"{total - failed - skipped} passed, {failed} failed, {skipped} skipped", flush=True)
+    if failed or not total:
+        session.error("tests failed" if failed else "no test was run")
