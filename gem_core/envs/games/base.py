@@ -1,0 +1,210 @@
+r"""`Game`: what all text games share, so that each game holds its own rules and nothing else.
+
+A response's last ``\boxed{...}`` is the move. Every game treats it alike:
+
+| the response | reward | then |
+|---|---|---|
+| holds no readable move | `format_error_reward` | the episode terminates, ``info["invalid"] == "format"`` |
+| breaks the rules | 0 | the turn is used up, ``info["invalid"] == "illegal"`` |
+| is a move | of the game | the turn is used up, ``info["invalid"]`` is None |
+| is the last turn's, without an end by the rules | the game's `limit_reward` on top | truncated |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
+from gem_core.errors import ConfigError, ResetNeeded
+from gem_core.text import last_boxed
+
+Move = TypeVar("Move")
+
+
+class Outcome(NamedTuple):
+    """What a readable move led to."""
+
+    text: str
+    """Told to the player."""
+    reward: float = 0.0
+    success: bool | None = None
+    """True: solved. False: lost. None: the game goes on."""
+    illegal: bool = False
+    """Whether the move broke the rules and so was not played."""
+
+
+class Game(Env, Generic[Move]):
+    r"""Template of a game. A subclass says how a game is set up, read, played and shown:
+
+        class Coin(Game[str]):
+            state_fields = (*Game.state_fields, "coin")
+
+            def new_game(self):
+                self.turn_limit = 3
+                self.coin = self.random.choice(["heads", "tails"])
+
+            def rules(self):
+                return r"Name the side of the coin, as \boxed{heads} or \boxed{tails}."
+
+            def parse(self, text):
+                return text if text.isalpha() else None
+
+            def play(self, move):
+                if move not in ("heads", "tails"):
+                    return Outcome("A coin has no such side.", illegal=True)
+                return Outcome("Right.", 1.0, True) if move == self.coin else Outcome("Wrong.")
+
+            def random_move(self, random):
+                return random.choice(["heads", "tails"])
+
+    Everything that a running game needs is in `state_fields`, so `get_state` holds all of it.
+    """
+
+    state_fields: ClassVar[tuple[str, ...]] = ("turn", "turn_limit")
+    format_error_reward = -0.1
+    max_return: float | None = 1.0
+    """Every game pays 1 in all for a perfect episode."""
+
+    turn: int
+    """Turns used in this episode."""
+    turn_limit: int
+    """Turns of this episode; the last one truncates."""
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def new_game(self) -> None:
+        """Set `turn_limit` and the position, drawing from `self.random` only."""
+        raise NotImplementedError
+
+    def rules(self) -> str:
+        """The first observation: the task, the limits and the form of an answer."""
+        raise NotImplementedError
+
+    def parse(self, text: str) -> Move | None:
+        """Read the content of the box, stripped; None is a format error."""
+        raise NotImplementedError
+
+    def play(self, move: Move) -> Outcome:
+        """Carry out a move, or refuse it as illegal and change nothing."""
+        raise NotImplementedError
+
+    def random_move(self, random: Random) -> str:
+        """A legal move, drawn from `random`, as it would stand in the box."""
+        raise NotImplementedError
+
+    def best_move(self) -> str | None:
+        """A best move given what the player has seen, as it would stand in the box."""
+        return None
+
+    def board(self) -> str:
+        """The position as the player sees it, shown below each observation."""
+        return ""
+
+    def progress(self) -> float:
+        """How much of the task is done, from 0 to 1; a metric at the end of the episode."""
+        return 0.0
+
+    def limit_reward(self) -> float:
+        """Paid on the last turn when its move was legal and the rules did not end the game."""
+        return 0.0
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        state = None if options is None else _state_option(options)
+        self.begin_episode(seed)
+        if state is None:
+            self.turn = 0
+            self.new_game()
+        else:
+            self._resume(state)
+            if seed is not None:
+                self.begin_episode(seed)
+        return self.rules(), {"suffix": self._suffix()}
+
+    def step(self, action: str) -> StepResult:
+        self.require_reset()
+        if not isinstance(action, str):
+            raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
+        self.turn += 1
+        content = last_boxed(action)
+        move = None if content is None else self.parse(content.strip())
+        if content is None or move is None:
+            reason = r"No \boxed{} was found." if content is None else "The box holds no readable move."
+            return self._end(reason, self.format_error_reward, {"invalid": "format"}, success=False)
+        text, reward, success, illegal = self.play(move)
+        info: Info = {"invalid": "illegal" if illegal else None, "parsed_action": content.strip()}
+        if success is not None:
+            return self._end(text, reward, info, success=success)
+        if self.turn >= self.turn_limit:
+            if not illegal:
+                reward += self.limit_reward()
+            return self._end(f"{text} No turns are left.", reward, info, success=None)
+        info["suffix"] = self._suffix()
+        return text, reward, False, False, info
+
+    def sample_random_action(self) -> str:
+        self._require_running("sample_random_action")
+        return f"\\boxed{{{self.random_move(self.action_random)}}}"
+
+    def oracle_action(self) -> str | None:
+        self._require_running("oracle_action")
+        move = self.best_move()
+        return None if move is None else f"\\boxed{{{move}}}"
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def _end(self, text: str, reward: float, info: Info, *, success: bool | None) -> StepResult:
+        """End the episode; `success` is None at the turn limit, which truncates."""
+        self.end_episode()
+        info["success"] = bool(success)
+        info["metrics"] = {"progress": self.progress()}
+        if board := self.board():
+            info["suffix"] = board
+        return text, reward, success is not None, success is None, info
+
+    def _suffix(self) -> str:
+        board = self.board()
+        turns = f"Turns left: {self.turn_limit - self.turn}."
+        return f"{board}\n{turns}" if board else turns
+
+    def _require_running(self, method: str) -> None:
+        if not self._running:
+            raise ResetNeeded(f"{type(self).__name__}.{method}() needs a running episode; call reset() first")
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        try:
+            self.set_state(state)
+        except (KeyError, TypeError, ValueError) as error:
+            self.end_episode()
+            raise ConfigError(
+                f"options['state'] is not a state of {type(self).__name__} "
+                f"({type(error).__name__}: {error}); pass what get_state() returned"
+            ) from error
+        if not self._running:
+            raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
+
+
+def check_count(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Refuse a constructor argument that is no int in [low, high]."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and low <= value and (high is None or value <= high):
+        return
+    bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+    raise ConfigError(f"{name} must be a whole number {bounds}, not {value!r}")
+
+
+def check_together(**sizes: int | None) -> None:
+    """Refuse sizes of which only some are None (None: drawn at each reset)."""
+    if len({value is None for value in sizes.values()}) > 1:
+        given = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {given}")
+
+
+def _state_option(options: ResetOptions) -> Mapping[str, Any] | None:
+    unknown = [key for key in options if key != "state"]
+    if unknown:
+        raise ConfigError(f"unknown reset options {unknown}; a game knows only 'state'")
+    return options.get("state")

@@ -1,0 +1,103 @@
+"""Guess the number: a hidden number, and a hint after each guess."""
+
+from __future__ import annotations
+
+from math import ceil, sqrt
+from random import Random
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.errors import ConfigError
+from gem_core.text import integer
+
+
+class GuessTheNumber(Game[int]):
+    r"""Find a hidden number; each guess is answered with higher or lower.
+
+    Action: ``\boxed{7}``. A number out of range is an illegal move. A number that was guessed
+    before is answered again, and wastes the turn.
+
+    Rewards: 1 for the number. On the last turn a wrong guess earns 1 - distance / (max - min),
+    unless it was out of range or guessed before, which earn nothing. A format error ends the
+    episode with -0.1.
+
+    `max_return` is 1. The oracle bisects, which needs at most ``floor(log2(numbers)) + 1`` turns:
+    every registered variant leaves that many, so there it always reaches the maximum.
+    """
+
+    state_fields = (*Game.state_fields, "low", "high", "number", "guesses", "closeness")
+
+    def __init__(
+        self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
+    ) -> None:
+        """Set the size.
+
+        Args:
+            min_number: Smallest possible number; None draws 1 to 10 at each reset.
+            max_number: Largest possible number; None (with `min_number`) draws from
+                min_number + 5 to 50 at each reset.
+            max_turns: Turn limit; None is ``ceil(sqrt(max_number - min_number)) + 1``.
+
+        Raises:
+            ConfigError: The range is empty or a single number, or `max_turns` is below 1.
+        """
+        check_together(min_number=min_number, max_number=max_number)
+        if min_number is not None and max_number is not None:
+            check_count("min_number", min_number, -(10**12))
+            check_count("max_number", max_number, -(10**12), 10**12)
+            if max_number <= min_number:
+                raise ConfigError(f"max_number must be above min_number={min_number}, not {max_number}")
+        if max_turns is not None:
+            check_count("max_turns", max_turns, 1)
+        self.min_number = min_number
+        self.max_number = max_number
+        self.max_turns = max_turns
+
+    def new_game(self) -> None:
+        if self.min_number is not None and self.max_number is not None:
+            self.low, self.high = self.min_number, self.max_number
+        else:
+            self.low = self.random.randint(1, 10)
+            self.high = self.random.randint(self.low + 5, 50)
+        self.turn_limit = self.max_turns or ceil(sqrt(self.high - self.low)) + 1
+        self.number = self.random.randint(self.low, self.high)
+        self.guesses: list[int] = []
+        self.closeness = 0.0
+
+    def rules(self) -> str:
+        return (
+            f"Find the hidden number from {self.low} to {self.high} in at most {self.turn_limit} turns. "
+            "After each guess you are told whether the number is higher or lower. "
+            "Give each guess as \\boxed{number}."
+        )
+
+    def parse(self, text: str) -> int | None:
+        return integer(text)
+
+    def play(self, move: int) -> Outcome:
+        if not self.low <= move <= self.high:
+            return Outcome(f"{move} is not from {self.low} to {self.high}.", illegal=True)
+        if move == self.number:
+            self.closeness = 1.0
+            return Outcome(f"{move} is right.", 1.0, True)
+        hint = "higher" if move < self.number else "lower"
+        if move in self.guesses:
+            self.closeness = 0.0
+            return Outcome(f"You guessed {move} before: the number is {hint}.")
+        self.guesses.append(move)
+        self.closeness = 1.0 - abs(move - self.number) / (self.high - self.low)
+        return Outcome(f"The number is {hint} than {move}.")
+
+    def progress(self) -> float:
+        return self.closeness
+
+    def limit_reward(self) -> float:
+        return self.closeness
+
+    def random_move(self, random: Random) -> str:
+        return str(random.randint(self.low, self.high))
+
+    def best_move(self) -> str:
+        """The middle of what the hints leave."""
+        low = max((guess + 1 for guess in self.guesses if guess < self.number), default=self.low)
+        high = min((guess - 1 for guess in self.guesses if guess > self.number), default=self.high)
+        return str((low + high) // 2)

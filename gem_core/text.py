@@ -1,0 +1,57 @@
+r"""Reading answers out of a model's text: every parser of the package.
+
+Each takes any string, never raises on its content, and needs time linear in its length, because
+the text comes from a model that may be broken or hostile. The functions return None where there is
+nothing to read.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BOX = "\\boxed{"
+# An escaped brace does not count, nor does one behind "\\" count as escaped. "\\boxed{" with a
+# doubled backslash is a box all the same: models write it where text was escaped once too often.
+_BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last complete ``\boxed{...}``, as it stands, or None.
+
+    Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes the innermost
+    counts, and a box that is never closed counts as absent.
+
+    >>> last_boxed(r"first \boxed{1}, then \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    """
+    start = text.rfind(_BOX)
+    if start < 0:
+        return None
+    start += len(_BOX)
+    end = text.find("}", start)
+    if end < 0 or text.find("{", start, end) >= 0 or text.find("\\", start, end) >= 0:
+        return _last_boxed_nested(text)
+    return text[start:end]  # the usual case, without a walk over the whole text
+
+
+def _last_boxed_nested(text: str) -> str | None:
+    open_boxes: list[int] = []  # content start of each open brace, -1 for one that opens no box
+    start = end = -1
+    for token in _BRACES.finditer(text):
+        kind = token.lastgroup
+        if kind == "box":
+            open_boxes.append(token.end())
+        elif kind == "open":
+            open_boxes.append(-1)
+        elif kind == "close" and open_boxes:
+            opened = open_boxes.pop()
+            if opened > start:
+                start, end = opened, token.start()
+    return None if start < 0 else text[start:end]
+
+
+def integer(text: str) -> int | None:
+    """The whole number that `text` is: ASCII digits, at most 18, with an optional sign."""
+    return int(text) if _INTEGER.fullmatch(text) else None
