@@ -12,13 +12,13 @@ standard library only.
 
 from __future__ import annotations
 
-import asyncio
 import copy
+import operator
 from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
-from gem_core.errors import ResetNeeded
+from gem_core.errors import ConfigError, ResetNeeded
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -105,6 +105,9 @@ class Env:
     format_error_reward: float = 0.0
     """Reward of a response from which no action can be read."""
 
+    oracle_certain: bool = True
+    """Whether the oracle reaches `max_return` in every episode; False where the best player needs luck."""
+
     spec: EnvSpec | None = None
     """How `make` built this environment; None when it was constructed by hand."""
 
@@ -160,12 +163,16 @@ class Env:
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         """`reset` for async callers: inline, or in a thread when the env is `blocking`."""
         if self.blocking:
+            import asyncio  # a third of the time of `import gem_core`, for a few environments
+
             return await asyncio.to_thread(self.reset, seed, options=options)
         return self.reset(seed, options=options)
 
     async def astep(self, action: str) -> StepResult:
         """`step` for async callers: inline, or in a thread when the env is `blocking`."""
         if self.blocking:
+            import asyncio
+
             return await asyncio.to_thread(self.step, action)
         return self.step(action)
 
@@ -223,6 +230,12 @@ class Env:
     def begin_episode(self, seed: int | None) -> None:
         """Seed the generator (unless None) and allow steps; the first line of every `reset`."""
         if seed is not None:
+            try:
+                seed = operator.index(seed)
+            except TypeError:
+                raise ConfigError(f"seed={seed!r}: expected a whole number, or None") from None
+            if seed < 0:  # random.Random takes the absolute value: -1 and 1 would be one episode
+                raise ConfigError(f"seed={seed}: expected a number from 0 on")
             self.random.seed(seed)
         self._action_random = None
         self._running = True
@@ -268,7 +281,11 @@ def render_observation(observation: Observation, info: Mapping[str, Any]) -> Obs
     """
     prefix, suffix = info.get("prefix", ""), info.get("suffix", "")
     if isinstance(observation, str):
-        return "\n".join(part for part in (prefix, observation, suffix) if part)
+        if prefix:
+            observation = f"{prefix}\n{observation}" if observation else prefix
+        if suffix:
+            observation = f"{observation}\n{suffix}" if observation else suffix
+        return observation
     before = [{"type": "text", "text": prefix}] if prefix else []
     after = [{"type": "text", "text": suffix}] if suffix else []
     return [*before, *observation, *after]
@@ -308,6 +325,7 @@ class Wrapper(Env):
     blocking: bool = _forwarded()
     max_return: float | None = _forwarded()
     format_error_reward: float = _forwarded()
+    oracle_certain: bool = _forwarded()
     spec: EnvSpec | None = _forwarded()
     random: Random = _forwarded()
     _running: bool = _forwarded()
@@ -351,7 +369,9 @@ class Wrapper(Env):
     # -- the contract, through the hooks ------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        return self.on_reset(*self.env.reset(seed, options=options))
+        result = self.on_reset(*self.env.reset(seed, options=self._inner_options(options)))
+        self._restore_fields(options)
+        return result
 
     def step(self, action: str) -> StepResult:
         return self.on_step(action, *self.env.step(self.on_action(action)))
@@ -359,7 +379,9 @@ class Wrapper(Env):
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if type(self).reset is not Wrapper.reset:  # overridden without its async form
             return await super().areset(seed, options=options)
-        return self.on_reset(*await self.env.areset(seed, options=options))
+        result = self.on_reset(*await self.env.areset(seed, options=self._inner_options(options)))
+        self._restore_fields(options)
+        return result
 
     async def astep(self, action: str) -> StepResult:
         if type(self).step is not Wrapper.step:
@@ -395,6 +417,23 @@ class Wrapper(Env):
         if same_state:
             sibling.set_state(self.get_state())
         return sibling
+
+    def _inner_options(self, options: ResetOptions | None) -> ResetOptions | None:
+        """`options` for the inner environment, whose state is a part of this wrapper's."""
+        if options is None or "state" not in options:
+            return options
+        state = options["state"]
+        if not isinstance(state, Mapping) or not {"env", "fields"} <= state.keys():
+            raise ConfigError(
+                f"options['state'] is not a state of {self!r}; pass what get_state() of the same stack of "
+                "wrappers returned"
+            )
+        return {**options, "state": state["env"]}
+
+    def _restore_fields(self, options: ResetOptions | None) -> None:
+        if options is not None and "state" in options:
+            for name, value in options["state"]["fields"].items():
+                setattr(self, name, copy.deepcopy(value))
 
     @property
     def unwrapped(self) -> Env:

@@ -13,6 +13,8 @@ import fnmatch
 import importlib
 import json
 import logging
+import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -104,6 +106,7 @@ class EnvSpec:
 _envs: dict[str, EnvSpec] = {}
 _wrappers: dict[str, str] = {}
 _entry_points_loaded = False
+_entry_points_lock = threading.RLock()
 
 
 # -- environments -----------------------------------------------------------------------------
@@ -113,7 +116,7 @@ def register(
     id: str,
     entry_point: str | EnvFactory,
     *,
-    wrappers: Iterable[str | WrapperSpec] = (),
+    wrappers: str | WrapperSpec | Sequence[str | WrapperSpec] = (),
     description: str = "",
     extra: str | None = None,
     deterministic: bool = True,
@@ -127,7 +130,7 @@ def register(
     """
     if isinstance(entry_point, str) and entry_point.count(":") != 1:
         raise ConfigError(f"{id}: entry point {entry_point!r} is not of the form 'module:attribute'")
-    spec_wrappers = tuple(w for given in wrappers for w in _wrapper_specs(given))
+    spec_wrappers = tuple(w for given in _as_sequence(wrappers) for w in _wrapper_specs(given))
     new = EnvSpec(id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful)
     if _envs.get(id, new) != new:
         raise ConfigError(f"{id} is registered already, with {_envs[id].entry_point!r}")
@@ -167,6 +170,12 @@ def list_envs(pattern: str = "*") -> list[str]:
     return sorted(fnmatch.filter(_envs, pattern))
 
 
+def print_envs(pattern: str = "*") -> None:
+    """Write the ids that match `pattern` to stdout, one a line, with their descriptions."""
+    for id in list_envs(pattern):
+        sys.stdout.write(f"{id:40} {_envs[id].description}".rstrip() + "\n")
+
+
 # -- wrappers ---------------------------------------------------------------------------------
 
 
@@ -178,13 +187,18 @@ def register_wrapper(name: str, entry_point: str) -> None:
 
 def list_wrappers() -> list[str]:
     """Names of the registered wrappers, sorted."""
+    _load_entry_points()
     return sorted(_wrappers)
+
+
+def wrapper_entry_points() -> dict[str, str]:
+    """Name and entry point of every registered wrapper, for a process that has to know them too."""
+    return dict(_wrappers)
 
 
 def wrap(env: Env, wrappers: WrapperLike | Sequence[WrapperLike]) -> Env:
     """Put wrappers around `env`, the last one outermost; named ones are added to its spec."""
-    sequence = [wrappers] if isinstance(wrappers, (str, WrapperSpec)) or callable(wrappers) else wrappers
-    for given in sequence:
+    for given in _as_sequence(wrappers):
         if callable(given):
             env = given(env)
             continue
@@ -195,10 +209,20 @@ def wrap(env: Env, wrappers: WrapperLike | Sequence[WrapperLike]) -> Env:
     return env
 
 
-def _wrapper_specs(given: str | WrapperSpec) -> list[WrapperSpec]:
+def _as_sequence(given: WrapperLike | Sequence[WrapperLike]) -> Sequence[WrapperLike]:
+    """One wrapper as a list of it; a str is one, not a sequence of letters."""
+    return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+
+
+def _wrapper_specs(given: WrapperLike) -> list[WrapperSpec]:
     """Parse ``"name, other(key=value)"`` into specs."""
     if isinstance(given, WrapperSpec):
         return [given]
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"wrapper {given!r}: expected a config string such as 'time_limit(max_turns=5)', a WrapperSpec "
+            "or, in make and wrap, a callable"
+        )
     if not given.strip():
         return []
     try:
@@ -216,11 +240,15 @@ def _wrapper_spec(node: ast.expr) -> WrapperSpec:
     if isinstance(node, ast.Name):
         return WrapperSpec(node.id)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-        return WrapperSpec(node.func.id, {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg})
+        arguments = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
+        if len(arguments) == len(node.keywords):  # fewer: a ** or the same keyword twice
+            return WrapperSpec(node.func.id, arguments)
     raise ValueError(f"cannot read {ast.unparse(node)!r}")
 
 
 def _apply_wrapper(env: Env, wrapper: WrapperSpec) -> Env:
+    if wrapper.name not in _wrappers:
+        _load_entry_points()
     if wrapper.name not in _wrappers:
         raise UnknownName(
             f"no wrapper {wrapper.name!r}.{_suggest(wrapper.name, _wrappers)} "
@@ -274,18 +302,19 @@ def _check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, A
 def _load_entry_points() -> None:
     """Let installed packages register their environments; a broken one warns and is passed over."""
     global _entry_points_loaded
-    if _entry_points_loaded:
-        return
-    _entry_points_loaded = True
-    from importlib.metadata import entry_points
+    with _entry_points_lock:  # another thread waits until all are there; what they call may come back here
+        if _entry_points_loaded:
+            return
+        _entry_points_loaded = True
+        from importlib.metadata import entry_points
 
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            loaded = entry_point.load()
-            if callable(loaded):
-                loaded()
-        except Exception as error:
-            logger.warning(
-                "entry point %r of group %s was not loaded: %s: %s",
-                entry_point.name, ENTRY_POINT_GROUP, type(error).__name__, error,
-            )  # fmt: skip
+        for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+            try:
+                loaded = entry_point.load()
+                if callable(loaded):
+                    loaded()
+            except Exception as error:
+                logger.warning(
+                    "entry point %r of group %s was not loaded: %s: %s",
+                    entry_point.name, ENTRY_POINT_GROUP, type(error).__name__, error,
+                )  # fmt: skip

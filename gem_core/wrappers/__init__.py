@@ -1,7 +1,25 @@
-"""Wrappers by name. This module holds their table; a wrapper is imported when it is used."""
+"""Wrappers by name. This module holds their table; a wrapper is imported when it is used.
+
+    env = gem_core.make("game:GuessTheNumber-v0", wrappers="time_limit(max_turns=5), concat_with_action")
+
+The usual order, innermost first: tools, time limit, observation, statistics.
+"""
 
 from __future__ import annotations
+
+from gem_core.registration import register_wrapper
+
+_WRAPPERS = {
+    "concat": "gem_core.wrappers.observation:Concat",
+    "concat_with_action": "gem_core.wrappers.observation:ConcatWithAction",
+    "concat_chat": "gem_core.wrappers.chat:ConcatChat",
+    "concat_chat_on_reset": "gem_core.wrappers.chat:ConcatChatOnReset",
+    "episode_statistics": "gem_core.wrappers.episode:EpisodeStatistics",
+    "time_limit": "gem_core.wrappers.episode:TimeLimit",
+}
 
 
 def register_builtin() -> None:
     """File every wrapper that ships with gem_core."""
+    for name, entry_point in _WRAPPERS.items():
+        register_wrapper(name, entry_point)

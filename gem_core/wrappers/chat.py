@@ -1,0 +1,136 @@
+"""Observation wrappers that write the history with a chat template.
+
+The observation becomes the text of a whole prompt, special tokens included, so it is to be encoded
+with ``add_special_tokens=False`` and without another template around it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from gem_core.core import Env, Observation
+from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
+from gem_core.wrappers.observation import History
+
+
+class ChatTokenizer(Protocol):
+    """The one method of a Hugging Face tokenizer that is used here."""
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> Any:
+        """With ``tokenize=False``: the conversation as text."""
+        ...
+
+
+class ConcatChat(History):
+    """Shows the history as a conversation: observations are "user" (or "tool") messages, actions "assistant".
+
+    An observation is a "tool" message when it answers a tool call (``info["use_tool"]``).
+
+    Args:
+        env: The environment.
+        tokenizer: Folder or hub name of a tokenizer, loaded with transformers at the first reset
+            and shared by all environments of the process; or an object with `apply_chat_template`.
+        max_history: See `History`.
+        template_kwargs: Passed to `apply_chat_template`, for example ``{"enable_thinking": False}``.
+        tool_role: Role of a tool's answer; "user" for templates that know no tools.
+
+    Raises:
+        ConfigError: `tokenizer` has no chat template method, or an observation holds images, which
+            text cannot carry.
+        MissingDependency: A tokenizer by name without transformers.
+        ModelError: The tokenizer cannot be loaded.
+        UnsupportedTemplate: The template refuses the conversation.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        tokenizer: str | ChatTokenizer,
+        max_history: int | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        tool_role: str = "tool",
+    ) -> None:
+        super().__init__(env, max_history=max_history)
+        if not isinstance(tokenizer, str) and not hasattr(tokenizer, "apply_chat_template"):
+            raise ConfigError(
+                f"tokenizer={tokenizer!r}: expected a folder, a hub name or an object with "
+                "apply_chat_template()"
+            )
+        self.tokenizer = tokenizer
+        self.template_kwargs = dict(template_kwargs or {})
+        self.tool_role = tool_role
+
+    def entry(self, role: str, content: Observation) -> Any:
+        return {"role": self.tool_role if role == "tool" else role, "content": _text(content)}
+
+    def render(self) -> Observation:
+        return self.apply_template(self.history)
+
+    def apply_template(self, messages: list[dict[str, str]]) -> str:
+        """`messages` as text that ends where the assistant begins to write."""
+        if isinstance(self.tokenizer, str):
+            self.tokenizer = load_tokenizer(self.tokenizer)
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+            )
+        except Exception as error:  # templates are programs: jinja2 errors, ValueError without a template
+            roles = ", ".join(message["role"] for message in messages)
+            raise UnsupportedTemplate(
+                f"the chat template failed on a conversation with the roles {roles}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return str(text)
+
+
+class ConcatChatOnReset(ConcatChat):
+    """Puts the chat template around the first observation only; what follows is appended as it is.
+
+    The arguments are those of `ConcatChat`. The first action follows the template directly, as the
+    model wrote it; from then on a line break stands between two entries.
+    """
+
+    def opening(self, content: Observation) -> Any:
+        return self.apply_template([{"role": "user", "content": _text(content)}])
+
+    def entry(self, role: str, content: Observation) -> Any:
+        return _text(content)
+
+    def render(self) -> Observation:
+        return str(self.history[0]) + "\n".join(self.history[1:])
+
+
+@functools.lru_cache(maxsize=8)
+def load_tokenizer(name: str) -> ChatTokenizer:
+    """The Hugging Face tokenizer in a folder, or of that name on the hub.
+
+    Raises:
+        MissingDependency: transformers is not installed.
+        ModelError: There is none, or it is damaged.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingDependency(
+            f"loading the tokenizer {name!r} needs transformers: pip install 'gem-core[train]'"
+        ) from error
+    try:
+        tokenizer: ChatTokenizer = AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # OSError, ValueError, KeyError, ... according to what is missing
+        raise ModelError(f"cannot load a tokenizer from {name!r}: {type(error).__name__}: {error}") from error
+    return tokenizer
+
+
+def _text(content: Observation) -> str:
+    if isinstance(content, str):
+        return content
+    kinds = sorted({str(part.get("type")) for part in content} - {"text"})
+    if kinds:
+        raise ConfigError(
+            f"a chat template wrapper renders text and would lose the {', '.join(kinds)} parts of this "
+            f"observation; use 'concat' or 'concat_with_action', which keep them"
+        )
+    return "\n".join(part["text"] for part in content)

@@ -1,0 +1,118 @@
+"""Wrappers about whole episodes: `EpisodeStatistics` counts, `TimeLimit` ends."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from gem_core.core import Env, Info, Observation, ResetResult, StepResult, Wrapper
+from gem_core.errors import ConfigError
+
+
+class EpisodeStatistics(Wrapper):
+    """Counts steps and adds up rewards; tells them in the info dict.
+
+    Every info has ``step_counter`` and ``cumulative_rewards`` of the running episode; that of `reset`
+    also has ``prev_ep_step_counter`` and ``prev_ep_cumulative_rewards``, both None in the first
+    episode. The last step adds ``return``, ``turns``, ``invalid_actions`` and ``tool_calls`` to
+    ``info["metrics"]``.
+    """
+
+    state_fields = (
+        "step_counter",
+        "cumulative_rewards",
+        "invalid_actions",
+        "tool_calls",
+        "prev_ep_step_counter",
+        "prev_ep_cumulative_rewards",
+        "_started",
+    )
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.step_counter = 0
+        self.cumulative_rewards = 0.0
+        self.invalid_actions = 0
+        self.tool_calls = 0
+        self.prev_ep_step_counter: int | None = None
+        self.prev_ep_cumulative_rewards: float | None = None
+        self._started = False
+
+    def on_reset(self, observation: Observation, info: Info) -> ResetResult:
+        if self._started:
+            self.prev_ep_step_counter = self.step_counter
+            self.prev_ep_cumulative_rewards = self.cumulative_rewards
+        self._started = True
+        self.step_counter = self.invalid_actions = self.tool_calls = 0
+        self.cumulative_rewards = 0.0
+        told = cast(dict[str, Any], info)
+        told["step_counter"] = 0
+        told["cumulative_rewards"] = 0.0
+        told["prev_ep_step_counter"] = self.prev_ep_step_counter
+        told["prev_ep_cumulative_rewards"] = self.prev_ep_cumulative_rewards
+        return observation, info
+
+    def on_step(
+        self,
+        action: str,
+        observation: Observation,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Info,
+    ) -> StepResult:
+        self.step_counter += 1
+        self.cumulative_rewards += reward
+        self.invalid_actions += info.get("invalid") is not None
+        self.tool_calls += bool(info.get("use_tool"))
+        told = cast(dict[str, Any], info)
+        told["step_counter"] = self.step_counter
+        told["cumulative_rewards"] = self.cumulative_rewards
+        if terminated or truncated:
+            info["metrics"] = {
+                **info.get("metrics", {}),
+                "return": self.cumulative_rewards,
+                "turns": self.step_counter,
+                "invalid_actions": self.invalid_actions,
+                "tool_calls": self.tool_calls,
+            }
+        return observation, reward, terminated, truncated, info
+
+
+class TimeLimit(Wrapper):
+    """Truncates an episode that has not ended after `max_turns` steps.
+
+    Args:
+        env: The environment.
+        max_turns: Number of steps, at least 1. The step that ends the episode by its own rules
+            within the limit stays terminated.
+    """
+
+    state_fields = ("turns",)
+    max_return = None  # the best return of the environment may take more turns than this
+
+    def __init__(self, env: Env, *, max_turns: int) -> None:
+        super().__init__(env)
+        if not isinstance(max_turns, int) or max_turns < 1:
+            raise ConfigError(f"max_turns={max_turns!r}: expected a positive number of steps")
+        self.max_turns = max_turns
+        self.turns = 0
+
+    def on_reset(self, observation: Observation, info: Info) -> ResetResult:
+        self.turns = 0
+        return observation, info
+
+    def on_step(
+        self,
+        action: str,
+        observation: Observation,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Info,
+    ) -> StepResult:
+        self.turns += 1
+        if self.turns >= self.max_turns and not (terminated or truncated):
+            truncated = True
+            info.setdefault("success", False)
+            self.end_episode()
+        return observation, reward, terminated, truncated, info

@@ -1,0 +1,110 @@
+"""Observation wrappers: show the history of the episode, not only its newest observation.
+
+Without one of these, `step` returns the newest observation alone, which is what a rollout in
+append mode wants (its context keeps the history as tokens). A caller that builds a prompt from each
+observation, on the other hand, needs the history in the observation.
+
+What enters the history is what the model was shown, prefix and suffix included; both are then taken
+out of the info dict, so that they are rendered exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from gem_core.core import Env, Info, Observation, ResetResult, StepResult, Wrapper, render_observation
+from gem_core.errors import ConfigError
+
+
+class History(Wrapper):
+    """Base of the observation wrappers: collects entries and shows them through `render`.
+
+    Args:
+        env: The environment.
+        max_history: Keep the first observation (the instructions) and the last `max_history`
+            exchanges; an exchange is one action together with the observation that answered it, so
+            the newest observation is the end of the last exchange. None keeps everything.
+    """
+
+    state_fields = ("history",)
+    keeps_actions: ClassVar[bool] = True
+    """Whether the actions are part of the history."""
+
+    history: list[Any]
+    """Entries so far: the first observation, then those of each exchange that is kept."""
+
+    def __init__(self, env: Env, *, max_history: int | None = None) -> None:
+        super().__init__(env)
+        if max_history is not None and (not isinstance(max_history, int) or max_history < 1):
+            raise ConfigError(
+                f"max_history={max_history!r}: expected a positive number of exchanges, or None for all"
+            )
+        self.max_history = max_history
+        self._max_entries = None if max_history is None else 1 + max_history * (1 + self.keeps_actions)
+        self.history = []
+
+    def entry(self, role: str, content: Observation) -> Any:
+        """What the history keeps of a message; `role` is "user", "assistant" or "tool"."""
+        return content
+
+    def opening(self, content: Observation) -> Any:
+        """What the history keeps of the first observation."""
+        return self.entry("user", content)
+
+    def render(self) -> Observation:
+        """The observation that stands for the history."""
+        raise NotImplementedError
+
+    def on_reset(self, observation: Observation, info: Info) -> ResetResult:
+        self.history = [self.opening(_take_shown(observation, info))]
+        return self.render(), info
+
+    def on_step(
+        self,
+        action: str,
+        observation: Observation,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Info,
+    ) -> StepResult:
+        history = self.history
+        if self.keeps_actions:
+            history.append(self.entry("assistant", action))
+        role = "tool" if info.get("use_tool") else "user"
+        history.append(self.entry(role, _take_shown(observation, info)))
+        if self._max_entries is not None and len(history) > self._max_entries:
+            del history[1 : 1 + len(history) - self._max_entries]
+        return self.render(), reward, terminated, truncated, info
+
+
+class Concat(History):
+    """Shows all observations so far, a line break between two.
+
+    With content parts among the observations the result is the list of all parts, text as text parts.
+    """
+
+    keeps_actions = False
+
+    def render(self) -> Observation:
+        try:
+            return "\n".join(self.history)
+        except TypeError:  # content parts among them; text alone is the fast path
+            return [part for entry in self.history for part in _parts(entry)]
+
+
+class ConcatWithAction(Concat):
+    """Shows observations and actions in the order they came, a line break between two."""
+
+    keeps_actions = True
+
+
+def _take_shown(observation: Observation, info: Info) -> Observation:
+    shown = render_observation(observation, info)
+    info.pop("prefix", None)
+    info.pop("suffix", None)
+    return shown
+
+
+def _parts(entry: Observation) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": entry}] if isinstance(entry, str) else entry
