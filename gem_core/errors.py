@@ -32,6 +32,10 @@ class ResetNeeded(GemError, RuntimeError):
     """`step` was called before `reset`, or after the episode ended."""
 
 
+class CallOrderError(GemError, RuntimeError):
+    """A vector env was closed already, or an env of it is still busy with its last action."""
+
+
 class EnvError(GemError, RuntimeError):
     """An environment broke its contract: it raised, timed out or returned a bad value."""
 

@@ -1,0 +1,117 @@
+"""`make_vec`: the front door of the vector env."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+from gem_core.core import Env
+from gem_core.errors import ConfigError
+from gem_core.registration import EnvSpec, WrapperLike
+from gem_core.registration import spec as registered_spec
+from gem_core.vector.backend import Backend, InlineBackend
+from gem_core.vector.slot import AutoresetMode, EnvRecipe, SlotPlan
+from gem_core.vector.vector_env import VectorEnv
+
+BackendName: TypeAlias = Literal["auto", "inline", "thread", "process", "ray"]
+
+
+def make_vec(
+    id_or_ids: str | EnvSpec | Sequence[str | EnvSpec],
+    num_envs: int | None = None,
+    *,
+    backend: BackendName = "auto",
+    wrappers: WrapperLike | Sequence[WrapperLike] = (),
+    seed: int | None = None,
+    autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+    timeout: float | None = None,
+    max_workers: int | None = None,
+    vec_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    async_mode: bool = False,
+    **kwargs: Any,
+) -> VectorEnv:
+    """Build many environments behind one object.
+
+    Results do not depend on the backend or the number of workers.
+
+    Args:
+        id_or_ids: One id or spec for all environments, or one per environment.
+        num_envs: How many, with one id; None is 1.
+        backend: ``inline`` (one after the other in this thread), ``thread`` (a bounded pool, for
+            environments that wait), ``process`` (worker processes that hold a slice each, for
+            environments that compute), ``ray`` (actors; needs the extra ``ray`` and a running
+            Ray), or ``auto``: processes if an environment says ``blocking = "cpu"`` and there is
+            more than one core, else threads if one is ``blocking`` or there is a `timeout`, else
+            inline.
+        wrappers: As in `make`; around every environment.
+        seed: The first `VectorEnv.reset` without a seed uses this one.
+        autoreset: What happens when an episode ends.
+        timeout: Seconds that one reset or step of one environment may take (an autoreset is part of
+            its step); None is no limit. A hung thread is abandoned, a hung worker is killed.
+        max_workers: Threads, processes or actors at most. None: 64 threads, one process per core
+            this process may use, one actor per CPU of the Ray cluster; never more than `num_envs`.
+        vec_kwargs: Constructor arguments of each environment, on top of `kwargs`.
+        async_mode: Never choose inline for ``auto``.
+        **kwargs: Constructor arguments of all environments.
+
+    Raises:
+        UnknownEnv: No such id.
+        TypeError: A keyword argument that the environment does not take.
+        ConfigError: Options that do not go together.
+        MissingDependency: The backend or an environment needs an extra.
+    """
+    specs = _specs(id_or_ids, num_envs, kwargs, vec_kwargs)
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"timeout: expected seconds > 0 or None, got {timeout}")
+    if max_workers is not None and max_workers < 1:
+        raise ConfigError(f"max_workers: expected at least 1 or None, got {max_workers}")
+    autoreset = AutoresetMode(autoreset)
+    plans = [SlotPlan(i, EnvRecipe(spec, wrappers), autoreset) for i, spec in enumerate(specs)]
+    runner = _build_backend(backend, plans, timeout, max_workers, async_mode)
+    return VectorEnv(runner, specs, autoreset, seed)
+
+
+def _specs(
+    id_or_ids: str | EnvSpec | Sequence[str | EnvSpec],
+    num_envs: int | None,
+    kwargs: Mapping[str, Any],
+    vec_kwargs: Sequence[Mapping[str, Any]] | None,
+) -> list[EnvSpec]:
+    if isinstance(id_or_ids, (str, EnvSpec)):
+        count = num_envs if num_envs is not None else len(vec_kwargs) if vec_kwargs else 1
+        ids: Sequence[str | EnvSpec] = [id_or_ids] * count
+    else:
+        ids = list(id_or_ids)
+        if num_envs not in (None, len(ids)):
+            raise ConfigError(f"num_envs={num_envs}, but {len(ids)} ids were given; leave num_envs out")
+    if not ids:
+        raise ConfigError("a vector env needs at least one environment")
+    if vec_kwargs is not None and len(vec_kwargs) != len(ids):
+        raise ConfigError(
+            f"vec_kwargs: expected {len(ids)} dicts, one per environment, got {len(vec_kwargs)}"
+        )
+    specs = []
+    for i, given in enumerate(ids):
+        spec = given if isinstance(given, EnvSpec) else registered_spec(given)
+        own = vec_kwargs[i] if vec_kwargs is not None else {}
+        specs.append(replace(spec, kwargs={**spec.kwargs, **kwargs, **own}))
+    return specs
+
+
+def _build_backend(
+    name: BackendName,
+    plans: Sequence[SlotPlan],
+    timeout: float | None,
+    max_workers: int | None,
+    async_mode: bool,
+) -> Backend:
+    probes: dict[int, Env] = {}
+    if name == "inline":
+        if timeout is not None:
+            raise ConfigError(
+                "backend 'inline' cannot interrupt an environment: leave timeout out, or use 'thread'"
+            )
+    if name not in ("auto", "inline"):
+        raise ConfigError(f"backend {name!r}: expected auto, inline, thread, process or ray")
+    return InlineBackend(plans, probes)

@@ -1,0 +1,257 @@
+"""One place of a vector env: an environment, what happens at its end, and what happens when it fails.
+
+Every backend runs the same `Slot` code, in the caller's thread, in a pool, in another process or in
+a Ray actor: that is why their results are equal.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from gem_core.core import Env, ResetOptions, ResetResult, StepResult
+from gem_core.errors import EnvError
+from gem_core.registration import EnvSpec, WrapperLike, make, register_wrapper, wrapper_entry_points
+
+logger = logging.getLogger(__name__)
+
+
+class AutoresetMode(enum.Enum):
+    """What happens to an environment whose episode ended; names and meaning as in Gymnasium 1.x."""
+
+    NEXT_STEP = "NextStep"
+    """The next step ignores its action, resets, and returns reward 0 and both flags False."""
+    SAME_STEP = "SameStep"
+    """The step that ends the episode returns the next one's first observation and info; the last
+    ones of the episode are in ``info["final_obs"]`` and ``info["final_info"]``."""
+    DISABLED = "Disabled"
+    """Nothing; stepping it is a `ResetNeeded` until `VectorEnv.reset(mask=...)` resets it."""
+
+
+@dataclass(frozen=True)
+class EnvRecipe:
+    """How to build one environment in any process.
+
+    The spec travels, not its id, and so does the table of wrapper names: what was registered by the
+    program itself is known in a worker that never ran that code.
+    """
+
+    spec: EnvSpec
+    wrappers: WrapperLike | Sequence[WrapperLike] = ()
+    wrapper_table: dict[str, str] = field(default_factory=wrapper_entry_points)
+
+    def make(self) -> Env:
+        """Build the environment."""
+        for name, entry_point in self.wrapper_table.items():
+            register_wrapper(name, entry_point)
+        return make(self.spec, wrappers=self.wrappers)
+
+
+@dataclass
+class SlotPlan:
+    """What it takes to put a slot into any worker, as often as workers are lost.
+
+    Attributes:
+        index: Number of the slot in the vector env.
+        recipe: How to build its environment.
+        autoreset: What happens at the end of an episode.
+        seed: Of the last seeded reset; None when there was none.
+        losses: How often the slot's worker was lost since that reset.
+        lost: Why the running episode is gone; None when it is not. A slot built from a plan with a
+            reason reports it at its next step, and builds the environment only then.
+    """
+
+    index: int
+    recipe: EnvRecipe
+    autoreset: AutoresetMode
+    seed: int | None = None
+    losses: int = 0
+    lost: str | None = None
+
+    def note_reset(self, seed: int | None) -> None:
+        """Remember a reset that is about to be carried out."""
+        self.lost = None
+        if seed is not None:
+            self.seed, self.losses = seed, 0
+
+    def note_loss(self, message: str) -> None:
+        """Remember that the slot is gone, with its worker."""
+        self.lost = message
+        self.losses += 1
+
+
+class Slot:
+    """An environment with autoreset, checks and repair. No method raises for what the env does."""
+
+    def __init__(self, plan: SlotPlan, env: Env | None = None) -> None:
+        """Build the environment, unless `env` is it or the plan says that its episode is lost."""
+        self._index = plan.index
+        self._recipe = plan.recipe
+        self._autoreset = plan.autoreset
+        self._seed = plan.seed
+        self._losses = plan.losses
+        self._rebuilds = 0
+        self._lost = plan.lost
+        self._ended = False
+        self._env = env
+        if env is None and plan.lost is None:
+            self._env = plan.recipe.make()
+
+    def reset(self, seed: int | None, options: ResetOptions | None = None) -> ResetResult:
+        """Start an episode; when that fails, the observation is empty and info has ``error``."""
+        self._lost = None
+        self._ended = False
+        if seed is not None:
+            self._seed, self._losses, self._rebuilds = seed, 0, 0
+        try:
+            return self._start(seed, options)
+        except Exception as error:
+            self._lost = self._discard(error)
+            return failed_reset(self._lost)
+
+    def step(self, action: str | None) -> StepResult:
+        """Take one action and do what the autoreset mode says; a failure cuts the episode."""
+        env = self._env
+        if env is None or self._ended:
+            return self._step_without_episode()
+        try:
+            result = env.step(action)  # type: ignore[arg-type]  # None only where it is ignored
+            observation, reward, terminated, truncated, info = result
+            if not (  # the usual case is decided here, the rest in _checked
+                type(reward) is float
+                and -math.inf < reward < math.inf
+                and type(terminated) is bool
+                and type(truncated) is bool
+                and not (terminated and truncated)
+                and type(observation) is str
+                and type(info) is dict
+            ):
+                result = _checked(result)
+        except Exception as error:
+            return self._cut(self._discard(error))
+        return self._end(result) if terminated or truncated else result
+
+    def close(self) -> None:
+        """Close the environment; what it raises is logged."""
+        env, self._env = self._env, None
+        if env is not None:
+            try:
+                env.close()
+            except Exception:
+                logger.warning("env %d: close() failed", self._index, exc_info=True)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _start(self, seed: int | None = None, options: ResetOptions | None = None) -> ResetResult:
+        if self._env is None:
+            self._env = self._recipe.make()
+            self._rebuilds += 1
+            if seed is None and self._seed is not None:
+                seed = rebuilt_seed(self._seed, self._losses, self._rebuilds)
+        observation, info = self._env.reset(seed, options=options)
+        _check_observation("reset()", observation, info)
+        return observation, info
+
+    def _step_without_episode(self) -> StepResult:
+        if self._lost is not None:
+            message, self._lost = self._lost, None
+            return self._cut(message)
+        self._ended = False  # NEXT_STEP: this step is the reset
+        observation, info = self.reset(None)
+        return observation, 0.0, False, False, info
+
+    def _end(self, result: StepResult) -> StepResult:
+        if self._autoreset is not AutoresetMode.SAME_STEP:
+            self._ended = True
+            return result
+        final_observation, reward, terminated, truncated, final_info = result
+        observation, info = self._restart()
+        info["final_obs"] = final_observation
+        info["final_info"] = dict(final_info)
+        return observation, reward, terminated, truncated, info
+
+    def _cut(self, message: str) -> StepResult:
+        """End the episode for a failure; there is no observation to show, so it is empty."""
+        result = failed_step(message)
+        if self._autoreset is not AutoresetMode.SAME_STEP:
+            self._ended = True
+            return result
+        observation, info = self._restart()
+        info.update(result[-1])
+        info["final_obs"] = ""
+        info["final_info"] = dict(result[-1])
+        return observation, 0.0, False, True, info
+
+    def _restart(self) -> ResetResult:
+        """Begin the next episode, in a rebuilt environment when the old one cannot."""
+        try:
+            return self._start()
+        except Exception as error:
+            self._discard(error)
+        try:
+            return self._start()
+        except Exception as error:
+            self._lost = self._discard(error)  # the next step says so
+            return "", {}
+
+    def _discard(self, error: Exception) -> str:
+        """Drop the failed environment and say what happened in one line."""
+        message = one_line(error)
+        logger.warning("env %d (%s): %s", self._index, self._recipe.spec.id, message, exc_info=error)
+        self.close()
+        return message
+
+
+def one_line(error: BaseException) -> str:
+    """Type and message of an error, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def failed_reset(message: str) -> ResetResult:
+    """What a reset gives that could not be carried out."""
+    return "", {"error": message}
+
+
+def failed_step(message: str) -> StepResult:
+    """What the step gives that a failure made the last of its episode."""
+    return "", 0.0, False, True, {"error": message}
+
+
+def rebuilt_seed(seed: int, losses: int, rebuilds: int) -> int:
+    """Seed of an environment that was rebuilt: the same for the same history of failures.
+
+    Args:
+        seed: Of the slot's last seeded reset.
+        losses: Workers lost since then.
+        rebuilds: Environments rebuilt since then in the present worker.
+    """
+    return Random(f"{seed} {losses} {rebuilds}").getrandbits(31)
+
+
+def _checked(result: tuple[Any, ...]) -> StepResult:
+    """The result with plain Python types, or an `EnvError` that says what is wrong with it."""
+    observation, reward, terminated, truncated, info = result
+    if not (isinstance(reward, Real) and math.isfinite(reward)):
+        raise EnvError(f"step() returned the reward {reward!r}; expected a finite number")
+    if not (isinstance(terminated, (bool, np.bool_)) and isinstance(truncated, (bool, np.bool_))):
+        raise EnvError(f"step() returned the flags {terminated!r} and {truncated!r}; expected two bools")
+    if terminated and truncated:
+        raise EnvError("step() returned terminated and truncated both true; they exclude each other")
+    _check_observation("step()", observation, info)
+    return observation, float(reward), bool(terminated), bool(truncated), info
+
+
+def _check_observation(call: str, observation: object, info: object) -> None:
+    if not (isinstance(observation, (str, list)) and isinstance(info, dict)):
+        raise EnvError(
+            f"{call} returned an observation of type {type(observation).__name__} and an info of type "
+            f"{type(info).__name__}; expected a str or a list of content parts, and a dict"
+        )

@@ -1,0 +1,354 @@
+"""`VectorEnv`: many environments behind one object, in lockstep or each at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from gem_core.core import Info, Observation, ResetOptions, StepResult
+from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
+from gem_core.vector.slot import AutoresetMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from gem_core.registration import EnvSpec
+    from gem_core.vector.backend import Backend, Call, Reply
+
+_Result = TypeVar("_Result")
+_BEFORE_RESET = "the vector env was not reset yet; call reset() for all environments first"
+
+
+class VectorStep(NamedTuple):
+    """What `VectorEnv.step` returns for n environments; entry i belongs to environment i."""
+
+    observations: list[Observation]
+    rewards: NDArray[np.float64]
+    """Shape (n,)."""
+    terminated: NDArray[np.bool_]
+    """Shape (n,)."""
+    truncated: NDArray[np.bool_]
+    """Shape (n,); never true where `terminated` is."""
+    infos: list[Info]
+
+
+class VectorEnv:
+    """n environments that are stepped together, or one by one as their actions arrive.
+
+    In lockstep:
+
+        observations, infos = envs.reset(seed=0)
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+
+    At each environment's own pace, so that a slow one holds nobody back:
+
+        envs.send({i: policy(o) for i, o in enumerate(observations)})
+        while running:
+            ready = envs.recv()
+            envs.send({i: policy(result[0]) for i, result in ready.items()})
+
+    An environment that raises, takes longer than the time-out, returns something malformed or loses
+    its worker is cut: reward 0, truncated, an empty observation and the reason in ``info["error"]``.
+    It is rebuilt from its spec, with a seed derived from the one it had; the others go on.
+
+    Built by `make_vec`. `close` it, or use it in a ``with`` statement.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        specs: Sequence[EnvSpec],
+        autoreset: AutoresetMode,
+        seed: int | None = None,
+    ) -> None:
+        self.specs = list(specs)
+        self.num_envs = len(self.specs)
+        self.autoreset = autoreset
+        self._backend = backend
+        self._seed = seed
+        self._observations: list[Observation] = []  # the latest of each; empty before the first reset
+        self._ended: set[int] = set()  # not kept in SAME_STEP, where the next episode begins at once
+        self._busy: set[int] = set()
+        self._ready: dict[int, StepResult] = {}
+        self._lock = threading.RLock()  # an async call runs in a thread
+        self._closed = False
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend in use: what ``auto`` decided, too."""
+        return self._backend.name
+
+    # -- lockstep -----------------------------------------------------------------------------
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        *,
+        options: ResetOptions | Sequence[ResetOptions | None] | None = None,
+        mask: Sequence[bool] | NDArray[np.bool_] | None = None,
+    ) -> tuple[list[Observation], list[Info]]:
+        """Start new episodes.
+
+        Args:
+            seed: Environment i gets ``seed + i``, or entry i of a sequence. None goes on with each
+                environment's own generator; the first reset then uses the seed given to `make_vec`.
+            options: For all environments, or one per environment; see `ResetOptions`.
+            mask: Shape (n,); which environments to reset, None for all.
+
+        Returns:
+            Observations and infos of all n environments; one that is not reset has its latest
+            observation and an empty info. An environment that failed has an empty observation and
+            ``info["error"]``; its next step is cut.
+        """
+        with self._lock:
+            chosen = self._masked(mask)
+            self._check_idle(chosen)
+            if seed is None and not self._observations:
+                seed = self._seed
+            seeds = self._seeds(seed)
+            per_env = self._per_env("options", options) if _is_list(options) else [options] * self.num_envs
+            calls: list[Call] = [(i, "reset", (seeds[i], per_env[i])) for i in chosen]
+            observations: list[Observation] = self._observations or [""] * self.num_envs
+            infos: list[Info] = [{} for _ in range(self.num_envs)]
+            for i, (observation, info) in zip(chosen, self._backend.run(calls), strict=True):
+                observations[i], infos[i] = observation, info
+            self._observations = observations
+            self._ended.difference_update(chosen)
+            if self.autoreset is AutoresetMode.DISABLED:
+                self._ended.update(i for i in chosen if "error" in infos[i])
+            return list(observations), infos
+
+    def step(self, actions: Sequence[str | None]) -> VectorStep:
+        """Step every environment and wait for all of them.
+
+        Args:
+            actions: n responses. None is allowed only where it is ignored: in `NEXT_STEP` mode, for
+                an environment whose episode just ended.
+
+        Raises:
+            ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
+            TypeError: One str for all, a wrong number of actions, or an action that is no str.
+            CallOrderError: An environment is busy with an action that was sent.
+        """
+        with self._lock:
+            self._check_actions(actions)
+            if self._busy or self._ready:
+                self._check_idle(range(self.num_envs))
+            results = self._backend.run([(i, "step", (action,)) for i, action in enumerate(actions)])
+            observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+            step = VectorStep(
+                list(observations),
+                np.array(rewards, dtype=np.float64),
+                np.array(terminated, dtype=np.bool_),
+                np.array(truncated, dtype=np.bool_),
+                list(infos),
+            )
+            self._observations = list(observations)
+            if self.autoreset is not AutoresetMode.SAME_STEP:
+                self._ended = set(np.flatnonzero(step.terminated | step.truncated).tolist())
+            return step
+
+    # -- each at its own pace -----------------------------------------------------------------
+
+    def send(self, actions: Mapping[int, str]) -> None:
+        """Start steps and return at once (the inline backend carries them out right here).
+
+        Args:
+            actions: Response by index of the environment.
+
+        Raises:
+            ConfigError: The mode is `NEXT_STEP`, whose reset steps exist in lockstep only.
+            ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
+            CallOrderError: An environment is still busy, or its last result was not received.
+        """
+        with self._lock:
+            if self.autoreset is AutoresetMode.NEXT_STEP:
+                raise ConfigError(
+                    "send() and recv() do not work with AutoresetMode.NEXT_STEP, which is defined for "
+                    "lockstep only; make the vector env with SAME_STEP or DISABLED, or use step()"
+                )
+            self._check_open()
+            for index, action in actions.items():
+                self._check_index(index)
+                if not isinstance(action, str):
+                    raise TypeError(f"action of environment {index}: expected a str, got {action!r}")
+            self._check_running(actions)
+            self._check_idle(actions)
+            self._busy.update(actions)
+            self._backend.submit([(i, "step", (action,)) for i, action in actions.items()], batch=False)
+
+    def recv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
+        """Wait for sent steps and take every result that is ready.
+
+        Args:
+            min_ready: Wait for so many, or for all that were sent if these are fewer; 0 does not wait.
+            timeout: Seconds after which to return what there is, even if nothing; None is no limit.
+
+        Returns:
+            ``{index: (observation, reward, terminated, truncated, info)}``, in the order in which
+            the steps were finished.
+
+        Raises:
+            CallOrderError: Nothing was sent that has not been received.
+        """
+        if not (self._busy or self._ready):
+            self._check_open()
+            raise CallOrderError("recv() without anything to receive; send() actions first")
+        self._pump(min_ready, timeout)
+        return self._take()
+
+    # -- async forms --------------------------------------------------------------------------
+
+    async def areset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        *,
+        options: ResetOptions | Sequence[ResetOptions | None] | None = None,
+        mask: Sequence[bool] | NDArray[np.bool_] | None = None,
+    ) -> tuple[list[Observation], list[Info]]:
+        """`reset` without blocking the event loop."""
+        return await self._off_loop(lambda: self.reset(seed, options=options, mask=mask))
+
+    async def astep(self, actions: Sequence[str | None]) -> VectorStep:
+        """`step` without blocking the event loop."""
+        return await self._off_loop(lambda: self.step(actions))
+
+    async def asend(self, actions: Mapping[int, str]) -> None:
+        """`send`, which does not wait anyway."""
+        self.send(actions)
+
+    async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
+        """`recv` without blocking the event loop; when it is cancelled no result is lost."""
+        if not (self._busy or self._ready):
+            return self.recv()
+        await self._off_loop(lambda: self._pump(min_ready, timeout))
+        return self._take()
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every environment and end every thread and process. May be called more than once."""
+        if not self._closed:
+            self._closed = True
+            self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    def __repr__(self) -> str:
+        ids = sorted({spec.id for spec in self.specs})
+        return f"<VectorEnv of {self.num_envs} {', '.join(ids)}, backend {self.backend}>"
+
+    # -- parts --------------------------------------------------------------------------------
+
+    async def _off_loop(self, call: Callable[[], _Result]) -> _Result:
+        return call() if self.backend == "inline" else await asyncio.to_thread(call)
+
+    def _pump(self, min_ready: int, timeout: float | None) -> None:
+        """Move replies into `_ready` until there are enough or the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            while True:
+                missing = min(min_ready - len(self._ready), len(self._busy))
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                replies = self._backend.wait(left if missing > 0 else 0.0) if self._busy else []
+                self._check_open()
+                self._accept(replies)
+                if len(replies) >= missing or left == 0.0:
+                    return
+
+    def _accept(self, replies: Iterable[Reply]) -> None:
+        for index, result in replies:
+            self._busy.discard(index)
+            self._ready[index] = result
+
+    def _take(self) -> dict[int, StepResult]:
+        with self._lock:
+            ready, self._ready = self._ready, {}
+            for index, (observation, _, terminated, truncated, _) in ready.items():
+                self._observations[index] = observation
+                if self.autoreset is AutoresetMode.DISABLED and (terminated or truncated):
+                    self._ended.add(index)
+            return ready
+
+    def _masked(self, mask: Sequence[bool] | NDArray[np.bool_] | None) -> list[int]:
+        self._check_open()
+        if mask is None:
+            return list(range(self.num_envs))
+        flags = np.asarray(mask)
+        if flags.dtype != np.bool_ or flags.shape != (self.num_envs,):
+            raise ConfigError(
+                f"mask: expected {self.num_envs} bools, got {flags.dtype} of shape {flags.shape}"
+            )
+        if not self._observations:
+            raise ResetNeeded(_BEFORE_RESET)
+        return [int(i) for i in np.flatnonzero(flags)]
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if _is_list(seed):
+            return self._per_env("seed", seed)
+        return [seed + i for i in range(self.num_envs)]  # type: ignore[operator]  # a number here
+
+    def _per_env(self, name: str, values: Any) -> Sequence[Any]:
+        if len(values) != self.num_envs:
+            raise ConfigError(f"{name}: expected one or {self.num_envs} values, got {len(values)}")
+        return list(values)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallOrderError("the vector env was closed; make a new one")
+
+    def _check_actions(self, actions: Sequence[str | None]) -> None:
+        self._check_open()
+        if isinstance(actions, (str, bytes)):
+            raise TypeError(f"actions: expected {self.num_envs} strings, got the one string {actions!r:.80}")
+        if len(actions) != self.num_envs:
+            raise TypeError(f"actions: expected {self.num_envs}, one per environment, got {len(actions)}")
+        self._check_running(range(self.num_envs))
+        for index, action in enumerate(actions):
+            if not (isinstance(action, str) or (action is None and index in self._ended)):
+                raise TypeError(f"action of environment {index}: expected a str, got {action!r}")
+
+    def _check_running(self, indices: Iterable[int]) -> None:
+        if not self._observations:
+            raise ResetNeeded(_BEFORE_RESET)
+        if self._ended and self.autoreset is AutoresetMode.DISABLED:
+            ended = sorted(self._ended.intersection(indices))
+            if ended:
+                raise ResetNeeded(
+                    f"the episodes of environments {ended} ended; reset them with reset(mask=...), or use "
+                    f"AutoresetMode.SAME_STEP"
+                )
+
+    def _check_index(self, index: int) -> None:
+        if not (isinstance(index, (int, np.integer)) and 0 <= index < self.num_envs):
+            raise IndexError(f"environment {index!r}: expected an int from 0 to {self.num_envs - 1}")
+
+    def _check_idle(self, indices: Iterable[int]) -> None:
+        """Each of these environments must be free to take a call."""
+        waiting = sorted((self._busy | self._ready.keys()).intersection(indices))
+        if waiting:
+            raise CallOrderError(f"environments {waiting} have an unfinished step; recv() it first")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))
