@@ -96,8 +96,10 @@ class Env:
     state_fields: ClassVar[tuple[str, ...]] = ()
     """Attributes that `get_state` saves; their values must be JSON-able."""
 
-    blocking: bool = False
-    """Whether a step waits or computes for so long that it belongs off the event loop."""
+    blocking: bool | Literal["cpu"] = False
+    """Whether a step takes so long that it belongs off the event loop: True when it waits (for a
+    network, a subprocess), ``"cpu"`` when it computes for a millisecond or more. A vector env then
+    uses threads or processes by itself."""
 
     max_return: float | None = None
     """Best undiscounted return there is; None when it depends on the episode or is not known."""
@@ -322,7 +324,7 @@ class Wrapper(Env):
     A wrapper that has to override `step` itself should override `astep` too.
     """
 
-    blocking: bool = _forwarded()
+    blocking: bool | Literal["cpu"] = _forwarded()
     max_return: float | None = _forwarded()
     format_error_reward: float = _forwarded()
     oracle_certain: bool = _forwarded()
