@@ -1,0 +1,136 @@
+"""Mergeable statistics of returns: what data-parallel ranks exchange instead of the returns.
+
+Count, mean and M2 (the sum of squared deviations from the mean), all in float64. Two of them merge
+by the formula of Chan, Golub and LeVeque (1979), which never subtracts large sums from each other,
+so returns of 1e8 +- 1 keep their standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gem_core.errors import ConfigError, NonFiniteReward
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReturnStats:
+    """Statistics of a set of returns.
+
+    Attributes:
+        count: Number of returns, one per turn whatever its length in tokens.
+        mean: Their mean; 0.0 when there are none.
+        m2: Sum of squared deviations from the mean.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+
+    @classmethod
+    def from_returns(cls, returns: ArrayLike | Sequence[ArrayLike]) -> ReturnStats:
+        """Statistics of all numbers in `returns`: one array, or one array per episode.
+
+        Raises:
+            NonFiniteReward: A return is not finite, or too large for its square to fit in float64.
+        """
+        if isinstance(returns, np.ndarray):
+            values = returns.astype(np.float64).ravel()
+        else:
+            parts = [np.asarray(part, dtype=np.float64).ravel() for part in returns]  # type: ignore[union-attr]
+            values = np.concatenate(parts) if parts else np.zeros(0)
+        if not values.size:
+            return cls()
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = values.mean()
+            deviations = values - mean
+            correction = deviations.mean()  # rounding of the mean, felt when it is large
+            m2 = np.square(deviations - correction).sum()
+        if not (math.isfinite(mean) and math.isfinite(m2)):
+            raise NonFiniteReward(
+                f"the statistics of {values.size} returns are not finite (mean {mean}, sum of squared "
+                f"deviations {m2}; largest magnitude {np.abs(values).max()}): rescale the rewards"
+            )
+        return cls(int(values.size), float(mean + correction), float(m2))
+
+    def merge(self, *others: ReturnStats) -> ReturnStats:
+        """Statistics of the union; the order matters only to the last digits."""
+        merged = self
+        for other in others:
+            merged = _merge(merged, other)
+        return merged
+
+    def std(self, ddof: int = 0) -> float:
+        """Standard deviation: population (`ddof` 0) or sample (1); 0.0 when it is undefined."""
+        return float(standard_deviation(self.count, self.m2, ddof))
+
+    def scale(self, *, ddof: int = 0, eps: float = 1e-8, min_std: float = 1e-6) -> float:
+        """The factor of ``advantage = (return - mean) * scale``; see `inverse_std`."""
+        return float(inverse_std(self.count, self.mean, self.m2, ddof=ddof, eps=eps, min_std=min_std))
+
+    def to_wire(self) -> tuple[float, float, float]:
+        """Count, mean and M2 as three floats, for a collective of float64 or a JSON list."""
+        return float(self.count), self.mean, self.m2
+
+    @classmethod
+    def from_wire(cls, wire: Sequence[float]) -> ReturnStats:
+        """Inverse of `to_wire`.
+
+        Raises:
+            ConfigError: Not three finite numbers with a whole count and an M2 that are not negative.
+        """
+        numbers = [float(value) for value in wire]
+        if (
+            len(numbers) != 3
+            or not all(map(math.isfinite, numbers))
+            or numbers[0] < 0
+            or numbers[0] != int(numbers[0])
+            or numbers[2] < 0
+        ):
+            raise ConfigError(f"not the wire form (count, mean, M2) of ReturnStats: {numbers}")
+        return cls(int(numbers[0]), numbers[1], numbers[2])
+
+
+def _merge(a: ReturnStats, b: ReturnStats) -> ReturnStats:
+    """Chan, Golub and LeVeque's update."""
+    if not a.count or not b.count:
+        return a if a.count else b
+    count = a.count + b.count
+    delta = b.mean - a.mean
+    return ReturnStats(
+        count, a.mean + delta * (b.count / count), a.m2 + b.m2 + delta * delta * (a.count * b.count / count)
+    )
+
+
+def standard_deviation(count: Any, m2: Any, ddof: int) -> FloatArray:
+    """``sqrt(m2 / (count - ddof))``, 0 where nothing is left to divide by; elementwise on arrays."""
+    if ddof not in (0, 1):
+        raise ConfigError(f"ddof is {ddof!r}; expected 0 (population) or 1 (sample)")
+    freedom = np.asarray(count, dtype=np.float64) - ddof
+    squares = np.asarray(m2, dtype=np.float64)
+    return np.where(freedom > 0, np.sqrt(squares / np.maximum(freedom, 1.0)), 0.0)
+
+
+def inverse_std(
+    count: Any, mean: Any, m2: Any, *, ddof: int = 0, eps: float = 1e-8, min_std: float = 1e-6
+) -> FloatArray:
+    """``1 / (std + eps)``, or 0 where the returns do not differ; elementwise on arrays.
+
+    They do not differ when there is one, or when ``std <= min_std * max(1, |mean|)``: what is left
+    is then rounding noise, which a division would blow up to advantages of size 1.
+    """
+    for name, value in (("eps", eps), ("min_std", min_std)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"{name} is {value!r}; expected a finite number that is not negative")
+    if not np.isfinite(m2).all():
+        raise NonFiniteReward("the squared deviations of the returns overflow float64; rescale the rewards")
+    std = standard_deviation(count, m2, ddof)
+    differ = std > min_std * np.maximum(1.0, np.abs(np.asarray(mean, dtype=np.float64)))
+    return np.where(differ, 1.0 / np.where(differ, std + eps, 1.0), 0.0)
