@@ -105,7 +105,7 @@ class EnvSpec:
 
 _envs: dict[str, EnvSpec] = {}
 _wrappers: dict[str, str] = {}
-_entry_points_loaded = False
+_loaded_groups: set[str] = set()
 _entry_points_lock = threading.RLock()
 
 
@@ -140,9 +140,9 @@ def register(
 def spec(id: str) -> EnvSpec:
     """The `EnvSpec` filed under `id`; `UnknownEnv` with the closest ids when there is none."""
     if id not in _envs:
-        _load_entry_points()
+        load_entry_points()
     if id not in _envs:
-        raise UnknownEnv(f"no environment {id!r}.{_suggest(id, _envs)} `gem-core envs` lists all.")
+        raise UnknownEnv(f"no environment {id!r}.{suggest(id, _envs)} `gem-core envs` lists all.")
     return _envs[id]
 
 
@@ -166,7 +166,7 @@ def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (
 
 def list_envs(pattern: str = "*") -> list[str]:
     """Registered ids that match a shell-style pattern, sorted."""
-    _load_entry_points()
+    load_entry_points()
     return sorted(fnmatch.filter(_envs, pattern))
 
 
@@ -187,7 +187,7 @@ def register_wrapper(name: str, entry_point: str) -> None:
 
 def list_wrappers() -> list[str]:
     """Names of the registered wrappers, sorted."""
-    _load_entry_points()
+    load_entry_points()
     return sorted(_wrappers)
 
 
@@ -248,10 +248,10 @@ def _wrapper_spec(node: ast.expr) -> WrapperSpec:
 
 def _apply_wrapper(env: Env, wrapper: WrapperSpec) -> Env:
     if wrapper.name not in _wrappers:
-        _load_entry_points()
+        load_entry_points()
     if wrapper.name not in _wrappers:
         raise UnknownName(
-            f"no wrapper {wrapper.name!r}.{_suggest(wrapper.name, _wrappers)} "
+            f"no wrapper {wrapper.name!r}.{suggest(wrapper.name, _wrappers)} "
             f"There are: {', '.join(list_wrappers())}"
         )
     module, _, attribute = _wrappers[wrapper.name].partition(":")
@@ -264,7 +264,8 @@ def _apply_wrapper(env: Env, wrapper: WrapperSpec) -> Env:
 # -- plumbing ---------------------------------------------------------------------------------
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The closest known names as a question, or nothing when none is close."""
     lowered = {k.lower(): k for k in known}
     close = [lowered[k] for k in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
     return f" Did you mean {' or '.join(close)}?" if close else ""
@@ -299,16 +300,15 @@ def _check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, A
         raise TypeError(f"{name}: {error}; accepted keyword arguments: {accepted}") from None
 
 
-def _load_entry_points() -> None:
-    """Let installed packages register their environments; a broken one warns and is passed over."""
-    global _entry_points_loaded
+def load_entry_points(group: str = ENTRY_POINT_GROUP) -> None:
+    """Let installed packages register what they bring, once; a broken one warns and is passed over."""
     with _entry_points_lock:  # another thread waits until all are there; what they call may come back here
-        if _entry_points_loaded:
+        if group in _loaded_groups:
             return
-        _entry_points_loaded = True
+        _loaded_groups.add(group)
         from importlib.metadata import entry_points
 
-        for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        for entry_point in entry_points(group=group):
             try:
                 loaded = entry_point.load()
                 if callable(loaded):
@@ -316,5 +316,5 @@ def _load_entry_points() -> None:
             except Exception as error:
                 logger.warning(
                     "entry point %r of group %s was not loaded: %s: %s",
-                    entry_point.name, ENTRY_POINT_GROUP, type(error).__name__, error,
+                    entry_point.name, group, type(error).__name__, error,
                 )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Estimators by name, as trainers' configs give them.
+
+    estimator = get_estimator("grpo")
+    estimator.needs                       # ("group_ids",)
+    result = estimator.tensors()(token_rewards, response_mask, group_ids=groups, gamma=0.9)
+
+A third party registers its own with `register_estimator`; an installed package does so through the
+entry-point group ``gem_core.advantages``, where each entry names a module to import or a function
+to call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from gem_core.errors import ConfigError, MissingDependency, UnknownName
+from gem_core.registration import load_entry_points, suggest
+
+ENTRY_POINT_GROUP = "gem_core.advantages"
+
+EstimatorFunction: TypeAlias = Callable[..., Any]
+Need: TypeAlias = Literal["group_ids", "values"]
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator in its two forms, loaded when asked for.
+
+    Attributes:
+        name: As in a config.
+        reference_function: ``module:attribute`` or the callable; episodes of turn rewards in, a list
+            of arrays out. Takes `gamma` and the needs as keyword arguments.
+        tensor_function: The same on (rows, tokens) tensors, returning `tensors.Advantages`; takes
+            `turn_ids` too.
+        needs: What it must be given besides rewards and mask: "group_ids" (one per episode; the
+            episodes of a group share the seed) or "values" (of a critic).
+        uses_stats: Whether it normalises by the statistics of the batch, so that ranks must merge
+            them (`process_group`) and a plugin may hand in its own (`stats`).
+        description: One line for listings.
+    """
+
+    name: str
+    reference_function: str | EstimatorFunction
+    tensor_function: str | EstimatorFunction
+    needs: tuple[Need, ...] = ()
+    uses_stats: bool = False
+    description: str = ""
+
+    def reference(self) -> EstimatorFunction:
+        """The numpy form."""
+        return _load(self.name, self.reference_function)
+
+    def tensors(self) -> EstimatorFunction:
+        """The torch form; MissingDependency with the pip command where torch is not installed."""
+        return _load(self.name, self.tensor_function)
+
+
+_estimators: dict[str, Estimator] = {}
+
+
+def register_estimator(estimator: Estimator) -> None:
+    """Make an estimator available by its name.
+
+    Raises:
+        ConfigError: The name is taken by a different one, or a function is no ``module:attribute``.
+    """
+    for function in (estimator.reference_function, estimator.tensor_function):
+        if isinstance(function, str) and function.count(":") != 1:
+            raise ConfigError(
+                f"estimator {estimator.name!r}: {function!r} is not of the form 'module:attribute'"
+            )
+    if _estimators.setdefault(estimator.name, estimator) != estimator:
+        raise ConfigError(f"estimator {estimator.name!r} is registered already")
+
+
+def get_estimator(name: str) -> Estimator:
+    """The estimator of that name; `UnknownName` with the closest ones when there is none."""
+    if name not in _estimators:
+        load_entry_points(ENTRY_POINT_GROUP)
+    if name not in _estimators:
+        raise UnknownName(
+            f"no estimator {name!r}.{suggest(name, _estimators)} There are: {', '.join(list_estimators())}"
+        )
+    return _estimators[name]
+
+
+def list_estimators() -> list[str]:
+    """Names of the registered estimators, sorted."""
+    load_entry_points(ENTRY_POINT_GROUP)
+    return sorted(_estimators)
+
+
+def _load(name: str, function: str | EstimatorFunction) -> EstimatorFunction:
+    if not isinstance(function, str):
+        return function
+    module, _, attribute = function.partition(":")
+    try:
+        loaded: EstimatorFunction = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependency(
+            f"estimator {name!r} on tensors needs the package 'torch': pip install 'gem-core[train]'"
+        ) from error
+    return loaded
+
+
+def _register_builtin() -> None:
+    needs: dict[str, tuple[tuple[Need, ...], str]] = {
+        "rebn": ((), "returns of all turns, normalised over the batch"),
+        "reinforce": ((), "returns as they are"),
+        "grpo": (("group_ids",), "episode returns, normalised in their group"),
+        "rloo": (("group_ids",), "episode returns minus the mean of the others in their group"),
+        "gae": (("values",), "generalised advantage estimation over turns, with a critic"),
+    }
+    for name, (needed, description) in needs.items():
+        register_estimator(
+            Estimator(
+                name,
+                f"gem_core.advantages.reference:{name}",
+                f"gem_core.advantages.tensors:{name}",
+                needed,
+                uses_stats=name == "rebn",
+                description=description,
+            )
+        )
+
+
+_register_builtin()
