@@ -1,0 +1,170 @@
+"""`check_env`: does an environment keep the contract?
+
+As a function, which raises `CheckFailed` with the rule, the evidence and the remedy:
+
+    report = gem_core.check_env("game:GuessTheNumber-v0")
+
+as a pytest mixin, one test per rule:
+
+    class TestMyEnv(EnvContract):
+        env_id = "my:Env-v0"
+
+and on the command line, ``gem-core check my:Env-v0``. The rules are the functions in
+`gem_core.checker.rules` and `gem_core.checker.replay_rules`.
+"""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gem_core.checker.replay_rules  # noqa: F401  # adds its rules to RULES
+from gem_core.checker.rules import RULES, Rule
+from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject
+from gem_core.core import Env
+from gem_core.errors import CheckFailed, ConfigError
+from gem_core.registration import EnvSpec, make
+
+__all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check_env` found: no rule was broken.
+
+    Attributes:
+        env: Name of the environment.
+        passed: Names of the rules that hold.
+        skipped: Name of each rule that does not apply, with the reason.
+    """
+
+    env: str
+    passed: tuple[str, ...]
+    skipped: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{self.env}: {len(self.passed)} rules hold, {len(self.skipped)} do not apply"]
+        lines += [f"  holds    {name}" for name in self.passed]
+        lines += [f"  skipped  {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join(lines)
+
+
+def check_env(
+    env: str | EnvSpec | Env | Callable[..., Env],
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    max_turns: int = 1000,
+    patience: float = 5.0,
+    rules: Sequence[str] | None = None,
+    **kwargs: Any,
+) -> CheckReport:
+    """Play an environment in every way that the contract names.
+
+    Args:
+        env: An id, a spec, a class or other factory, or an instance (of which siblings are spawned;
+            it is left alone itself).
+        seeds: One episode is played for each, many times over; from 0 on.
+        max_turns: Every episode has to end within this number of steps.
+        patience: Seconds that one step may take on a text of a megabyte.
+        rules: Names of the rules to check; None for all.
+        **kwargs: For `make` or the factory, so ``wrappers=...`` as well.
+
+    Returns:
+        The rules that hold, and those that do not apply with the reason: a spec that says
+        ``deterministic=False`` or ``stateful=False`` is excused from exactly the rules about that.
+
+    Raises:
+        CheckFailed: A rule is broken; the message says which, what was seen and what to do.
+        ConfigError: The arguments do not fit.
+    """
+    unknown = set(rules or ()) - {rule.name for rule in RULES}
+    if unknown:
+        raise ConfigError(f"no rules {sorted(unknown)}; there are: {', '.join(rule.name for rule in RULES)}")
+    subject = _subject(env, seeds, max_turns, patience, kwargs)
+    passed = []
+    skipped = {}
+    for rule in RULES:
+        if rules is not None and rule.name not in rules:
+            continue
+        try:
+            _check_rule(rule, subject)
+            passed.append(rule.name)
+        except RuleSkipped as reason:
+            skipped[rule.name] = str(reason)
+    return CheckReport(subject.name, tuple(passed), skipped)
+
+
+class EnvContract:
+    """Pytest mixin: a subclass whose name begins with ``Test`` gets one test per rule.
+
+    Set `env_id`, or override `make_env` for an environment that is not registered.
+    """
+
+    env_id: ClassVar[str] = ""
+    """Registered id of the environment under test."""
+    seeds: ClassVar[Sequence[int]] = (0, 1, 2)
+    max_turns: ClassVar[int] = 1000
+    patience: ClassVar[float] = 5.0
+
+    def make_env(self) -> Env:
+        """A new instance."""
+        return make(self.env_id)
+
+
+def _subject(
+    env: str | EnvSpec | Env | Callable[..., Env],
+    seeds: Sequence[int],
+    max_turns: int,
+    patience: float,
+    kwargs: dict[str, Any],
+) -> Subject:
+    if not seeds:
+        raise ConfigError("seeds is empty: expected one or more seeds to play")
+    build: Callable[[], Env]
+    if isinstance(env, Env):
+        if kwargs:
+            raise ConfigError(f"keyword arguments {sorted(kwargs)} need an id or a factory, not an instance")
+        build = env.spawn
+    elif isinstance(env, (str, EnvSpec)):
+        build = lambda: make(env, **kwargs)  # noqa: E731  # two more defs would be longer
+    elif callable(env):
+        build = lambda: env(**kwargs)  # noqa: E731
+    else:
+        raise ConfigError(f"cannot check {env!r}: expected an id, a spec, a factory or an environment")
+    with build() as first:
+        name = first.spec.id if first.spec else type(first.unwrapped).__name__
+        return Subject(name, build, tuple(seeds), max_turns, patience, first.spec)
+
+
+def _check_rule(rule: Rule, subject: Subject) -> None:
+    if rule.needs and subject.spec is not None and not getattr(subject.spec, rule.needs):
+        raise RuleSkipped(f"the spec says {rule.needs}=False")
+    try:
+        rule.check(subject)
+    except RuleBroken as found:
+        raise CheckFailed(
+            f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n"
+            f"  seen: {found.seen}\n"
+            f"  do: {found.advice}"
+        ) from found.__cause__
+    finally:
+        subject.close()
+
+
+def _contract_test(rule: Rule) -> Callable[[EnvContract], None]:
+    def test(self: EnvContract) -> None:
+        with self.make_env() as env:
+            subject = _subject(env, self.seeds, self.max_turns, self.patience, {})
+            try:
+                _check_rule(rule, subject)
+            except RuleSkipped as reason:
+                raise unittest.SkipTest(str(reason)) from None
+
+    test.__doc__ = rule.statement
+    return test
+
+
+for _rule in RULES:
+    setattr(EnvContract, f"test_{_rule.name}", _contract_test(_rule))

@@ -1,0 +1,332 @@
+"""The rules about repeating an episode: by seed, from a saved state, in other threads and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gem_core.checker.rules import rule
+from gem_core.checker.subject import (
+    Frame,
+    Subject,
+    broken,
+    clip,
+    expect_same,
+    follow,
+    layers,
+    replay,
+    reset,
+    reset_frame,
+    skip,
+    step,
+    step_frame,
+)
+from gem_core.core import Env
+from gem_core.errors import ResetNeeded
+from gem_core.registration import EnvSpec
+
+_OWN_RANDOM = "draw everything from self.random, and set up everything in reset()"
+_STATE_FIELDS = "name every attribute that an episode changes in state_fields"
+
+
+@rule("deterministic")
+def twins_are_equal(subject: Subject) -> None:
+    """The same seed and actions give the same episode, and so does the reset without a seed that follows."""
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        twins = [subject.fresh(), subject.fresh()]
+        for twin in twins:
+            frames = replay(twin, recording)
+            expect_same(recording.frames, frames, f"played twice with seed {seed}", _OWN_RANDOM)
+        after = [[reset(twin, None)] for twin in twins]
+        expect_same(after[0], after[1], f"without a seed, after the episode of seed {seed}", _OWN_RANDOM)
+
+
+@rule()
+def global_random_is_left_alone(subject: Subject) -> None:
+    """The generators of `random` and `numpy.random` are neither used nor seeded."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is the point
+    deterministic = subject.spec is None or subject.spec.deterministic
+    try:
+        for number, seed in enumerate(subject.seeds):
+            recording = subject.recording(seed)
+            random.seed(number)
+            np.random.seed(number)  # noqa: NPY002
+            marks = {"": _global_random()}
+            env = subject.fresh()
+            marks["the constructor"] = _global_random()
+            frames = [reset(env, seed)]
+            marks["reset()"] = _global_random()
+            for action in recording.actions:
+                env.sample_random_action()
+                frames.append(step(env, action))
+                if frames[-1].ended:
+                    break
+            marks["step()"] = _global_random()
+            for old, (phase, new) in pairwise(marks.items()):
+                if old[1] != new:
+                    broken(f"{phase} used or seeded the global generator", "draw from self.random")
+            if deterministic:
+                expect_same(recording.frames, frames, "with other global generators", _OWN_RANDOM)
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+
+
+@rule("deterministic")
+def episodes_leave_no_trace(subject: Subject) -> None:
+    """An episode that was given up half-way does not change the next one."""
+    env = subject.fresh()
+    for seed in (*subject.seeds, subject.seeds[0]):
+        recording = subject.recording(seed)
+        frames = replay(env, recording)
+        expect_same(recording.frames, frames, f"with seed {seed} on an instance used before", _OWN_RANDOM)
+        reset(env, seed)
+        follow(env, recording.actions[: len(recording.actions) // 2])
+
+
+@rule("deterministic")
+def instances_are_independent(subject: Subject) -> None:
+    """Episodes played in turns on several instances equal the same episodes played alone."""
+    recordings = [subject.recording(seed) for seed in subject.seeds]
+    envs = [subject.fresh() for _ in recordings]
+    frames = [[reset(env, recording.seed)] for env, recording in zip(envs, recordings, strict=True)]
+    for turn in range(max(len(recording.actions) for recording in recordings)):
+        for env, recording, seen in zip(envs, recordings, frames, strict=True):
+            if turn < len(recording.actions):
+                seen.append(step(env, recording.actions[turn]))
+    for recording, seen in zip(recordings, frames, strict=True):
+        expect_same(
+            recording.frames, seen, f"with seed {recording.seed} beside other instances",
+            "keep nothing in module or class attributes",
+        )  # fmt: skip
+
+
+@rule("deterministic")
+def threads_change_nothing(subject: Subject) -> None:
+    """Episodes played in threads at the same time equal the same episodes played alone."""
+    recordings = [subject.recording(seed) for seed in subject.seeds]
+    envs = [subject.fresh() for _ in recordings]
+    with ThreadPoolExecutor(len(recordings)) as pool:
+        for recording, seen in zip(recordings, pool.map(replay, envs, recordings), strict=True):
+            expect_same(
+                recording.frames, seen, f"with seed {recording.seed} in a thread",
+                "use no signals, no thread-local and no shared state",
+            )  # fmt: skip
+
+
+@rule("deterministic")
+def sampling_changes_nothing(subject: Subject) -> None:
+    """`sample_random_action` and `oracle_action` leave the episode as it is."""
+    env = subject.fresh()
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        frames = [reset(env, seed)]
+        for action in recording.actions:
+            for _ in range(3):
+                env.sample_random_action()
+                env.oracle_action()
+            frames.append(step(env, action))
+        expect_same(
+            recording.frames, frames, f"with actions drawn in between (seed {seed})",
+            "draw random actions from self.action_random and change nothing",
+        )  # fmt: skip
+
+
+@rule("deterministic")
+def async_is_the_same(subject: Subject) -> None:
+    """`areset` and `astep` give what `reset` and `step` give."""
+
+    async def play(env: Env, seed: int, actions: list[str]) -> list[Frame]:
+        first = reset_frame(await env.areset(seed))
+        return [first, *[step_frame(await env.astep(action)) for action in actions]]
+
+    with ThreadPoolExecutor(1) as pool:  # the caller may have an event loop running
+        for seed in subject.seeds:
+            recording = subject.recording(seed)
+            env = subject.fresh()
+            frames = pool.submit(asyncio.run, play(env, seed, recording.actions)).result()
+            expect_same(
+                recording.frames, frames, f"with areset and astep (seed {seed})",
+                "override areset and astep together with reset and step, and let both call one method",
+            )  # fmt: skip
+
+
+# -- state ------------------------------------------------------------------------------------
+
+
+@rule("stateful")
+def states_survive_json(subject: Subject) -> None:
+    """A state goes through JSON and back at any point: the episode and its generator go on from there."""
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        for turn in sorted({0, len(recording.actions) // 2, len(recording.actions)}):
+            env, other = subject.fresh(), subject.fresh()
+            reset(env, seed)
+            follow(env, recording.actions[:turn])
+            live = env.get_state()
+            state = _as_json(live)
+            rest = _finish(env, recording.actions[turn:])
+            if _as_json(live) != state:
+                broken(
+                    "what get_state() had returned changed in later steps", "return copies of lists and dicts"
+                )
+            for which, restored in (("the same", env), ("a new", other)):
+                restored.set_state(json.loads(state))
+                if _as_json(restored.get_state()) != state:
+                    seen = f"get_state() after set_state() differs (seed {seed}, turn {turn})"
+                    broken(seen, _STATE_FIELDS)
+                where = f"from the state of seed {seed} after turn {turn}, on {which} instance"
+                expect_same(rest, _finish(restored, recording.actions[turn:]), where, _STATE_FIELDS)
+
+
+@rule("stateful")
+def forks_are_equal_and_independent(subject: Subject) -> None:
+    """`spawn(same_state=True)` gives a sibling that goes on alike and shares nothing with its origin."""
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        half = len(recording.actions) // 2
+        env = subject.fresh()
+        reset(env, seed)
+        follow(env, recording.actions[:half])
+        fork = subject.adopt(env.spawn(same_state=True))
+        first = _finish(fork, recording.actions[half:])
+        second = _finish(env, recording.actions[half:])
+        where = f"after a fork of seed {seed} at turn {half}"
+        expect_same(recording.frames[half + 1 :], first[:-1], f"{where}, in the fork", _STATE_FIELDS)
+        expect_same(first, second, f"{where}, in its origin", "share nothing that changes with a sibling")
+
+
+@rule("stateful")
+def resets_start_from_a_state(subject: Subject) -> None:
+    """`reset(options={"state": ...})` goes on from a saved state."""
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        half = len(recording.actions) // 2
+        env, other = subject.fresh(), subject.fresh()
+        reset(env, seed)
+        follow(env, recording.actions[:half])
+        options: Any = {"state": json.loads(_as_json(env.get_state()))}
+        reset(other, None, options=options)
+        expect_same(
+            recording.frames[half + 1 :], follow(other, recording.actions[half:]),
+            f"after reset(options={{'state': ...}}) with the state of seed {seed} after turn {half}",
+            "call self.set_state(options['state']) in reset() instead of starting anew",
+        )  # fmt: skip
+
+
+# -- elsewhere --------------------------------------------------------------------------------
+
+
+@rule("deterministic")
+def specs_travel(subject: Subject) -> None:
+    """The `EnvSpec` goes through pickle and JSON, and what it then makes plays the same episodes."""
+    spec = _portable_spec(subject)
+    copies = [pickle.loads(pickle.dumps(spec)), EnvSpec.from_json(spec.to_json())]
+    for copy, form in zip(copies, ("pickle", "JSON"), strict=True):
+        if copy != spec:
+            broken(f"the spec came back from {form} as {copy}", "use JSON-able keyword arguments, no tuples")
+        recording = subject.recording(subject.seeds[0])
+        frames = replay(subject.adopt(copy.make()), recording)
+        expect_same(recording.frames, frames, f"made from the spec after {form}", _OWN_RANDOM)
+
+
+@rule("deterministic")
+def processes_change_nothing(subject: Subject) -> None:
+    """Another process, with another order of sets and hashes, plays the same episodes."""
+    spec = _portable_spec(subject)
+    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
+        skip("the environment is defined in __main__, where another process cannot find it")
+    recordings = [subject.recording(seed) for seed in subject.seeds]
+    task = {"spec": spec.to_json(), "episodes": [[r.seed, r.actions] for r in recordings]}
+    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    child = subprocess.run(
+        [sys.executable, "-c", "from gem_core.checker import replay_rules; replay_rules.play_in_child()"],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if child.returncode:
+        broken(
+            f"a child process failed: {clip(child.stderr.strip().splitlines()[-1:])}",
+            "let the module of the entry point be importable without the program that registered it",
+        )
+    for recording, texts in zip(recordings, json.loads(child.stdout), strict=True):
+        frames = [frame._replace(text=text) for frame, text in zip(recording.frames, texts, strict=True)]
+        expect_same(
+            recording.frames, frames, f"with seed {recording.seed} in another process",
+            "sort sets before drawing from them; use neither hash() nor id()",
+        )  # fmt: skip
+
+
+def play_in_child() -> None:
+    """Play the episodes that stdin asks for and write the texts of their frames to stdout."""
+    task = json.load(sys.stdin)
+    texts = []
+    with EnvSpec.from_json(task["spec"]).make() as env:
+        for seed, actions in task["episodes"]:
+            texts.append([frame.text for frame in [reset(env, seed), *follow(env, actions)]])
+    json.dump(texts, sys.stdout)
+
+
+@rule()
+def closing_twice_is_fine(subject: Subject) -> None:
+    """`close` may be called more than once, before and during an episode."""
+    for started in (False, True):
+        env = subject.make()
+        if started:
+            reset(env, subject.seeds[0])
+        for _ in range(2):
+            try:
+                env.close()
+            except Exception as error:
+                broken(f"close() raised {type(error).__name__}: {error}", "let a second close() do nothing")
+
+
+# -- helpers ----------------------------------------------------------------------------------
+
+
+def _global_random() -> str:
+    return repr((random.getstate(), np.random.get_state(legacy=False)))  # noqa: NPY002
+
+
+def _as_json(state: dict[str, Any]) -> str:
+    try:
+        return json.dumps(state, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        broken(f"get_state() is not JSON-able ({error})", "save lists and dicts with str keys, no objects")
+
+
+def _finish(env: Env, actions: list[str]) -> list[Frame]:
+    """The rest of the episode and the reset after it; with nothing left, a step must be refused."""
+    frames = follow(env, actions)
+    if not actions:
+        try:
+            env.step("")
+        except ResetNeeded:
+            pass
+        else:
+            broken("a state from after the end allowed another step", _STATE_FIELDS)
+    return [*frames, reset(env, None)]
+
+
+def _portable_spec(subject: Subject) -> EnvSpec:
+    spec = subject.spec
+    if spec is None:
+        skip("the environment was not made from a registered id")
+    if not isinstance(spec.entry_point, str):
+        skip("the entry point of the spec is a callable, so the spec has no JSON form")
+    if len(layers(subject.fresh())) != len(layers(subject.adopt(spec.make()))):
+        skip("a wrapper was given as a callable, which the spec cannot hold")
+    return spec

@@ -1,0 +1,375 @@
+"""The rules about what an environment returns and how it treats actions.
+
+Each rule is a function: its name and its docstring are what a report shows. `RULES` holds them in
+the order of definition; a rule may rely on those before it. The rules about repeating an episode
+are in `gem_core.checker.replay_rules`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from gem_core.checker.subject import (
+    Frame,
+    Recording,
+    Subject,
+    as_text,
+    broken,
+    clip,
+    layers,
+    random_action,
+    reset,
+    skip,
+    step,
+)
+from gem_core.checker.texts import JUNK, long_texts, nasty_texts
+from gem_core.core import Env
+from gem_core.errors import ConfigError, ResetNeeded
+
+TOLERANCE = 1e-6
+"""By how much sums of rewards may differ through rounding."""
+
+
+class Rule(NamedTuple):
+    """One rule of the contract."""
+
+    name: str
+    statement: str
+    check: Callable[[Subject], None]
+    needs: str | None
+    """Flag of the `EnvSpec` without which the rule does not apply: "deterministic" or "stateful"."""
+
+
+RULES: list[Rule] = []
+
+
+def rule(needs: str | None = None) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    """Add a function to `RULES`."""
+
+    def add(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        statement = (check.__doc__ or "").split("\n")[0]
+        RULES.append(Rule(check.__name__, statement, check, needs))
+        return check
+
+    return add
+
+
+# -- the form of the calls and results --------------------------------------------------------
+
+
+@rule()
+def signatures(subject: Subject) -> None:
+    """The methods take ``step(action)`` and ``reset(seed=None, *, options=None)``."""
+    for env in layers(subject.fresh()):
+        for name in ("step", "astep"):
+            parameters = list(inspect.signature(getattr(env, name)).parameters)
+            if parameters != ["action"]:
+                broken(f"{env!r}.{name}({', '.join(parameters)})", f"declare it as {name}(self, action)")
+        for name in ("reset", "areset"):
+            signature = inspect.signature(getattr(env, name))
+            positional = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+            options = signature.parameters.get("options")
+            fits = [p.name for p in positional] == ["seed"] and positional[0].default is None
+            if not fits or options is None or options.kind is not options.KEYWORD_ONLY:
+                broken(
+                    f"{env!r}.{name}{signature}", f"declare it as {name}(self, seed=None, *, options=None)"
+                )
+
+
+@rule()
+def unknown_arguments(subject: Subject) -> None:
+    """An unknown keyword argument of the constructor is a TypeError."""
+    env = subject.fresh().unwrapped
+    args, kwargs = env._init_args
+    unknown: dict[str, Any] = {"no_such_argument": 1}
+    build = subject.spec.make if subject.spec else lambda **more: type(env)(*args, **kwargs, **more)
+    try:
+        subject.adopt(build(**unknown))
+    except TypeError:
+        return
+    broken("no_such_argument=1 was accepted", "refuse what the constructor does not know")
+
+
+@rule()
+def reset_results(subject: Subject) -> None:
+    """A reset returns an observation and an info dict of the documented types."""
+    env = subject.fresh()
+    for seed in subject.seeds:
+        frame = reset(env, seed)
+        _check_observation(frame.observation)
+        _check_info(frame.info, ended=False)
+
+
+@rule()
+def step_results(subject: Subject) -> None:
+    """A step returns a finite float reward, two bools of which one at most is true, and a sound info dict."""
+    for seed in subject.seeds:
+        _check_steps(subject.recording(seed))
+
+
+@rule()
+def results_are_new(subject: Subject) -> None:
+    """Every call returns a new info dict, and later calls leave what was returned alone."""
+    for seed in subject.seeds:
+        frames = subject.recording(seed).frames
+        if len({id(frame.info) for frame in frames}) < len(frames):
+            broken(f"seed {seed}: two calls returned the same info dict", "make a new dict each time")
+        for number, frame in enumerate(frames):
+            parts = [frame.observation, frame.info]
+            if number:
+                parts[1:1] = [frame.reward, frame.terminated, frame.truncated]
+            if as_text(parts) != frame.text:
+                broken(
+                    f"seed {seed}: what call {number} returned was {clip(frame.text)} at first and became "
+                    f"{clip(as_text(parts))}",
+                    "return copies of lists and dicts that the environment goes on changing",
+                )
+
+
+# -- actions and the end of an episode --------------------------------------------------------
+
+
+@rule()
+def random_actions_are_legal(subject: Subject) -> None:
+    """`sample_random_action` gives legal actions: ``info["invalid"]`` stays None."""
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        for action, frame in zip(recording.actions, recording.frames[1:], strict=True):
+            if frame.info.get("invalid") is not None:
+                broken(
+                    f"seed {seed}: {clip(action)} was {frame.info['invalid']!r}: {clip(frame.observation)}",
+                    "draw from the legal actions of the present position",
+                )
+
+
+@rule()
+def episodes_end(subject: Subject) -> None:
+    """Every episode ends within `max_turns` steps, also of a player that repeats itself or talks nonsense."""
+    for seed in subject.seeds:
+        if not subject.recording(seed).ended:
+            broken(f"seed {seed}: random play went on after {subject.max_turns} steps", "add a turn limit")
+    first = subject.recording(subject.seeds[0]).actions[0]
+    for action in (first, JUNK[0]):
+        recording = subject.play(subject.fresh(), subject.seeds[0], lambda env, action=action: action)  # type: ignore[misc]
+        if not recording.ended:
+            broken(
+                f"an answer of {clip(action)} each time went on after {subject.max_turns} steps",
+                "count every step towards the turn limit",
+            )
+        _check_steps(recording)
+
+
+@rule()
+def reset_is_needed(subject: Subject) -> None:
+    """A step before `reset` or after the end of an episode raises ResetNeeded."""
+    env = subject.fresh()
+    for seed in subject.seeds:
+        recording = subject.recording(seed)
+        _expect_reset_needed(env, recording.actions[0], "without a running episode")
+        reset(env, seed)
+        for action in recording.actions:
+            if step(env, action).ended:
+                break
+        else:
+            continue  # not deterministic, so these actions need not end it
+        _expect_reset_needed(env, recording.actions[-1], "after the end")
+
+
+@rule()
+def unknown_options(subject: Subject) -> None:
+    """`reset(options=...)` refuses a key that it does not know with a ConfigError."""
+    unknown: Any = {"no_such_option": 1}
+    try:
+        subject.fresh().reset(subject.seeds[0], options=unknown)
+    except ConfigError:
+        return
+    except Exception as error:
+        broken(f"options={unknown} raised {type(error).__name__}: {error}", "raise ConfigError")
+    broken(f"options={unknown} was accepted", "raise ConfigError for keys that the environment does not know")
+
+
+@rule()
+def best_return(subject: Subject) -> None:
+    """No episode returns more than `max_return`, and the oracle, where there is one, reaches it."""
+    env = subject.fresh()
+    if env.max_return is None:
+        skip("max_return is None: the best return is not documented")
+    played = [subject.recording(seed) for seed in subject.seeds]
+    reset(env, subject.seeds[0])
+    if env.oracle_action() is None:
+        _expect_at_most(env.max_return, played)
+        skip("oracle_action() is None: random play was held against max_return, nothing else")
+    perfect = [subject.play(env, seed, _oracle) for seed in subject.seeds]
+    _expect_at_most(env.max_return, played + perfect)
+    reached = []
+    for recording in perfect:
+        _check_steps(recording)
+        invalid = [f.info.get("invalid") for f in recording.frames[1:]]
+        if any(kind is not None for kind in invalid):
+            broken(f"seed {recording.seed}: oracle actions were {invalid}", "let the oracle play legally")
+        reached.append(recording.total_reward >= env.max_return - TOLERANCE)
+    if not (all(reached) if env.oracle_certain else any(reached)):
+        returns = {recording.seed: recording.total_reward for recording in perfect}
+        broken(
+            f"max_return is {env.max_return}, the oracle got (by seed) {returns}",
+            "mend the oracle or the rewards; set max_return to None where it depends on the episode, or "
+            "oracle_certain to False where the best player needs luck",
+        )
+
+
+# -- text -------------------------------------------------------------------------------------
+
+
+@rule()
+def junk_earns_nothing(subject: Subject) -> None:
+    """Text without an action never earns more than `format_error_reward`, at the start or later."""
+    env = subject.fresh()
+    seed = subject.seeds[0]
+    for turns in (0, 1):
+        for text in JUNK:
+            reset(env, seed)
+            if turns and step(env, random_action(env)).ended:
+                break  # a single-turn environment
+            frame = step(env, text)
+            if frame.reward > env.format_error_reward + TOLERANCE or frame.info.get("success"):
+                broken(
+                    f"after {turns} turns, {clip(text)} earned {frame.reward} with info {clip(frame.info)}; "
+                    f"format_error_reward is {env.format_error_reward}",
+                    "pay format_error_reward for text from which no action can be read",
+                )
+
+
+@rule()
+def any_text_is_taken(subject: Subject) -> None:
+    """No text makes a step raise, return something malformed or pay a format error too well."""
+    env = subject.fresh()
+    _try_texts(subject, env, (text for seed in subject.seeds for text in nasty_texts(seed)))
+
+
+@rule()
+def long_text_is_taken(subject: Subject) -> None:
+    """Texts of up to a megabyte are answered in time, and like any other text."""
+    env = subject.fresh()
+    for size in (10_000, 100_000, 1_000_000):  # from short to long: a parser that is too slow stops early
+        _try_texts(subject, env, long_texts(size))
+
+
+def _try_texts(subject: Subject, env: Env, texts: Iterable[str]) -> None:
+    ended = True
+    for text in texts:
+        if ended:
+            reset(env, subject.seeds[0])
+        start = time.perf_counter()
+        frame = step(env, text)
+        seconds = time.perf_counter() - start
+        ended = frame.ended
+        if seconds > subject.patience:
+            broken(
+                f"{clip(text, 60)} took {seconds:.1f} s; {subject.patience} s are allowed",
+                "read the text in one pass: no nested quantifiers, no search from each opening bracket",
+            )
+        _check_step(frame)
+        if frame.info.get("invalid") == "format" and frame.reward > env.format_error_reward + TOLERANCE:
+            broken(
+                f"{clip(text)} was a format error and earned {frame.reward}",
+                f"pay format_error_reward ({env.format_error_reward})",
+            )
+
+
+# -- helpers ----------------------------------------------------------------------------------
+
+
+def _oracle(env: Env) -> str:
+    action = env.oracle_action()
+    if action is None:
+        broken("oracle_action() was None in mid-episode", "know a best action to the end, or never")
+    return action
+
+
+def _expect_at_most(limit: float, recordings: Iterable[Recording]) -> None:
+    for recording in recordings:
+        if recording.total_reward > limit + TOLERANCE:
+            broken(
+                f"seed {recording.seed}: the return {recording.total_reward} is above max_return {limit}",
+                "correct max_return, or set it to None where it depends on the episode",
+            )
+
+
+def _expect_reset_needed(env: Env, action: str, when: str) -> None:
+    try:
+        result = env.step(action)
+    except ResetNeeded:
+        return
+    except Exception as error:
+        broken(f"step() {when} raised {type(error).__name__}: {error}", "call self.require_reset() first")
+    broken(
+        f"step() {when} returned {clip(result)}",
+        "call self.require_reset() first in step() and self.end_episode() at every end",
+    )
+
+
+def _check_steps(recording: Recording) -> None:
+    for frame in recording.frames[1:]:
+        _check_step(frame)
+
+
+def _check_step(frame: Frame) -> None:
+    _check_observation(frame.observation)
+    if not isinstance(frame.reward, float) or not math.isfinite(frame.reward):
+        broken(f"the reward was {frame.reward!r}", "return a finite float")
+    for name in ("terminated", "truncated"):
+        value = getattr(frame, name)
+        if not isinstance(value, bool):
+            broken(f"{name} was {value!r} ({type(value).__name__})", "return a bool")
+    if frame.terminated and frame.truncated:
+        broken("terminated and truncated were both True", "truncate at a limit only, else terminate")
+    _check_info(frame.info, ended=frame.ended)
+
+
+def _check_observation(observation: Any) -> None:
+    if isinstance(observation, str):
+        return
+    if not isinstance(observation, list) or not observation:
+        broken(f"the observation was {clip(observation)}", "return a str, or a list of content parts")
+    for part in observation:
+        sound = isinstance(part, dict) and isinstance(part.get("type"), str)
+        if not sound or (part["type"] == "text" and not isinstance(part.get("text"), str)):
+            broken(f"the observation holds {clip(part)}", 'give parts like {"type": "text", "text": "..."}')
+
+
+_INFO_TYPES: dict[str, type] = {
+    "prefix": str,
+    "suffix": str,
+    "success": bool,
+    "metrics": dict,
+    "use_tool": bool,
+    "parsed_action": str,
+    "error": str,
+}
+
+
+def _check_info(info: Any, *, ended: bool) -> None:
+    if not isinstance(info, dict):
+        broken(f"info was {clip(info)}", "return a dict")
+    for key, kind in _INFO_TYPES.items():
+        if key in info and not isinstance(info[key], kind):
+            broken(f"info[{key!r}] was {clip(info[key])}", f"reserved key: use {kind.__name__}")
+    if info.get("invalid") not in (None, "format", "illegal", "length"):
+        broken(f"info['invalid'] was {clip(info['invalid'])}", "use None, 'format', 'illegal' or 'length'")
+    for name, value in info.get("metrics", {}).items():
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            broken(f"info['metrics'][{name!r}] was {clip(value)}", "metrics are finite numbers")
+    if ("success" in info) != ended:
+        broken(
+            f"info['success'] was {'missing at the end' if ended else 'present before the end'}",
+            "set it in the last step, and only there",
+        )
+    try:
+        json.dumps(info, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        broken(f"info is not JSON-able ({error}): {clip(info)}", "use str, numbers, lists and dicts")
