@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gem_core.core import Env
 from gem_core.errors import CallOrderError
-from gem_core.vector.slot import Slot, SlotPlan
+from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 
 Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
 """Index of a slot, name of one of its methods (``reset`` or ``step``), arguments."""
 
 Reply: TypeAlias = tuple[int, Any]
 """Index of a slot and what the method returned."""
+
+GRACE = 5.0
+"""Seconds that a closing backend gives running calls before it abandons or kills them."""
 
 
 class Backend(abc.ABC):
@@ -44,15 +47,26 @@ class Backend(abc.ABC):
         """Close every environment and end every thread and process; wakes a `wait` elsewhere."""
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Carry out calls and wait for all of them; results in the order of `calls`."""
+        """Carry out calls and wait for all of them; results in the order of `calls`.
+
+        Replies to calls that were submitted before are kept for the next `wait`.
+        """
         self.submit(calls, batch=True)
+        wanted = {index for index, _, _ in calls}
         results: dict[int, Any] = {}
+        others: list[Reply] = []
         while len(results) < len(calls):
             replies = self.wait(None)
             if not replies:
                 raise CallOrderError("the vector env was closed while it waited for its environments")
-            results.update(replies)
+            results.update(reply for reply in replies if reply[0] in wanted)
+            others += (reply for reply in replies if reply[0] not in wanted)
+        self._keep(others)
         return [results[index] for index, _, _ in calls]
+
+    @abc.abstractmethod
+    def _keep(self, replies: list[Reply]) -> None:
+        """Hand these out at the next `wait`."""
 
 
 class InlineBackend(Backend):
@@ -65,7 +79,7 @@ class InlineBackend(Backend):
         self._replies: list[Reply] = []
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
-        self._replies += [(index, getattr(self._slots[index], name)(*args)) for index, name, args in calls]
+        self._keep([(index, getattr(self._slots[index], name)(*args)) for index, name, args in calls])
 
     def wait(self, timeout: float | None) -> list[Reply]:
         replies, self._replies = self._replies, []
@@ -78,6 +92,62 @@ class InlineBackend(Backend):
     def close(self) -> None:
         for slot in self._slots:
             slot.close()
+
+    def _keep(self, replies: list[Reply]) -> None:
+        self._replies += replies
+
+
+class WorkerBackend(Backend):
+    """Base of the backends whose workers can be lost: it knows what has to be answered and rebuilt."""
+
+    def __init__(self, plans: Sequence[SlotPlan], timeout: float | None) -> None:
+        self._plans = list(plans)
+        self._timeout = timeout
+        self._calls: dict[int, Call] = {}  # without a reply so far
+        self._repeated: set[int] = set()  # slots whose present call was given to a second worker
+        self._replies: list[Reply] = []  # not handed out yet
+
+    def _begin(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            index, method, args = call
+            self._calls[index] = call
+            if method == "reset":
+                self._plans[index].note_reset(args[0])
+
+    def _finish(self, index: int, result: Any) -> None:
+        del self._calls[index]
+        self._repeated.discard(index)
+        self._replies.append((index, result))
+
+    def _lose(self, indices: Collection[int], message: str) -> list[Call]:
+        """Give up the episodes of these slots, whose worker is gone.
+
+        Returns:
+            The steps to repeat on the new slots, which answer that their episode was cut. What was
+            lost while it reset or rebuilt is answered right here, lest it is lost for ever.
+        """
+        repeat = []
+        for index in indices:
+            plan = self._plans[index]
+            plan.note_loss(message)
+            call = self._calls.get(index)
+            if call is None:
+                continue
+            if call[1] == "reset":
+                self._finish(index, failed_reset(message))
+            elif index in self._repeated:
+                self._finish(index, failed_step(message, plan.autoreset))
+            else:
+                self._repeated.add(index)
+                repeat.append(call)
+        return repeat
+
+    def _take(self) -> list[Reply]:
+        replies, self._replies = self._replies, []
+        return replies
+
+    def _keep(self, replies: list[Reply]) -> None:
+        self._replies += replies
 
 
 def build_slots(plans: Sequence[SlotPlan], probes: Mapping[int, Env]) -> list[Slot]:

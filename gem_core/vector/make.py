@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from gem_core.core import Env
 from gem_core.errors import ConfigError
@@ -12,9 +13,13 @@ from gem_core.registration import EnvSpec, WrapperLike
 from gem_core.registration import spec as registered_spec
 from gem_core.vector.backend import Backend, InlineBackend
 from gem_core.vector.slot import AutoresetMode, EnvRecipe, SlotPlan
+from gem_core.vector.threads import ThreadBackend
 from gem_core.vector.vector_env import VectorEnv
 
 BackendName: TypeAlias = Literal["auto", "inline", "thread", "process", "ray"]
+
+MAX_THREADS = 64
+"""Of the thread backend, unless `max_workers` says otherwise: waiting threads cost little."""
 
 
 def make_vec(
@@ -106,12 +111,53 @@ def _build_backend(
     max_workers: int | None,
     async_mode: bool,
 ) -> Backend:
+    if name not in get_args(BackendName):
+        raise ConfigError(f"backend {name!r}: expected one of {', '.join(get_args(BackendName))}")
+    if name == "inline" and timeout is not None:
+        raise ConfigError("backend 'inline' cannot interrupt an environment: use 'thread', or no timeout")
     probes: dict[int, Env] = {}
+    if name == "auto":
+        probes = _probe(plans)
+        name = _choose([env.blocking for env in probes.values()], async_mode or timeout is not None)
+        if name == "process":
+            for env in probes.values():
+                env.close()
     if name == "inline":
-        if timeout is not None:
-            raise ConfigError(
-                "backend 'inline' cannot interrupt an environment: leave timeout out, or use 'thread'"
-            )
-    if name not in ("auto", "inline"):
-        raise ConfigError(f"backend {name!r}: expected auto, inline, thread, process or ray")
-    return InlineBackend(plans, probes)
+        return InlineBackend(plans, probes)
+    if name == "thread":
+        return ThreadBackend(plans, probes, timeout, min(max_workers or MAX_THREADS, len(plans)))
+    if name == "process":
+        from gem_core.vector.processes import ProcessBackend
+
+        return ProcessBackend(plans, timeout, min(max_workers or _usable_cores(), len(plans)))
+    from gem_core.vector.ray_actors import RayBackend
+
+    return RayBackend(plans, timeout, min(max_workers, len(plans)) if max_workers else None)
+
+
+def _probe(plans: Sequence[SlotPlan]) -> dict[int, Env]:
+    """One environment per id, by the index of the first slot that it can serve."""
+    first = {plan.recipe.spec.id: plan for plan in reversed(plans)}
+    probes: dict[int, Env] = {}
+    try:
+        for plan in first.values():
+            probes[plan.index] = plan.recipe.make()
+    except BaseException:
+        for env in probes.values():
+            env.close()
+        raise
+    return probes
+
+
+def _choose(blocking: Sequence[bool | Literal["cpu"]], concurrent: bool) -> BackendName:
+    """The rule of ``auto``, from the `Env.blocking` of each id."""
+    if "cpu" in blocking and _usable_cores() > 1:
+        return "process"
+    return "thread" if concurrent or any(blocking) else "inline"
+
+
+def _usable_cores() -> int:
+    """Cores that this process may run on; a container often allows fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gem_core.core import Env, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
 from gem_core.errors import EnvError
 from gem_core.registration import EnvSpec, WrapperLike, make, register_wrapper, wrapper_entry_points
 
@@ -114,8 +114,8 @@ class Slot:
         try:
             return self._start(seed, options)
         except Exception as error:
-            self._lost = self._discard(error)
-            return failed_reset(self._lost)
+            failed: ResetResult = self.fail("reset", error)
+            return failed
 
     def step(self, action: str | None) -> StepResult:
         """Take one action and do what the autoreset mode says; a failure cuts the episode."""
@@ -136,8 +136,24 @@ class Slot:
             ):
                 result = _checked(result)
         except Exception as error:
-            return self._cut(self._discard(error))
+            cut: StepResult = self.fail("step", error)
+            return cut
         return self._end(result) if terminated or truncated else result
+
+    def call(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Call a method in a worker, which has to survive a SystemExit too."""
+        try:
+            return getattr(self, method)(*args)
+        except BaseException as error:
+            return self.fail(method, error)
+
+    def fail(self, method: str, error: BaseException) -> Any:
+        """What `method` returns instead of raising `error`; the environment is given up."""
+        message = self._discard(error)
+        if method == "step":
+            return self._cut(message)
+        self._lost = message
+        return failed_reset(message)
 
     def close(self) -> None:
         """Close the environment; what it raises is logged."""
@@ -179,16 +195,13 @@ class Slot:
         return observation, reward, terminated, truncated, info
 
     def _cut(self, message: str) -> StepResult:
-        """End the episode for a failure; there is no observation to show, so it is empty."""
-        result = failed_step(message)
+        result = failed_step(message, self._autoreset)
         if self._autoreset is not AutoresetMode.SAME_STEP:
             self._ended = True
             return result
         observation, info = self._restart()
         info.update(result[-1])
-        info["final_obs"] = ""
-        info["final_info"] = dict(result[-1])
-        return observation, 0.0, False, True, info
+        return observation, *result[1:-1], info
 
     def _restart(self) -> ResetResult:
         """Begin the next episode, in a rebuilt environment when the old one cannot."""
@@ -202,7 +215,7 @@ class Slot:
             self._lost = self._discard(error)  # the next step says so
             return "", {}
 
-    def _discard(self, error: Exception) -> str:
+    def _discard(self, error: BaseException) -> str:
         """Drop the failed environment and say what happened in one line."""
         message = one_line(error)
         logger.warning("env %d (%s): %s", self._index, self._recipe.spec.id, message, exc_info=error)
@@ -220,9 +233,12 @@ def failed_reset(message: str) -> ResetResult:
     return "", {"error": message}
 
 
-def failed_step(message: str) -> StepResult:
-    """What the step gives that a failure made the last of its episode."""
-    return "", 0.0, False, True, {"error": message}
+def failed_step(message: str, autoreset: AutoresetMode) -> StepResult:
+    """What the step gives that a failure made the last of its episode; there is nothing to observe."""
+    info: Info = {"error": message}
+    if autoreset is AutoresetMode.SAME_STEP:
+        info = {"error": message, "final_obs": "", "final_info": {"error": message}}
+    return "", 0.0, False, True, info
 
 
 def rebuilt_seed(seed: int, losses: int, rebuilds: int) -> int:

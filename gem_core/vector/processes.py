@@ -1,0 +1,198 @@
+"""The process backend: worker processes, for environments that compute.
+
+Workers are spawned, not forked: a fork of a process with threads (torch has some) can deadlock. As
+always with spawned processes, a script that makes one needs ``if __name__ == "__main__":``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
+from typing import Any
+
+from gem_core.errors import ConfigError, EnvError
+from gem_core.vector.backend import GRACE, Call, Reply
+from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, run_call
+from gem_core.vector.slot import Slot, SlotPlan, one_line
+
+
+class ProcessWorker(Worker):
+    """A worker process and the pipe to it."""
+
+    def __init__(self, number: int, indices: Sequence[int], process: SpawnProcess, pipe: Connection) -> None:
+        super().__init__(f"worker process {number} (environments {indices[0]} to {indices[-1]})", indices)
+        self.process = process
+        self.pipe = pipe
+
+
+class ProcessBackend(SliceBackend[ProcessWorker]):
+    """Worker processes that hold a slice of the environments each; one message per worker and step."""
+
+    name = "process"
+
+    def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
+        try:
+            pickle.dumps(plans)
+        except Exception as error:
+            raise ConfigError(
+                f"backend 'process' sends the environments' specs to other processes, which fails here "
+                f"({one_line(error)}); give entry points as 'module:attribute' and wrappers by name, or "
+                f"use backend='thread'"
+            ) from error
+        self._woken, self._wake = multiprocessing.Pipe(duplex=False)  # close() wakes a wait() elsewhere
+        self._pipes: set[Connection] = set()
+        # a vector env that nobody closed: workers end when their pipe does, before the interpreter
+        # would join them for ever (daemons it would not join, but these may not have children)
+        self._finalizer = Finalize(self, _close_all, (self._pipes,), exitpriority=100)
+        super().__init__(plans, timeout, workers)
+
+    def _start(self, indices: Sequence[int]) -> ProcessWorker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        plans = [self._plans[i] for i in indices]
+        process = context.Process(target=_work, args=(theirs, plans), name=f"gem-envs-{indices[0]}")
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()  # so that the pipe ends with the worker
+        self._pipes.add(ours)
+        return ProcessWorker(process.pid or 0, indices, process, ours)
+
+    def _post(self, worker: ProcessWorker, calls: Sequence[Call], batch: bool) -> None:
+        with contextlib.suppress(OSError):  # a dead worker: _poll finds out
+            worker.pipe.send((calls, batch))
+
+    def _poll(self, timeout: float | None) -> list[tuple[ProcessWorker, list[Reply] | Ready | Died]]:
+        owners: dict[Any, ProcessWorker] = {worker.pipe: worker for worker in self._workers}
+        owners |= {worker.process.sentinel: worker for worker in self._workers}
+        said = {owners[item] for item in wait([*owners, self._woken], timeout) if item is not self._woken}
+        return [(worker, self._receive(worker)) for worker in self._workers if worker in said]
+
+    def _receive(self, worker: ProcessWorker) -> list[Reply] | Ready | Died:
+        try:
+            if worker.pipe.poll():
+                message: list[Reply] | Ready = worker.pipe.recv()
+                return message
+        except (EOFError, OSError):
+            pass
+        except Exception as error:
+            return Died(f"sent something that cannot be read here ({one_line(error)})")
+        worker.process.join(GRACE)
+        return Died(f"died with exit code {worker.process.exitcode}")
+
+    def _kill(self, worker: ProcessWorker) -> None:
+        if worker.process.exitcode is None:
+            _kill_group(worker.process)
+        worker.process.join()
+        worker.process.close()
+        self._pipes.discard(worker.pipe)
+        worker.pipe.close()
+
+    def _stop(self, workers: Sequence[ProcessWorker]) -> None:
+        self._wake.send_bytes(b"")
+        with self._waiting:
+            for worker in workers:
+                worker.pipe.close()  # the worker takes this as the end
+            end = time.monotonic() + GRACE
+            for worker in workers:
+                worker.process.join(max(0.0, end - time.monotonic()))
+                self._kill(worker)
+            self._wake.close()
+            self._woken.close()
+
+
+def _close_all(pipes: set[Connection]) -> None:
+    for pipe in pipes:
+        pipe.close()
+
+
+def _kill_group(process: SpawnProcess) -> None:
+    """Kill a worker and what its environments have started."""
+    process.kill()
+    if process.pid is not None and hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+# -- in the worker ----------------------------------------------------------------------------
+
+
+def _work(pipe: Connection, plans: Sequence[SlotPlan]) -> None:
+    """Main function of a worker: carry out calls until the pipe ends."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C is the parent's business, and a kill reaches what environments started
+    try:
+        slots = build_slice(plans)
+    except BaseException as error:
+        pipe.send(Ready(_portable(error)))
+        return
+    inbox: queue.SimpleQueue[tuple[Sequence[Call], bool] | None] = queue.SimpleQueue()
+    finished = threading.Event()
+    # the pipe is read all the time, so that the parent never blocks and its end is noticed
+    threading.Thread(target=_read, args=(pipe, inbox, finished), daemon=True).start()
+    try:
+        pipe.send(Ready())
+        while (message := inbox.get()) is not None:
+            calls, batch = message
+            if batch:
+                _send(pipe, slots, [(call, run_call(slots, call)) for call in calls])
+            else:
+                for call in calls:
+                    _send(pipe, slots, [(call, run_call(slots, call))])
+    except OSError:  # the parent has closed the pipe
+        pass
+    for slot in slots.values():
+        slot.close()
+    finished.set()
+
+
+def _read(
+    pipe: Connection, inbox: queue.SimpleQueue[tuple[Sequence[Call], bool] | None], finished: threading.Event
+) -> None:
+    try:
+        while True:
+            inbox.put(pipe.recv())
+    except (EOFError, OSError):
+        inbox.put(None)
+    if not finished.wait(GRACE):
+        os._exit(1)  # a hung environment must not outlive the parent
+
+
+def _send(pipe: Connection, slots: dict[int, Slot], done: Sequence[tuple[Call, Reply]]) -> None:
+    try:
+        data = pickle.dumps([reply for _, reply in done])
+    except Exception:
+        data = pickle.dumps([_sendable(slots[call[0]], call, reply) for call, reply in done])
+    pipe.send_bytes(data)
+
+
+def _sendable(slot: Slot, call: Call, reply: Reply) -> Reply:
+    """The reply, or a failure of the environment that put into it what cannot be sent."""
+    try:
+        pickle.dumps(reply)
+    except Exception as error:
+        failure = EnvError(f"{call[1]}() returned what cannot be sent to another process ({one_line(error)})")
+        return call[0], slot.fail(call[1], failure)
+    return reply
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error itself when it survives the way to the parent, else one that does."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return EnvError(one_line(error))
+    return error

@@ -1,0 +1,113 @@
+"""The Ray backend: actors anywhere in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gem_core.errors import ConfigError, MissingDependency
+from gem_core.vector.backend import GRACE, Call, Reply
+from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, run_call
+from gem_core.vector.slot import SlotPlan, one_line
+
+
+class RayWorker(Worker):
+    """An actor, and the calls to it that Ray has not answered."""
+
+    def __init__(self, indices: Sequence[int], actor: Any) -> None:
+        super().__init__(f"Ray actor (environments {indices[0]} to {indices[-1]})", indices)
+        self.actor = actor
+        self.refs: list[Any] = [actor.ready.remote()]
+
+
+class RayBackend(SliceBackend[RayWorker]):
+    """Actors that hold a slice of the environments each, spread over the cluster.
+
+    The actors ask Ray for no CPU of their own (``num_cpus=0``): trainers often reserve all of them
+    for their own groups, and an actor that is never scheduled hangs its owner.
+    """
+
+    name = "ray"
+
+    def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int | None) -> None:
+        self._ray = _import_ray()
+        if not self._ray.is_initialized():
+            raise ConfigError("backend 'ray' needs a running Ray: call ray.init() first")
+        options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+        self._actor_class = self._ray.remote(SlotActor).options(**options)
+        if workers is None:
+            workers = min(len(plans), max(1, int(self._ray.cluster_resources().get("CPU", 1))))
+        super().__init__(plans, timeout, workers)
+
+    def _start(self, indices: Sequence[int]) -> RayWorker:
+        return RayWorker(indices, self._actor_class.remote([self._plans[i] for i in indices]))
+
+    def _post(self, worker: RayWorker, calls: Sequence[Call], batch: bool) -> None:
+        for part in [calls] if batch else [[call] for call in calls]:
+            worker.refs.append(worker.actor.run.remote(part))
+
+    def _poll(self, timeout: float | None) -> list[tuple[RayWorker, list[Reply] | Ready | Died]]:
+        owners = {ref: worker for worker in self._workers for ref in worker.refs}
+        if not owners:
+            return []
+        self._ray.wait(list(owners), num_returns=1, timeout=timeout)
+        done, _ = self._ray.wait(list(owners), num_returns=len(owners), timeout=0)
+        events: list[tuple[RayWorker, list[Reply] | Ready | Died]] = []
+        dead: set[RayWorker] = set()
+        for ref in done:
+            worker = owners[ref]
+            if worker in dead:
+                continue
+            worker.refs.remove(ref)
+            try:
+                events.append((worker, self._ray.get(ref)))
+            except self._ray.exceptions.RayError as error:
+                dead.add(worker)
+                events.append((worker, _failure(worker, error)))
+        return events
+
+    def _kill(self, worker: RayWorker) -> None:
+        self._ray.kill(worker.actor)
+
+    def _stop(self, workers: Sequence[RayWorker]) -> None:
+        if not self._ray.is_initialized():  # its actors ended with it
+            return
+        refs = [worker.actor.close.remote() for worker in workers]
+        self._ray.wait(refs, num_returns=len(refs), timeout=GRACE)
+        for worker in workers:
+            self._kill(worker)  # a wait() in another thread ends with its actors
+
+
+class SlotActor:
+    """What runs in the cluster."""
+
+    def __init__(self, plans: Sequence[SlotPlan]) -> None:
+        self._slots = build_slice(plans)
+
+    def ready(self) -> Ready:
+        """The constructor has come to its end."""
+        return Ready()
+
+    def run(self, calls: Sequence[Call]) -> list[Reply]:
+        """Carry out calls, one after the other."""
+        return [run_call(self._slots, call) for call in calls]
+
+    def close(self) -> None:
+        """Close the environments."""
+        for slot in self._slots.values():
+            slot.close()
+
+
+def _failure(worker: RayWorker, error: Exception) -> Ready | Died:
+    if not worker.ready:
+        cause = getattr(error, "cause", None)
+        return Ready(cause if isinstance(cause, Exception) else error)
+    return Died(f"failed ({one_line(error)[:300]})")
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependency("backend 'ray' needs Ray: pip install 'gem-core[ray]'") from error
+    return ray

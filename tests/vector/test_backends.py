@@ -1,0 +1,61 @@
+"""Every backend gives what the inline one gives, whatever the number of workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gem_core.registration import EnvSpec
+from gem_core.vector import AutoresetMode, VectorEnv, make_vec
+
+SCRIPTED = EnvSpec("test:Scripted-v0", "tests.support:ScriptedEnv")
+# episodes of 1, 2 and 3 steps, one that is truncated and one that fails in its second step
+VARIETY: list[dict[str, Any]] = [
+    {"rewards": [1.0]},
+    {"rewards": [0.0, 0.5]},
+    {"rewards": [0.1, 0.2, 0.3]},
+    {"rewards": [0.0, 0.25], "truncate": True},
+    {"rewards": [0.1, 0.2, 0.3], "fail_at": 1},
+]
+CONCURRENT = [("thread", 1), ("thread", 3), ("process", 1), ("process", 2), ("process", 5)]
+
+
+def build(
+    backend: str, workers: int | None = None, autoreset: AutoresetMode = AutoresetMode.SAME_STEP
+) -> VectorEnv:
+    return make_vec(SCRIPTED, vec_kwargs=VARIETY, backend=backend, max_workers=workers, autoreset=autoreset)  # type: ignore[arg-type]
+
+
+def play(envs: VectorEnv) -> list[Any]:
+    """Everything that a caller sees in lockstep, then with send and recv where there are these."""
+    seen: list[Any] = [envs.reset(seed=3)]
+    for turn in range(7):
+        observations, rewards, terminated, truncated, infos = envs.step([f"turn {turn}"] * envs.num_envs)
+        seen.append((observations, rewards.tolist(), terminated.tolist(), truncated.tolist(), infos))
+        if envs.autoreset is AutoresetMode.DISABLED:
+            seen.append(envs.reset(mask=terminated | truncated))
+    seen.append(envs.reset(seed=4, mask=[True, True, False, False, True]))
+    if envs.autoreset is not AutoresetMode.NEXT_STEP:
+        envs.send(dict.fromkeys(range(envs.num_envs), "sent"))
+        seen.append(sorted(envs.recv(min_ready=envs.num_envs).items()))
+    return seen
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[AutoresetMode, list[Any]]:
+    played = {}
+    for mode in AutoresetMode:
+        with build("inline", autoreset=mode) as envs:
+            played[mode] = play(envs)
+    return played
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(("backend", "workers"), CONCURRENT)
+def test_results_do_not_depend_on_the_backend(
+    backend: str, workers: int, mode: AutoresetMode, expected: dict[AutoresetMode, list[Any]]
+) -> None:
+    with build(backend, workers, mode) as envs:
+        assert envs.backend == backend
+        assert play(envs) == expected[mode]
