@@ -29,11 +29,11 @@ def last_boxed(text: str) -> str | None:
     start = text.rfind(_BOX)
     if start < 0:
         return None
-    start += len(_BOX)
     end = text.find("}", start)
-    if end < 0 or text.find("{", start, end) >= 0 or text.find("\\", start, end) >= 0:
+    content = text[start + 7 : end]  # 7 is len(_BOX)
+    if end < 0 or "{" in content or "\\" in content:
         return _last_boxed_nested(text)
-    return text[start:end]  # the usual case, without a walk over the whole text
+    return content  # the usual case, without a walk over the whole text
 
 
 def _last_boxed_nested(text: str) -> str | None:
@@ -54,4 +54,12 @@ def _last_boxed_nested(text: str) -> str | None:
 
 def integer(text: str) -> int | None:
     """The whole number that `text` is: ASCII digits, at most 18, with an optional sign."""
+    if text.isdecimal() and text.isascii() and len(text) <= 18:
+        return int(text)  # the usual case
     return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def integers(text: str) -> list[int] | None:
+    """The whole numbers that `text` lists, separated by blanks or commas; None when it lists none."""
+    numbers = [integer(word) for word in text.replace(",", " ").split()]
+    return [n for n in numbers if n is not None] if numbers and None not in numbers else None

@@ -54,7 +54,7 @@ class Game(Env, Generic[Move]):
             def play(self, move):
                 if move not in ("heads", "tails"):
                     return Outcome("A coin has no such side.", illegal=True)
-                return Outcome("Right.", 1.0, True) if move == self.coin else Outcome("Wrong.")
+                return Outcome("Right.", 1.0, True) if move == self.coin else "Wrong."
 
             def random_move(self, random):
                 return random.choice(["heads", "tails"])
@@ -86,8 +86,11 @@ class Game(Env, Generic[Move]):
         """Read the content of the box, stripped; None is a format error."""
         raise NotImplementedError
 
-    def play(self, move: Move) -> Outcome:
-        """Carry out a move, or refuse it as illegal and change nothing."""
+    def play(self, move: Move) -> Outcome | str:
+        """Carry out a move, or refuse it as illegal and change nothing.
+
+        A plain text means that the move is played, pays nothing, and the game goes on.
+        """
         raise NotImplementedError
 
     def random_move(self, random: Random) -> str:
@@ -125,21 +128,30 @@ class Game(Env, Generic[Move]):
         return self.rules(), {"suffix": self._suffix()}
 
     def step(self, action: str) -> StepResult:
-        self.require_reset()
+        if not self._running:
+            self.require_reset()
         if not isinstance(action, str):
             raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
         self.turn += 1
         content = last_boxed(action)
-        move = None if content is None else self.parse(content.strip())
-        if content is None or move is None:
-            reason = r"No \boxed{} was found." if content is None else "The box holds no readable move."
-            return self._end(reason, self.format_error_reward, {"invalid": "format"}, success=False)
-        text, reward, success, illegal = self.play(move)
-        info: Info = {"invalid": "illegal" if illegal else None, "parsed_action": content.strip()}
+        if content is None:
+            return self._format_error(r"No \boxed{} was found.")
+        content = content.strip()
+        move = self.parse(content)
+        if move is None:
+            return self._format_error("The box holds no readable move.")
+        outcome = self.play(move)
+        info: Info = {"invalid": None, "parsed_action": content}
+        if isinstance(outcome, str):
+            text, reward, success = outcome, 0.0, None
+        else:
+            text, reward, success, illegal = outcome
+            if illegal:
+                info["invalid"] = "illegal"
         if success is not None:
             return self._end(text, reward, info, success=success)
         if self.turn >= self.turn_limit:
-            if not illegal:
+            if info["invalid"] is None:
                 reward += self.limit_reward()
             return self._end(f"{text} No turns are left.", reward, info, success=None)
         info["suffix"] = self._suffix()
@@ -155,6 +167,9 @@ class Game(Env, Generic[Move]):
         return None if move is None else f"\\boxed{{{move}}}"
 
     # -- plumbing -----------------------------------------------------------------------------
+
+    def _format_error(self, reason: str) -> StepResult:
+        return self._end(reason, self.format_error_reward, {"invalid": "format"}, success=False)
 
     def _end(self, text: str, reward: float, info: Info, *, success: bool | None) -> StepResult:
         """End the episode; `success` is None at the turn limit, which truncates."""
@@ -187,11 +202,11 @@ class Game(Env, Generic[Move]):
             raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
 
 
-def check_count(name: str, value: int, low: int, high: int | None = None) -> None:
-    """Refuse a constructor argument that is no int in [low, high]."""
+def check_count(name: str, value: int, low: int, high: int | None = None) -> int:
+    """`value` when it is an int in [low, high], else a ConfigError that names the argument."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole and low <= value and (high is None or value <= high):
-        return
+        return value
     bounds = f"at least {low}" if high is None else f"from {low} to {high}"
     raise ConfigError(f"{name} must be a whole number {bounds}, not {value!r}")
 

@@ -6,8 +6,9 @@ from math import ceil, sqrt
 from random import Random
 
 from gem_core.envs.games.base import Game, Outcome, check_count, check_together
-from gem_core.errors import ConfigError
 from gem_core.text import integer
+
+_FARTHEST = 10**12
 
 
 class GuessTheNumber(Game[int]):
@@ -29,39 +30,34 @@ class GuessTheNumber(Game[int]):
     def __init__(
         self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
     ) -> None:
-        """Set the size.
+        """Set the range, or leave it to chance.
 
         Args:
-            min_number: Smallest possible number; None draws 1 to 10 at each reset.
-            max_number: Largest possible number; None (with `min_number`) draws from
-                min_number + 5 to 50 at each reset.
-            max_turns: Turn limit; None is ``ceil(sqrt(max_number - min_number)) + 1``.
+            min_number: Smallest possible number.
+            max_number: Largest possible number.
+            max_turns: Turn limit. None (together with the two above) draws a range at each reset: from
+                1..10 to min + 5..50, with ``ceil(sqrt(max - min)) + 1`` turns.
 
         Raises:
-            ConfigError: The range is empty or a single number, or `max_turns` is below 1.
+            ConfigError: Only some of the three are None, or the range holds less than two numbers.
         """
-        check_together(min_number=min_number, max_number=max_number)
-        if min_number is not None and max_number is not None:
-            check_count("min_number", min_number, -(10**12))
-            check_count("max_number", max_number, -(10**12), 10**12)
-            if max_number <= min_number:
-                raise ConfigError(f"max_number must be above min_number={min_number}, not {max_number}")
-        if max_turns is not None:
-            check_count("max_turns", max_turns, 1)
-        self.min_number = min_number
-        self.max_number = max_number
-        self.max_turns = max_turns
+        check_together(min_number=min_number, max_number=max_number, max_turns=max_turns)
+        self.size: tuple[int, int, int] | None = None
+        if min_number is not None and max_number is not None and max_turns is not None:
+            check_count("min_number", min_number, -_FARTHEST, _FARTHEST - 1)
+            check_count("max_number", max_number, min_number + 1, _FARTHEST)
+            self.size = (min_number, max_number, check_count("max_turns", max_turns, 1))
 
     def new_game(self) -> None:
-        if self.min_number is not None and self.max_number is not None:
-            self.low, self.high = self.min_number, self.max_number
-        else:
-            self.low = self.random.randint(1, 10)
-            self.high = self.random.randint(self.low + 5, 50)
-        self.turn_limit = self.max_turns or ceil(sqrt(self.high - self.low)) + 1
+        self.low, self.high, self.turn_limit = self.size or self._draw_size()
         self.number = self.random.randint(self.low, self.high)
         self.guesses: list[int] = []
         self.closeness = 0.0
+
+    def _draw_size(self) -> tuple[int, int, int]:
+        low = self.random.randint(1, 10)
+        high = self.random.randint(low + 5, 50)
+        return low, high, ceil(sqrt(high - low)) + 1
 
     def rules(self) -> str:
         return (
@@ -73,7 +69,7 @@ class GuessTheNumber(Game[int]):
     def parse(self, text: str) -> int | None:
         return integer(text)
 
-    def play(self, move: int) -> Outcome:
+    def play(self, move: int) -> Outcome | str:
         if not self.low <= move <= self.high:
             return Outcome(f"{move} is not from {self.low} to {self.high}.", illegal=True)
         if move == self.number:
@@ -82,10 +78,10 @@ class GuessTheNumber(Game[int]):
         hint = "higher" if move < self.number else "lower"
         if move in self.guesses:
             self.closeness = 0.0
-            return Outcome(f"You guessed {move} before: the number is {hint}.")
+            return f"You guessed {move} before: the number is {hint}."
         self.guesses.append(move)
         self.closeness = 1.0 - abs(move - self.number) / (self.high - self.low)
-        return Outcome(f"The number is {hint} than {move}.")
+        return f"The number is {hint} than {move}."
 
     def progress(self) -> float:
         return self.closeness

@@ -1,0 +1,134 @@
+"""Mastermind: find a hidden code from the pegs that each guess earns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import permutations, product
+from math import perm
+from operator import eq
+from random import Random
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.errors import ConfigError
+from gem_core.text import integers
+
+_SIZES = ((2, 4, 10), (4, 6, 20), (4, 8, 30))
+_ORACLE_CODES = 100_000
+
+
+class Mastermind(Game[list[int]]):
+    r"""Find a code of numbers; a guess learns how many are in place and how many elsewhere.
+
+    Action: ``\boxed{3 1 4 2}``, with spaces or commas. A guess of the wrong length, with a number
+    out of range or (unless `duplicate_numbers`) with one number twice is illegal.
+
+    Rewards: each guess earns (b - best so far) / code_length when its b numbers in place are more
+    than those of every guess before, so an episode that finds the code earns 1 in all. Nothing is
+    paid at the turn limit. A format error ends the episode with -0.1.
+
+    `max_return` is 1. The oracle guesses the first code that agrees with all answers so far. It needs
+    at most 5 turns for 2 of 6 numbers, 6 for 4 of 6 and 7 for 4 of 8 (counted over all codes), so it
+    always reaches the maximum in the registered variants. It knows no move where there are more
+    than 100,000 codes.
+    """
+
+    state_fields = (*Game.state_fields, "num_numbers", "code", "best", "history")
+
+    def __init__(
+        self,
+        code_length: int | None = 4,
+        num_numbers: int | None = 6,
+        max_turns: int | None = 20,
+        duplicate_numbers: bool = False,
+    ) -> None:
+        """Set the size, or leave it to chance.
+
+        Args:
+            code_length: Numbers in the code.
+            num_numbers: The code's numbers are from 1 to this.
+            max_turns: Turn limit. None (together with the two above) draws (length, numbers, turns) from
+                (2, 4, 10), (4, 6, 20) and (4, 8, 30) at each reset.
+            duplicate_numbers: Whether a number may occur more than once in code and guess.
+
+        Raises:
+            ConfigError: Only some of the sizes are None, one is out of range, or the code is too long
+                for different numbers.
+        """
+        check_together(code_length=code_length, num_numbers=num_numbers, max_turns=max_turns)
+        self.size: tuple[int, int, int] | None = None
+        self.duplicate_numbers = duplicate_numbers
+        if code_length is not None and num_numbers is not None and max_turns is not None:
+            self.size = (
+                check_count("code_length", code_length, 1, 100),
+                check_count("num_numbers", num_numbers, 2, 1000),
+                check_count("max_turns", max_turns, 1),
+            )
+            if code_length > num_numbers and not duplicate_numbers:
+                raise ConfigError(
+                    f"a code of {code_length} different numbers needs num_numbers of at least "
+                    f"{code_length}, not {num_numbers}; or set duplicate_numbers=True"
+                )
+
+    def new_game(self) -> None:
+        length, self.num_numbers, self.turn_limit = self.size or self.random.choice(_SIZES)
+        self.code = self._draw(self.random, length)
+        self.best = 0
+        self.history: list[list[list[int]]] = []
+
+    def rules(self) -> str:
+        different = "" if self.duplicate_numbers else " different"
+        return (
+            f"Find the hidden code of {len(self.code)}{different} numbers from 1 to {self.num_numbers} in at "
+            f"most {self.turn_limit} turns. After each guess you are told how many of its numbers are in the "
+            "right place, and how many others occur in the code at another place. "
+            f"Give each guess as \\boxed{{{' '.join(['n'] * len(self.code))}}}."
+        )
+
+    def parse(self, text: str) -> list[int] | None:
+        return integers(text)
+
+    def play(self, move: list[int]) -> Outcome:
+        length = len(self.code)
+        if len(move) != length:
+            return Outcome(f"The code has {length} numbers; you gave {len(move)}.", illegal=True)
+        if min(move) < 1 or max(move) > self.num_numbers:
+            return Outcome(f"The numbers are from 1 to {self.num_numbers}.", illegal=True)
+        if not self.duplicate_numbers and len(set(move)) < length:
+            return Outcome("The numbers of the code are all different.", illegal=True)
+        black, white = pegs(move, self.code)
+        self.history.append([move, [black, white]])
+        reward = max(black - self.best, 0) / length
+        self.best = max(black, self.best)
+        if black == length:
+            return Outcome("That is the code.", reward, True)
+        return Outcome(f"In place: {black}. Elsewhere: {white}.", reward)
+
+    def progress(self) -> float:
+        return self.best / len(self.code)
+
+    def random_move(self, random: Random) -> str:
+        return " ".join(map(str, self._draw(random, len(self.code))))
+
+    def best_move(self) -> str | None:
+        """The first code in ascending order that would have earned every answer so far."""
+        for code in self._codes():
+            if all(pegs(guess, code) == (black, white) for guess, (black, white) in self.history):
+                return " ".join(map(str, code))
+        return None
+
+    def _draw(self, random: Random, length: int) -> list[int]:
+        numbers = range(1, self.num_numbers + 1)
+        return random.choices(numbers, k=length) if self.duplicate_numbers else random.sample(numbers, length)
+
+    def _codes(self) -> Iterable[tuple[int, ...]]:
+        numbers, length = range(1, self.num_numbers + 1), len(self.code)
+        if self.duplicate_numbers:
+            return product(numbers, repeat=length) if len(numbers) ** length <= _ORACLE_CODES else ()
+        return permutations(numbers, length) if perm(len(numbers), length) <= _ORACLE_CODES else ()
+
+
+def pegs(guess: Sequence[int], code: Sequence[int]) -> tuple[int, int]:
+    """How many numbers of `guess` are in place in `code`, and how many others occur elsewhere in it."""
+    black = sum(map(eq, guess, code))
+    common = sum([min(guess.count(number), code.count(number)) for number in set(guess)])
+    return black, common - black

@@ -1,0 +1,192 @@
+"""Minesweeper: open all cells without a mine."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from random import Random
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.games.minesweeper_solver import mine_risks
+from gem_core.errors import ConfigError
+from gem_core.text import integers
+
+HIDDEN, FLAG, MINE = ".", "F", "*"
+
+
+class Minesweeper(Game[tuple[str, int, int]]):
+    r"""Reveal every cell without a mine; a revealed cell shows how many of its 8 neighbours hold one.
+
+    Action: ``\boxed{reveal r c}`` or ``\boxed{flag r c}``, row and column from 0. Revealing a cell
+    without mines around it reveals its neighbours too. Mines are placed at the first reveal, none
+    within one step of it. A flag only guards a cell: flagging it again takes the flag off. Revealing a
+    flagged or revealed cell, flagging a revealed one and leaving the board are illegal moves.
+
+    Rewards: newly revealed cells / cells without a mine, 1 in all for a solved board, at which the
+    episode ends with success. A mine ends it with 0 and no success. Nothing is paid at the turn
+    limit. A format error ends the episode with -0.1.
+
+    `max_return` is 1. The oracle opens a cell that must be safe, or else one whose exact chance of a
+    mine is lowest. Some boards cannot be solved without luck: see `oracle_action`.
+    """
+
+    state_fields = (*Game.state_fields, "rows", "cols", "num_mines", "mines", "cells")
+
+    def __init__(
+        self,
+        rows: int | None = 8,
+        cols: int | None = 8,
+        num_mines: int | None = 10,
+        max_turns: int | None = 64,
+    ) -> None:
+        """Set the size, or leave it to chance.
+
+        Args:
+            rows: Rows of the board.
+            cols: Columns of the board.
+            num_mines: Mines; at most the cells outside the 3x3 around the first reveal.
+            max_turns: Turn limit. None (together with the three above) draws n from 5 to 8 at each
+                reset: an n x n board, n * n // 5 mines, n * n turns.
+
+        Raises:
+            ConfigError: Only some of the sizes are None, one is out of range, or there are too many mines.
+        """
+        check_together(rows=rows, cols=cols, num_mines=num_mines, max_turns=max_turns)
+        self.size: tuple[int, int, int, int] | None = None
+        if rows is not None and cols is not None and num_mines is not None and max_turns is not None:
+            check_count("rows", rows, 1, 50)
+            check_count("cols", cols, 1, 50)
+            check_count("max_turns", max_turns, 1)
+            room = rows * cols - min(3, rows) * min(3, cols)
+            if room < 1:
+                raise ConfigError(f"a board of {rows} x {cols} has no room for mines around the first reveal")
+            check_count("num_mines", num_mines, 1, room)
+            self.size = (rows, cols, num_mines, max_turns)
+
+    def new_game(self) -> None:
+        self.rows, self.cols, self.num_mines, self.turn_limit = self.size or self._draw_size()
+        self.mines: list[int] = []  # placed at the first reveal
+        self.cells = [HIDDEN] * (self.rows * self.cols)  # what the player sees, row by row
+
+    def _draw_size(self) -> tuple[int, int, int, int]:
+        n = self.random.randint(5, 8)
+        return n, n, n * n // 5, n * n
+
+    def rules(self) -> str:
+        return (
+            f"Minesweeper on {self.rows} rows and {self.cols} columns with {self.num_mines} mines. "
+            f"Reveal all cells without a mine in at most {self.turn_limit} turns; revealing a mine loses. "
+            f"A revealed cell shows how many of its 8 neighbours hold a mine, {HIDDEN} is a hidden cell and "
+            f"{FLAG} a flag. The first reveal and the cells around it are safe. A flagged cell cannot be "
+            "revealed; flag it again to take the flag off. Rows and columns count from 0. "
+            "Give each move as \\boxed{reveal row col} or \\boxed{flag row col}."
+        )
+
+    def board(self) -> str:
+        cols = self.cols
+        lines = ["   " + " ".join([f"{c:>2}" for c in range(cols)])]
+        lines += [
+            f"{r:>2}  " + "  ".join(self.cells[r * cols : (r + 1) * cols]) for r in range(self.rows)
+        ]
+        return "\n".join(lines)
+
+    def parse(self, text: str) -> tuple[str, int, int] | None:
+        verb, _, rest = text.partition(" ")
+        numbers = integers(rest)
+        if numbers is None or len(numbers) != 2 or verb.lower() not in ("reveal", "flag"):
+            return None
+        return verb.lower(), numbers[0], numbers[1]
+
+    def play(self, move: tuple[str, int, int]) -> Outcome:
+        verb, row, col = move
+        if not (0 <= row < self.rows and 0 <= col < self.cols):
+            return Outcome(f"There is no cell {row} {col}.", illegal=True)
+        cell = row * self.cols + col
+        shown = self.cells[cell]
+        if shown not in (HIDDEN, FLAG):
+            return Outcome(f"Cell {row} {col} is revealed already.", illegal=True)
+        if verb == "flag":
+            self.cells[cell] = FLAG if shown == HIDDEN else HIDDEN
+            return Outcome(f"Cell {row} {col} is {'flagged' if shown == HIDDEN else 'not flagged any more'}.")
+        if shown == FLAG:
+            return Outcome(f"Cell {row} {col} is flagged; take the flag off first.", illegal=True)
+        if not self.mines:
+            self._place_mines(cell)
+        if cell in self.mines:
+            self.cells[cell] = MINE
+            return Outcome(f"Cell {row} {col} held a mine. You lost.", 0.0, False)
+        opened = self._open(cell)
+        reward = opened / (len(self.cells) - self.num_mines)
+        if self._hidden() == self.num_mines:
+            return Outcome("All cells without a mine are revealed. You won.", reward, True)
+        return Outcome(f"Revealed {opened} cell{'s' if opened > 1 else ''}.", reward)
+
+    def progress(self) -> float:
+        lost = MINE in self.cells
+        return (len(self.cells) - self._hidden() - lost) / (len(self.cells) - self.num_mines)
+
+    def random_move(self, random: Random) -> str:
+        hidden = [cell for cell, shown in enumerate(self.cells) if shown == HIDDEN]
+        if hidden:
+            return self._words("reveal", random.choice(hidden))
+        return self._words("flag", self.cells.index(FLAG))  # all is flagged: take one off
+
+    def oracle_action(self) -> str | None:
+        r"""A move of least risk, as ``\boxed{reveal r c}``; takes a flag off that stands in the way.
+
+        The chance of a mine is exact, from all placements that agree with what is shown. The turns
+        always suffice, yet some boards leave nothing but a guess: OUTCOMES
+        """
+        return super().oracle_action()
+
+    def best_move(self) -> str:
+        if self.mines:
+            hidden = [shown in (HIDDEN, FLAG) for shown in self.cells]
+            around = _neighbours(self.rows, self.cols)
+            clues = {cell: int(shown) for cell, shown in enumerate(self.cells) if not hidden[cell]}
+            risks = mine_risks(clues, around, self.num_mines)
+            cell = min(risks, key=lambda cell: (risks[cell], self.cells[cell] == FLAG))
+        else:
+            cell = self.rows // 2 * self.cols + self.cols // 2  # opens the largest area
+        return self._words("flag" if self.cells[cell] == FLAG else "reveal", cell)
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def _hidden(self) -> int:
+        return self.cells.count(HIDDEN) + self.cells.count(FLAG)
+
+    def _words(self, verb: str, cell: int) -> str:
+        return f"{verb} {cell // self.cols} {cell % self.cols}"
+
+    def _place_mines(self, cell: int) -> None:
+        safe = {cell, *_neighbours(self.rows, self.cols)[cell]}
+        self.mines = self.random.sample([c for c in range(len(self.cells)) if c not in safe], self.num_mines)
+
+    def _open(self, cell: int) -> int:
+        """Reveal a safe cell, and around every cell without a clue all others; how many were revealed."""
+        around, mines, cells = _neighbours(self.rows, self.cols), set(self.mines), self.cells
+        opened, waiting = 0, [cell]
+        while waiting:
+            current = waiting.pop()
+            if cells[current] != HIDDEN:
+                continue
+            count = len(mines.intersection(around[current]))
+            cells[current] = str(count)
+            opened += 1
+            if not count:
+                waiting.extend(around[current])
+        return opened
+
+
+@lru_cache(maxsize=64)
+def _neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
+    """For each cell, row by row, the cells around it."""
+    return tuple(
+        tuple(
+            r * cols + c
+            for r in range(max(row - 1, 0), min(row + 2, rows))
+            for c in range(max(col - 1, 0), min(col + 2, cols))
+            if (r, c) != (row, col)
+        )
+        for row in range(rows)
+        for col in range(cols)
+    )

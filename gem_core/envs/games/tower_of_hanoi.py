@@ -1,0 +1,109 @@
+"""Tower of Hanoi: move a tower of disks from the first of three pegs to the last."""
+
+from __future__ import annotations
+
+from random import Random
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+
+_PEGS = "ABC"
+_SIZES = ((3, 10), (4, 20), (5, 35))
+_SEPARATORS = str.maketrans("", "", " ,->\t\n")
+
+
+class TowerofHanoi(Game[str]):
+    r"""Move all disks from peg A to peg C, one at a time, never a larger one onto a smaller one.
+
+    Action: ``\boxed{A C}`` moves the top disk of A to C; ``A,C``, ``AC`` and ``A->C`` are read
+    alike, in either case. A move that the rules forbid, or that names no peg, is illegal.
+
+    Rewards: 1 when all disks are on C. The last turn, if its move is legal, earns the fraction of
+    the disks on C. A format error ends the episode with -0.1.
+
+    `max_return` is 1. The oracle plays the shortest solution from any position: 2**n - 1 moves from
+    the start, which every registered variant leaves, so there it always reaches the maximum.
+    """
+
+    state_fields = (*Game.state_fields, "pegs")
+
+    def __init__(self, num_disks: int | None = 4, max_turns: int | None = 20) -> None:
+        """Set the size, or leave it to chance.
+
+        Args:
+            num_disks: Number of disks.
+            max_turns: Turn limit. None (together with `num_disks`) draws (disks, turns) from (3, 10),
+                (4, 20) and (5, 35) at each reset.
+
+        Raises:
+            ConfigError: Only one of the two is None, or one is out of range.
+        """
+        check_together(num_disks=num_disks, max_turns=max_turns)
+        self.size: tuple[int, int] | None = None
+        if num_disks is not None and max_turns is not None:
+            self.size = (check_count("num_disks", num_disks, 1, 100), check_count("max_turns", max_turns, 1))
+
+    def new_game(self) -> None:
+        disks, self.turn_limit = self.size or self.random.choice(_SIZES)
+        self.pegs: list[list[int]] = [list(range(disks, 0, -1)), [], []]
+
+    def rules(self) -> str:
+        disks = sum(map(len, self.pegs))
+        return (
+            f"Tower of Hanoi with {disks} disks on three pegs, A, B and C; disk 1 is the smallest. "
+            f"Bring all disks to peg C in at most {self.turn_limit} turns. A turn moves the top disk of one "
+            "peg to another peg, and a disk never lies on a smaller one. "
+            "Give each move as \\boxed{X Y}: from peg X to peg Y."
+        )
+
+    def board(self) -> str:
+        return "\n".join(
+            f"{name}: {' '.join(map(str, disks))}" if disks else f"{name}: -"
+            for name, disks in zip(_PEGS, self.pegs, strict=True)
+        )
+
+    def parse(self, text: str) -> str | None:
+        letters = text.translate(_SEPARATORS)
+        return letters.upper() if len(letters) == 2 and letters.isascii() and letters.isalpha() else None
+
+    def play(self, move: str) -> Outcome:
+        source, target = _PEGS.find(move[0]), _PEGS.find(move[1])
+        if source < 0 or target < 0:
+            return Outcome("The pegs are A, B and C.", illegal=True)
+        if source == target:
+            return Outcome("A move needs two different pegs.", illegal=True)
+        if not self.pegs[source]:
+            return Outcome(f"Peg {move[0]} is empty.", illegal=True)
+        disk = self.pegs[source][-1]
+        if self.pegs[target] and self.pegs[target][-1] < disk:
+            return Outcome(f"Disk {disk} cannot lie on disk {self.pegs[target][-1]}.", illegal=True)
+        self.pegs[target].append(self.pegs[source].pop())
+        if not self.pegs[0] and not self.pegs[1]:
+            return Outcome("All disks are on peg C.", 1.0, True)
+        return Outcome(f"Disk {disk} moved from {move[0]} to {move[1]}.")
+
+    def progress(self) -> float:
+        return len(self.pegs[2]) / sum(map(len, self.pegs))
+
+    def limit_reward(self) -> float:
+        return self.progress()
+
+    def random_move(self, random: Random) -> str:
+        tops = [disks[-1] if disks else 1000 for disks in self.pegs]
+        legal = [(i, j) for i in range(3) for j in range(3) if tops[i] < tops[j]]
+        source, target = random.choice(legal)
+        return f"{_PEGS[source]} {_PEGS[target]}"
+
+    def best_move(self) -> str:
+        """The first move of the shortest way to C.
+
+        From the largest disk down, each has a peg where it is wanted. A disk that lies elsewhere must
+        move there, and then the smaller ones are wanted on the third peg; the smallest disk that must
+        move goes first.
+        """
+        wanted, move = 2, (0, 2)
+        where = {disk: peg for peg, disks in enumerate(self.pegs) for disk in disks}
+        for disk in sorted(where, reverse=True):
+            if where[disk] != wanted:
+                move = (where[disk], wanted)
+                wanted = 3 - where[disk] - wanted
+        return f"{_PEGS[move[0]]} {_PEGS[move[1]]}"
