@@ -40,6 +40,10 @@ class EnvError(GemError, RuntimeError):
     """An environment broke its contract: it raised, timed out or returned a bad value."""
 
 
+class PolicyError(GemError, RuntimeError):
+    """A policy broke its contract: it returned something that is no generation for the prompt."""
+
+
 class NonFiniteReward(GemError, ValueError):
     """A reward is NaN or infinite; the message names the episode and the turn."""
 

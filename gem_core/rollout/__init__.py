@@ -1,0 +1,28 @@
+"""Rollouts: an environment, a policy and a context give an `Episode` of `Turn`s.
+
+    context = AppendContext(tokenizer)
+    episode = await run_episode(env, policy, context, seed=0, max_turns=8)
+    row = episode.sequence()
+
+A trainer supplies the `Policy`, its inference engine; everything else is here.
+"""
+
+from __future__ import annotations
+
+from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.runner import run_episode
+from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
+
+__all__ = [
+    "AppendContext",
+    "Context",
+    "Episode",
+    "Generation",
+    "Policy",
+    "RebuildContext",
+    "Sequence",
+    "Transition",
+    "Turn",
+    "run_episode",
+]

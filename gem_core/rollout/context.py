@@ -1,0 +1,240 @@
+"""Contexts: how observations and responses become the token ids of a prompt.
+
+    context = AppendContext(tokenizer)
+    prompt = context.first("Guess a number.")                    # the whole first prompt
+    prompt += response_ids + context.extend("Higher.", response_ids)   # tokens only grow
+
+`AppendContext` keeps every sampled token as it was sampled and encodes each message of the
+environment once. `RebuildContext` renders each turn's prompt anew. A context holds no episode: one
+serves all episodes of a run, at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from gem_core.core import Observation
+from gem_core.errors import ConfigError
+from gem_core.rollout.template import MessageFormat, Tokenizer, chat_renderer
+from gem_core.rollout.trajectory import ContextMode
+
+
+class Context(Protocol):
+    """What the runner needs to know about tokens."""
+
+    @property
+    def mode(self) -> ContextMode:
+        """How `Turn.context_ids` is to be read."""
+        ...
+
+    def first(self, observation: Observation) -> list[int]:
+        """The whole prompt of the first turn."""
+        ...
+
+    def extend(
+        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
+    ) -> list[int]:
+        """The next turn's `Turn.context_ids`.
+
+        In append mode the tokens between this response and the next one, at least one; in rebuild
+        mode the whole next prompt.
+        """
+        ...
+
+    def decode(self, response_ids: Sequence[int]) -> str:
+        """The response as the environment gets it: without end-of-turn and other special tokens."""
+        ...
+
+
+class AppendContext:
+    """A context whose tokens only grow; what the model wrote stays verbatim, thinking included.
+
+    The environment's message is encoded as the difference that the chat template makes on a neutral
+    conversation, so a turn costs as much as its new tokens. The end-of-turn token is added only
+    if the model did not sample it.
+
+    Args:
+        tokenizer: A transformers tokenizer or anything with the methods of `Tokenizer`. Without a
+            chat template the plain format of `template.plain_renderer` is used.
+        chat_template: Jinja text used instead of the tokenizer's own.
+        system_prompt: First message of each conversation; None leaves it to the template.
+        template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
+
+    Raises:
+        UnsupportedTemplate: The text that the template gives a message depends on the rest of the
+            conversation; the message says on what.
+        ConfigError: A template for a tokenizer that cannot apply one.
+    """
+
+    mode: ContextMode = "append"
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        chat_template: str | None = None,
+        system_prompt: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._tokens = _Tokens(tokenizer)
+        self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
+        self._system_prompt = system_prompt
+        self._formats: dict[str, MessageFormat] = {}
+        self._lock = threading.Lock()
+        end_ids = self._format("user").end_ids
+        self._end_id = end_ids[-1] if end_ids else None
+
+    @property
+    def end_of_turn_id(self) -> int | None:
+        """The special token that closes a response; None when the template has none.
+
+        Engines should stop on it, besides the tokenizer's own end-of-sequence token.
+        """
+        return self._end_id
+
+    def first(self, observation: Observation) -> list[int]:
+        """The whole first prompt."""
+        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
+        messages.append(_message("user", observation_text(observation)))
+        return self._tokens.encode(self._render(messages, generate=True))
+
+    def extend(
+        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
+    ) -> list[int]:
+        """Tokens between `response_ids` and the next response, at least one.
+
+        Args:
+            observation: What the environment answered.
+            response_ids: The response, only to see whether it ends with the end-of-turn token.
+            role: Role of the message in the chat template.
+        """
+        message_format = self._format(role)
+        ids = self._tokens.encode(message_format.between(observation_text(observation)))
+        if self._end_id is not None and len(response_ids) and response_ids[-1] == self._end_id:
+            del ids[: len(message_format.end_ids)]
+        return ids
+
+    def decode(self, response_ids: Sequence[int]) -> str:
+        """The response as text, without end-of-turn and other special tokens."""
+        if self._end_id is not None and len(response_ids) and response_ids[-1] == self._end_id:
+            response_ids = response_ids[:-1]  # a template's end-of-turn need not be flagged as special
+        return self._tokens.decode(response_ids)
+
+    def _format(self, role: str) -> MessageFormat:
+        """The format of a role, probed when the role is first used."""
+        with self._lock:
+            if role not in self._formats:
+                self._formats[role] = MessageFormat(
+                    self._render,
+                    self._tokens.encode,
+                    self._tokens.decode_all,
+                    self._tokens.atomic_ids,
+                    role=role,
+                    system_prompt=self._system_prompt,
+                )
+            return self._formats[role]
+
+
+class RebuildContext:
+    """A context that takes each observation as the whole prompt of its turn.
+
+    For observation wrappers that keep the history themselves (`concat`, cut or summarised
+    histories). Turns share no prefix, so such an episode has the transitions view only.
+
+    Args:
+        tokenizer: As in `AppendContext`.
+        raw: False puts the observation into the chat template as one user message. True encodes it
+            as it is: for `concat_chat` and other wrappers that have applied a template already.
+        chat_template: Jinja text used instead of the tokenizer's own.
+        system_prompt: First message of each prompt; None leaves it to the template.
+        template_kwargs: Variables for the template.
+
+    Raises:
+        ConfigError: `raw` together with an argument that only a template could honour.
+    """
+
+    mode: ContextMode = "rebuild"
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        raw: bool = False,
+        chat_template: str | None = None,
+        system_prompt: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
+            raise ConfigError(
+                "RebuildContext(raw=True) encodes the observation as it is; chat_template, system_prompt and "
+                "template_kwargs have no effect there, so leave them out or use raw=False"
+            )
+        self._tokens = _Tokens(tokenizer)
+        self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
+        self._system_prompt = system_prompt
+
+    def first(self, observation: Observation) -> list[int]:
+        """The whole prompt."""
+        text = observation_text(observation)
+        if self._render is not None:
+            messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
+            text = self._render([*messages, _message("user", text)], generate=True)
+        return self._tokens.encode(text)
+
+    def extend(
+        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
+    ) -> list[int]:
+        """The whole next prompt: the same as `first`, the response is in the observation already."""
+        return self.first(observation)
+
+    def decode(self, response_ids: Sequence[int]) -> str:
+        """The response as text, without special tokens."""
+        return self._tokens.decode(response_ids)
+
+
+class _Tokens:
+    """A tokenizer with the options that contexts rely on: no added tokens, no cleaned-up spaces."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        # Some tokenizers of transformers 4 turn " ." into "." unless told not to.
+        self._exact = (
+            {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "apply_chat_template") else {}
+        )
+        self.atomic_ids = frozenset(tokenizer.all_special_ids) | frozenset(
+            getattr(tokenizer, "added_tokens_decoder", ())
+        )
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, **self._exact))
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
+
+
+def observation_text(observation: Observation) -> str:
+    """The text of an observation; content parts are joined by newlines.
+
+    Raises:
+        ConfigError: A part is no text: these contexts are for text-only models.
+    """
+    if isinstance(observation, str):
+        return observation
+    texts = []
+    for part in observation:
+        if part.get("type") != "text":
+            raise ConfigError(
+                f"the observation holds a part of type {part.get('type')!r}, but this context is for "
+                "text-only models; use an environment without images"
+            )
+        texts.append(str(part["text"]))
+    return "\n".join(texts)
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

@@ -1,0 +1,362 @@
+"""The one episode loop: an environment, a policy and a context give an `Episode`.
+
+    episode = await run_episode(env, policy, context, seed=0, max_turns=8)
+
+Every trainer and the evaluation roll out through this function; what differs between them is the
+`Policy` that they hand in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import logging
+import math
+import numbers
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from gem_core.core import Env, Observation, ResetOptions, Wrapper, render_observation
+from gem_core.errors import ConfigError, EnvError, PolicyError
+from gem_core.rollout.context import Context
+from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.trajectory import Episode, StopReason, Turn
+
+logger = logging.getLogger(__name__)
+
+LengthCut: TypeAlias = Literal["invalid", "pass"]
+
+MAX_THREADS = 32
+"""Blocking environments that step at the same moment; the others wait for a free thread."""
+
+_pool_lock = threading.Lock()
+_shared_pool: ThreadPoolExecutor | None = None
+
+
+async def run_episode(
+    env: Env,
+    policy: Policy,
+    context: Context,
+    *,
+    seed: int | None = None,
+    options: ResetOptions | None = None,
+    max_turns: int | None = None,
+    max_tokens_per_turn: int = 512,
+    max_total_tokens: int | None = None,
+    on_length_cut: LengthCut = "invalid",
+    request_id: str | None = None,
+    executor: Executor | None = None,
+    step_timeout: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Episode:
+    """Play one episode.
+
+    Whoever made `env` closes it, and may reuse it for the next episode. Only when this function
+    raises, or is cancelled, it has closed the environment: then no episode tells what became of it.
+
+    Args:
+        env: Reset by this function. A blocking one runs in a thread, unless it has its own
+            `areset` and `astep`.
+        policy: Samples the responses. Its errors are passed on.
+        context: Makes token ids of observations.
+        seed: For `Env.reset`; None goes on with the environment's own stream.
+        options: For `Env.reset`.
+        max_turns: Most turns; the environment may end sooner. None for no limit.
+        max_tokens_per_turn: Most tokens of one response.
+        max_total_tokens: Most tokens of prompt, responses and observations together; usually the
+            model's context length. None for no limit.
+        on_length_cut: What the environment gets for a response that the length limit cut.
+            "invalid": an empty text, and the turn is marked ``invalid="length"``, since a cut text
+            may hold a valid move by accident. "pass": the text as it is.
+        request_id: The same for all turns, for the engine's routing; None makes one up.
+        executor: Runs the calls of a blocking environment; None takes a pool of `MAX_THREADS`
+            threads that all episodes of the process share.
+        step_timeout: Seconds for one reset or step of an environment that does not run inline;
+            None waits for as long as it takes. A thread cannot be stopped: the call goes on in it,
+            and the environment is closed when it returns.
+        metadata: Copied into `Episode.metadata`.
+
+    Returns:
+        The episode. A failure of the environment, a budget or an empty generation ends it early, as
+        `Episode.stop_reason` and `Episode.error` say.
+
+    Raises:
+        ConfigError: An argument is out of range, or the observation cannot be shown to the model.
+        PolicyError: The policy returned something that is not a generation of this prompt.
+    """
+    if max_tokens_per_turn < 1:
+        raise ConfigError(f"max_tokens_per_turn must be at least 1, not {max_tokens_per_turn}")
+    if max_turns is not None and max_turns < 1:
+        raise ConfigError(f"max_turns must be at least 1 or None, not {max_turns}")
+    if on_length_cut not in ("invalid", "pass"):
+        raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {on_length_cut!r}")
+    spec = env.spec
+    episode = Episode(
+        env_id=spec.id if spec else "",
+        seed=seed,
+        turns=[],
+        terminated=False,
+        truncated=False,
+        stop_reason="truncated",
+        context_mode=context.mode,
+        env_kwargs=jsonable(spec.kwargs) if spec else {},
+        metadata=jsonable(metadata or {}),
+    )
+    calls = _EnvCalls(env, executor, step_timeout)
+    limits = _Limits(max_turns, max_tokens_per_turn, max_total_tokens, on_length_cut == "invalid")
+    try:
+        observation = await calls.reset(seed, options)
+        await _play(episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex)
+    except EnvError as error:
+        _end(episode, "env_error", error=str(error))
+        logger.warning("episode of %s, seed %s: %s", episode.env_id or type(env).__name__, seed, error)
+        calls.close_if_running()
+    except BaseException:
+        calls.close()
+        raise
+    episode.trainable = episode.error is None and bool(episode.turns)
+    return episode
+
+
+async def _play(
+    episode: Episode,
+    observation: Observation,
+    calls: _EnvCalls,
+    policy: Policy,
+    context: Context,
+    limits: _Limits,
+    request_id: str,
+) -> None:
+    """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
+    context_ids = context.first(observation)
+    prompt_ids = list(context_ids)
+    if limits.room(prompt_ids) < 1:
+        error = (
+            f"the first prompt has {len(prompt_ids)} tokens, which leaves no room for a response in "
+            f"max_total_tokens={limits.total}; raise max_total_tokens or shorten the prompt"
+        )
+        logger.warning("episode of %s, seed %s: %s", episode.env_id, episode.seed, error)
+        _end(episode, "token_budget", error=error)
+        return
+    while True:
+        room = limits.room(prompt_ids)
+        generation = await policy.generate(list(prompt_ids), max_tokens=room, request_id=request_id)
+        _check_generation(generation, room)
+        response_ids = list(generation.token_ids)
+        if not response_ids:
+            _end(episode, "empty_response")
+            return
+        cut = limits.refuse_cut and generation.finish_reason == "length"
+        action = "" if cut else context.decode(response_ids)
+        result = await calls.step(action)
+        info = jsonable(result.info)
+        if cut:
+            info["invalid"] = "length"
+        episode.turns.append(
+            Turn(
+                context_ids=context_ids,
+                response_ids=response_ids,
+                logprobs=None if generation.logprobs is None else list(generation.logprobs),
+                reward=result.reward,
+                observation=jsonable(observation),
+                action=action,
+                finish_reason=generation.finish_reason,
+                info=info,
+            )
+        )
+        observation = result.observation
+        if result.terminated:
+            _end(episode, "terminated")
+        elif result.truncated:
+            _end(episode, "truncated")
+        elif len(episode.turns) == limits.turns:
+            _end(episode, "max_turns")
+        else:
+            context_ids = context.extend(observation, response_ids)
+            history = [*prompt_ids, *response_ids] if context.mode == "append" else []
+            prompt_ids = history + context_ids
+            if limits.room(prompt_ids) >= 1:
+                continue
+            _end(episode, "token_budget")
+        info["final_obs"] = jsonable(observation)
+        return
+
+
+def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:
+    episode.stop_reason = reason
+    episode.error = error
+    episode.terminated = reason == "terminated"
+    episode.truncated = not episode.terminated
+
+
+class _Limits(NamedTuple):
+    turns: int | None
+    per_turn: int
+    total: int | None
+    refuse_cut: bool
+
+    def room(self, prompt_ids: list[int]) -> int:
+        """Tokens that the response to this prompt may have."""
+        return self.per_turn if self.total is None else min(self.per_turn, self.total - len(prompt_ids))
+
+
+class _StepResult(NamedTuple):
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+
+class _EnvCalls:
+    """Calls into one environment; whatever goes wrong in there comes out as an `EnvError`."""
+
+    def __init__(self, env: Env, executor: Executor | None, timeout: float | None) -> None:
+        self._env = env
+        self._executor = executor
+        self._timeout = timeout
+        self._async_form = _has_async_form(env)
+        self._running: Future[Any] | None = None
+
+    async def reset(self, seed: int | None, options: ResetOptions | None) -> Observation:
+        """The first observation as the model is shown it."""
+        value = await self._call("reset", seed, options=options)
+        try:
+            observation, info = value
+            return _shown(observation, info)
+        except Exception as error:
+            raise EnvError(f"reset() must return (observation, info): {_one_line(error)}") from error
+
+    async def step(self, action: str) -> _StepResult:
+        """What a step returned, checked; the observation as the model is shown it."""
+        value = await self._call("step", action)
+        try:
+            observation, reward, terminated, truncated, info = value
+            observation = _shown(observation, info)
+            if not isinstance(reward, numbers.Real):
+                raise TypeError(f"the reward is a {type(reward).__name__}")
+        except Exception as error:
+            raise EnvError(
+                f"step() must return (observation, reward, terminated, truncated, info): {_one_line(error)}"
+            ) from error
+        if not math.isfinite(reward):
+            raise EnvError(f"step() returned the reward {reward}; a reward must be finite")
+        if terminated and truncated:
+            raise EnvError("step() returned terminated and truncated; an episode ends in one way only")
+        return _StepResult(observation, float(reward), bool(terminated), bool(truncated), info)
+
+    def close(self) -> None:
+        """Close the environment, after the call that may still be running in a thread."""
+        if not self.close_if_running():
+            self._close()
+
+    def close_if_running(self) -> bool:
+        """Close the environment once the call in a thread returns; False when there is none."""
+        if self._running is None or self._running.done():
+            return False
+        self._running.add_done_callback(lambda _: self._close())
+        return True
+
+    def _close(self) -> None:
+        try:
+            self._env.close()
+        except Exception:  # what went wrong before is what the caller has to see
+            logger.warning("closing %r failed", self._env, exc_info=True)
+
+    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if self._async_form:
+                call = getattr(self._env, f"a{name}")(*args, **kwargs)
+                return await asyncio.wait_for(call, self._timeout)
+            method = getattr(self._env, name)
+            if not self._env.blocking:
+                return method(*args, **kwargs)
+            inside = functools.partial(contextvars.copy_context().run, method, *args, **kwargs)
+            self._running = (self._executor or _default_pool()).submit(_outcome, inside)
+            value, error = await asyncio.wait_for(asyncio.wrap_future(self._running), self._timeout)
+        except Exception as failure:
+            error = failure
+        if error is None:
+            return value
+        if isinstance(error, asyncio.TimeoutError) and self._timeout is not None:
+            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from error
+        raise EnvError(f"{name}() failed: {_one_line(error)}") from error
+
+
+def _outcome(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """Result or exception as a value: a `StopIteration` cannot cross an asyncio future."""
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
+
+
+def _has_async_form(env: Env) -> bool:
+    """Whether the environment or one of its wrappers has an `areset` or `astep` of its own."""
+    while True:
+        kind = type(env)
+        if kind.areset not in _DEFAULT_ASYNC or kind.astep not in _DEFAULT_ASYNC:
+            return True
+        if not isinstance(env, Wrapper):
+            return False
+        env = env.env
+
+
+_DEFAULT_ASYNC = (Env.areset, Env.astep, Wrapper.areset, Wrapper.astep)
+
+
+def _default_pool() -> ThreadPoolExecutor:
+    global _shared_pool
+    with _pool_lock:
+        if _shared_pool is None:
+            _shared_pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="gem-env")
+        return _shared_pool
+
+
+def _shown(observation: Any, info: Any) -> Observation:
+    if not isinstance(observation, str | list):
+        raise TypeError(f"the observation is a {type(observation).__name__}, not a str or a list of parts")
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info is a {type(info).__name__}, not a dict")
+    return render_observation(observation, info)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _check_generation(generation: Generation, max_tokens: int) -> None:
+    count = len(generation.token_ids)
+    if count > max_tokens:
+        raise PolicyError(f"the policy returned {count} tokens, but was asked for at most {max_tokens}")
+    if generation.finish_reason not in ("stop", "length"):
+        raise PolicyError(f"finish_reason must be 'stop' or 'length', not {generation.finish_reason!r}")
+    if generation.logprobs is None:
+        return
+    if len(generation.logprobs) != count:
+        raise PolicyError(f"the policy returned {len(generation.logprobs)} log-probs for {count} tokens")
+    if not all(map(math.isfinite, generation.logprobs)):
+        raise PolicyError(f"the policy returned log-probs that are not finite: {generation.logprobs!r:.200}")
+
+
+def jsonable(value: Any) -> Any:
+    """`value` reduced to what JSON has.
+
+    Numpy scalars and arrays become numbers and lists, other containers lists, floats that are not
+    finite None, other objects their `repr`.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    return repr(value)

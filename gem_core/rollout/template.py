@@ -1,0 +1,291 @@
+"""What a chat template does to one message, found out by trying it.
+
+A token-exact context needs to know the text between two responses: the end of the assistant's turn,
+the environment's message and the opening of the next assistant turn. `MessageFormat.between` gives
+that text for one message. It renders a short neutral conversation and takes what follows the neutral
+answer, so it costs the same in turn 128 as in turn 2.
+
+That is right only for a template whose messages do not depend on one another. `MessageFormat` tries
+the template on conversations of different lengths and contents when it is made, and refuses with
+`UnsupportedTemplate` and the reason otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from gem_core.errors import ConfigError, UnsupportedTemplate
+
+Messages: TypeAlias = Sequence[Mapping[str, str]]
+
+
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that contexts use.
+
+    Two optional extras are used where they exist: `chat_template` with `apply_chat_template`, and
+    `added_tokens_decoder`, whose keys are ids that the encoder never merges with neighbours.
+    """
+
+    eos_token: str | None
+    eos_token_id: int | None
+    bos_token: str | None
+    bos_token_id: int | None
+    all_special_ids: list[int]
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = False) -> str: ...
+
+
+class Render(Protocol):
+    """Turns messages into the text of a prompt."""
+
+    def __call__(self, messages: Messages, *, generate: bool, date: str | None = None) -> str:
+        """Render.
+
+        Args:
+            messages: Dicts with "role" and "content".
+            generate: Whether the text ends with the opening of an assistant turn.
+            date: What the template is told when it asks for the date; None for today.
+        """
+        ...
+
+
+def chat_renderer(
+    tokenizer: Any, chat_template: str | None = None, template_kwargs: Mapping[str, Any] | None = None
+) -> Render:
+    """The tokenizer's chat template, the one given, or the plain format when there is none.
+
+    Raises:
+        ConfigError: A template, or arguments for one, but the tokenizer cannot apply it.
+    """
+    has_template = chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
+    extra = dict(template_kwargs or {})
+    if has_template and not hasattr(tokenizer, "apply_chat_template"):
+        raise ConfigError(
+            f"{type(tokenizer).__name__} has no apply_chat_template() to use a chat template with"
+        )
+    if not has_template:
+        if extra:
+            raise ConfigError(
+                f"template_kwargs {sorted(extra)} were given, but the tokenizer has no chat template"
+            )
+        return plain_renderer(tokenizer)
+
+    source = tokenizer.chat_template if chat_template is None else chat_template
+
+    def render(messages: Messages, *, generate: bool, date: str | None = None) -> str:
+        template = chat_template
+        if date is not None and isinstance(source, str):
+            template = "{% macro strftime_now(format) %}" + date + "{% endmacro %}" + source
+        try:
+            text: str = tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                chat_template=template,
+                tokenize=False,
+                add_generation_prompt=generate,
+                **extra,
+            )
+        except Exception as error:  # a template can raise anything, its own refusals included
+            roles = [message["role"] for message in messages]
+            raise UnsupportedTemplate(
+                f"the chat template fails on a conversation with the roles {roles}: {error}"
+            ) from error
+        return text
+
+    return render
+
+
+def plain_renderer(tokenizer: Tokenizer) -> Render:
+    r"""The format for tokenizers without a chat template.
+
+    ``User: ...\n\nAssistant:`` and the tokenizer's end-of-sequence token after each answer; a system
+    prompt is a paragraph of its own before that. The beginning-of-sequence token comes first when the
+    tokenizer itself would put it there.
+    """
+    bos = ""
+    if tokenizer.bos_token is not None and tokenizer.encode("x")[:1] == [tokenizer.bos_token_id]:
+        bos = tokenizer.bos_token
+    eos = tokenizer.eos_token or ""
+
+    def render(messages: Messages, *, generate: bool, date: str | None = None) -> str:
+        text = bos
+        for message in messages:
+            if message["role"] == "system":
+                text += f"{message['content']}\n\n"
+            elif message["role"] == "assistant":
+                text += f"Assistant:{message['content']}{eos}\n\n"
+            else:
+                text += f"{message['role'].capitalize()}: {message['content']}\n\n"
+        return text + "Assistant:" if generate else text
+
+    return render
+
+
+# Neutral messages. Answers are found in a rendered text by their content, so the last one of a
+# conversation is unlike all others.
+_QUESTIONS = ("first neutral question", "what comes second?", "3", "a longer\nquestion of\n\nthree lines")
+_ANSWERS = ("Alpha-reply-7319", "beta reply (2741)!", "Gamma: 5083")
+_LAST_ANSWERS = ("Neutral-last-reply-6205", "9 lines and\none other ending-4418")
+_THOUGHT = "<think>\nneutral thought\n</think>\n\n"
+_MESSAGES = ("", "Neutral-Message", "two lines,\n\nof which one ends here.\n", "{{ x }} 12 <b>")
+_LENGTHS = (1, 2, 3, 9)
+
+
+class MessageFormat:
+    """The text that a template puts between two responses when a message of one role comes in.
+
+    Args:
+        render: The template.
+        encode: Text to ids, adding none.
+        decode: Ids to text, leaving none out.
+        atomic_ids: Ids that the encoder never merges with their neighbours.
+        role: Role of the message.
+        system_prompt: First message of each conversation; None for none.
+
+    Attributes:
+        end_ids: Tokens that close an assistant turn; the last one is the end-of-turn token that a
+            model samples. Empty when the template closes a turn with plain text only.
+
+    Raises:
+        UnsupportedTemplate: The text depends on the rest of the conversation, or can be empty.
+    """
+
+    def __init__(
+        self,
+        render: Render,
+        encode: Callable[[str], list[int]],
+        decode: Callable[[list[int]], str],
+        atomic_ids: frozenset[int],
+        *,
+        role: str = "user",
+        system_prompt: str | None = None,
+    ) -> None:
+        self._render = render
+        self._role = role
+        self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+        self._neutral = self._history(1)
+        self._refuse_dependence()
+        self._refuse_clock()
+        self._refuse_changing_history()
+        self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
+        self._refuse_nothing_between(encode)
+
+    def between(self, message: str) -> str:
+        """Text from the end of one response to the start of the next, with `message` in it."""
+        return self._after_history(self._neutral, message)
+
+    def _history(self, turns: int, *, shift: int = 0, thought: str = "") -> list[dict[str, str]]:
+        """Neutral questions and answers in turn."""
+        messages = list(self._system)
+        for number in range(turns):
+            question = _QUESTIONS[(number + shift) % len(_QUESTIONS)]
+            answer = _ANSWERS[(number + shift) % len(_ANSWERS)]
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": thought + answer})
+        messages[-1]["content"] = thought + _LAST_ANSWERS[shift % len(_LAST_ANSWERS)]
+        return messages
+
+    def _after_history(
+        self,
+        history: list[dict[str, str]],
+        message: str,
+        follow_up: Messages = (),
+        *,
+        generate: bool = True,
+        date: str | None = None,
+    ) -> str:
+        """What the template puts after the last answer of `history`."""
+        messages = [*history, {"role": self._role, "content": message}, *follow_up]
+        text = self._render(messages, generate=generate, date=date)
+        answer = history[-1]["content"].removeprefix(_THOUGHT)
+        _, found, after = text.partition(answer)
+        if not found:
+            raise UnsupportedTemplate(
+                f"the chat template does not show the answer {answer!r} as it was written ({text!r}), "
+                "so what follows an answer cannot be told"
+            )
+        return after
+
+    def _refuse_dependence(self) -> None:
+        """The text of a message must not depend on the messages before it."""
+        by_length = [self._history(turns) for turns in _LENGTHS]
+        by_content = [
+            self._history(1, shift=1),
+            self._history(3, shift=2),
+            self._history(2, thought=_THOUGHT),
+        ]
+        causes = [
+            ("the number of turns before it", by_length),
+            ("the content of earlier messages", by_content),
+        ]
+        for message in _MESSAGES:
+            expected = self.between(message)
+            if message.strip() not in expected:
+                raise UnsupportedTemplate(
+                    f"the chat template does not show the {self._role} message {message!r} after the answer "
+                    f"that it follows ({expected!r})"
+                )
+            for cause, histories in causes:
+                for history in histories:
+                    found = self._after_history(history, message)
+                    if found != expected:
+                        raise UnsupportedTemplate(
+                            f"with this chat template the text of a {self._role} message depends on {cause} "
+                            f"({expected!r} became {found!r}), so tokens cannot only grow; {_ADVICE}"
+                        )
+
+    def _refuse_clock(self) -> None:
+        """The text of a message must be the same tomorrow."""
+        texts = [self._after_history(self._neutral, "x", date=date) for date in ("one date", "another date")]
+        if texts[0] != texts[1]:
+            raise UnsupportedTemplate(
+                f"the chat template puts the date or time into each {self._role} message ({texts[0]!r}), "
+                f"so an episode cannot be repeated; {_ADVICE}"
+            )
+
+    def _refuse_changing_history(self) -> None:
+        """A message must look the same while it is the last one and when others follow it."""
+        question = [*self._system, {"role": "user", "content": _QUESTIONS[0]}]
+        follow_up = [
+            {"role": "assistant", "content": _ANSWERS[0]},
+            {"role": "user", "content": _QUESTIONS[1]},
+        ]
+        message, history = _MESSAGES[1], self._history(2)
+        pairs = [
+            (self._render(question, generate=False), self._render([*question, *follow_up], generate=True)),
+            (
+                self._after_history(history, message, generate=False),
+                self._after_history(history, message, follow_up),
+            ),
+        ]
+        for last, later in pairs:
+            if not later.startswith(last):
+                raise UnsupportedTemplate(
+                    "the chat template renders a message differently once others follow it "
+                    f"({last!r} is not how {later!r} starts), so tokens cannot only grow; {_ADVICE}"
+                )
+
+    def _refuse_nothing_between(self, encode: Callable[[str], list[int]]) -> None:
+        """At least one token must stand between two responses, whatever the message."""
+        for message in _MESSAGES:
+            ids = encode(self.between(message))
+            if len(ids) <= len(self.end_ids):
+                raise UnsupportedTemplate(
+                    f"the chat template puts no token between two responses when the message is {message!r}, "
+                    f"so they would be one run of 1s in the response mask; {_ADVICE}"
+                )
+
+
+_ADVICE = "give the context another chat_template"
+
+
+def _end_of_turn(ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]) -> list[int]:
+    """The ids up to the first special token, when only white space stands before it, else none."""
+    for position, token_id in enumerate(ids):
+        if token_id in atomic_ids:
+            return ids[: position + 1]
+        if decode([token_id]).strip():
+            break
+    return []
