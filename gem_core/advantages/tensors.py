@@ -203,6 +203,8 @@ def _scores(
     layout: TurnLayout, gs: FloatArray, group_ids: torch.Tensor | Sequence[Hashable]
 ) -> tuple[FloatArray, IntArray]:
     """Return from the start and group number of each row that has turns, in the order of rows."""
+    if isinstance(group_ids, torch.Tensor) and group_ids.ndim != 1:
+        raise ConfigError(f"group_ids has shape {tuple(group_ids.shape)}; expected ({layout.shape[0]},)")
     ids = group_ids.tolist() if isinstance(group_ids, torch.Tensor) else list(group_ids)
     if len(ids) != layout.shape[0]:
         raise ConfigError(f"{len(ids)} group ids for {layout.shape[0]} rows")

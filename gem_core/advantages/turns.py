@@ -183,9 +183,13 @@ def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDA
 # memory; elsewhere torch's keep the tokens on the device.
 
 
+def _is_host(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
 def _segment_sums(values: torch.Tensor, starts: IntArray) -> FloatArray:
     """float64 sums of the segments that begin at `starts` (the first at 0) and cover `values`."""
-    if values.device.type == "cpu":
+    if _is_host(values.device):
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.float()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -197,7 +201,7 @@ def _segment_sums(values: torch.Tensor, starts: IntArray) -> FloatArray:
 
 def _repeat(values: NDArray[Any], lengths: IntArray, device: torch.device) -> torch.Tensor:
     """Each value as often as its length says."""
-    if device.type == "cpu":
+    if _is_host(device):
         return torch.from_numpy(np.repeat(values, lengths))
     return torch.repeat_interleave(
         torch.from_numpy(values).to(device),

@@ -1,0 +1,179 @@
+"""Properties of the numpy definitions; their values are checked in test_golden.py."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gem_core import advantages
+from gem_core.advantages import ReturnStats, gae, grpo, normalize, rebn, reinforce, returns, rloo, to_tokens
+from gem_core.errors import ConfigError, NonFiniteReward
+from tests.advantages.batches import batch, gamma
+
+
+def flat(arrays):
+    return np.concatenate(arrays) if arrays else np.zeros(0)
+
+
+def spread_out(episodes, discount):
+    """Whether the returns differ by far more than the min_std rule, so that no rounding decides."""
+    stats = ReturnStats.from_returns(returns(episodes, discount))
+    return stats.std() > 1e-4 * max(1.0, abs(stats.mean))
+
+
+@given(batch, gamma, st.randoms(use_true_random=False))
+def test_order_of_episodes_does_not_matter(episodes, gamma, random):
+    assume(spread_out(episodes, gamma))
+    order = list(range(len(episodes)))
+    random.shuffle(order)
+    before, after = rebn(episodes, gamma=gamma), rebn([episodes[n] for n in order], gamma=gamma)
+    for place, number in enumerate(order):
+        np.testing.assert_allclose(after[place], before[number], atol=1e-9)
+
+
+@given(batch, gamma)
+def test_duplicating_the_batch_changes_nothing_with_the_population_deviation(episodes, gamma):
+    assume(spread_out(episodes, gamma))
+    twice = rebn(episodes + episodes, gamma=gamma)
+    np.testing.assert_allclose(flat(twice[: len(episodes)]), flat(rebn(episodes, gamma=gamma)), atol=1e-9)
+
+
+@given(batch, gamma, st.floats(0.01, 1e4))
+def test_scaling_rewards_changes_nothing(episodes, gamma, factor):
+    scaled = [[factor * reward for reward in rewards] for rewards in episodes]
+    assume(spread_out(episodes, gamma))
+    assume(spread_out(scaled, gamma))
+    options = {"gamma": gamma, "eps": 0.0}
+    np.testing.assert_allclose(flat(rebn(scaled, **options)), flat(rebn(episodes, **options)), atol=1e-7)
+
+
+@given(batch, gamma)
+def test_flipping_the_sign_of_rewards_flips_advantages(episodes, gamma):
+    flipped = rebn([[-reward for reward in rewards] for rewards in episodes], gamma=gamma)
+    np.testing.assert_allclose(flat(flipped), -flat(rebn(episodes, gamma=gamma)), atol=1e-9)
+
+
+@given(batch, st.floats(-100, 100))
+def test_shifting_every_return_by_the_same_amount_changes_nothing(episodes, shift):
+    # With gamma 1 a shift of the last reward of every episode shifts each of its returns alike.
+    shifted = [[*rewards[:-1], rewards[-1] + shift] for rewards in episodes]
+    assume(spread_out(episodes, 1.0))
+    assume(spread_out(shifted, 1.0))
+    np.testing.assert_allclose(flat(rebn(shifted)), flat(rebn(episodes)), atol=1e-6)
+    # With gamma 0 a return is the reward.
+    shifted = [[reward + shift for reward in rewards] for rewards in episodes]
+    assume(spread_out(episodes, 0.0))
+    assume(spread_out(shifted, 0.0))
+    np.testing.assert_allclose(flat(rebn(shifted, gamma=0.0)), flat(rebn(episodes, gamma=0.0)), atol=1e-6)
+
+
+@given(batch, gamma, st.sampled_from([0, 1]))
+def test_advantages_have_mean_zero_and_deviation_one(episodes, gamma, ddof):
+    assume(spread_out(episodes, gamma))
+    values = flat(rebn(episodes, gamma=gamma, ddof=ddof))
+    assert np.mean(values) == pytest.approx(0, abs=1e-9)
+    assert np.std(values, ddof=ddof) == pytest.approx(1, abs=1e-3)
+
+
+@given(batch)
+def test_gamma_zero_and_one(episodes):
+    for rewards, now, total in zip(episodes, returns(episodes, 0.0), returns(episodes, 1.0), strict=True):
+        assert now.tolist() == rewards
+        assert total[0] == pytest.approx(math.fsum(rewards), abs=1e-9)
+
+
+@given(batch, gamma)
+def test_gae_with_lambda_one_and_no_critic_is_reinforce(episodes, gamma):
+    zeros = [[0.0] * len(rewards) for rewards in episodes]
+    np.testing.assert_allclose(
+        flat(gae(episodes, zeros, gamma=gamma, lam=1.0)), flat(reinforce(episodes, gamma=gamma)), atol=1e-9
+    )
+
+
+@given(batch, st.randoms(use_true_random=False))
+def test_group_credits_sum_to_zero_over_the_episodes_of_a_group(episodes, random):
+    groups = [random.choice("ab") for _ in episodes]
+    for estimator in (grpo, rloo):
+        credits = estimator(episodes, groups)
+        for group in set(groups):
+            total = sum(c[0] for c, g in zip(credits, groups, strict=True) if g == group)
+            assert total == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("reward", [-0.1, 0.0, 1 / 3, 1e6 / 7])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_equal_returns_give_exactly_zero(reward, ddof):
+    episodes = [[reward]] * 7
+    for credits in (rebn(episodes, ddof=ddof), grpo(episodes, "aaabbbb", ddof=ddof)):
+        assert flat(credits).tolist() == [0.0] * 7
+
+
+def test_one_turn_gives_zero():
+    assert rebn([[5.0]])[0].tolist() == rebn([[5.0]], ddof=1)[0].tolist() == [0.0]
+    assert grpo([[5.0]], ["a"])[0].tolist() == rloo([[5.0]], ["a"])[0].tolist() == [0.0]
+
+
+def test_parts_compose_to_rebn_over_two_ranks():
+    here, there = [[0.0, 1.0], [0.5]], [[-0.1], [0.2, 0.2, 0.9]]
+    local = returns(here, 0.9)
+    wire = ReturnStats.from_returns(returns(there, 0.9)).to_wire()
+    stats = ReturnStats.from_returns(local).merge(ReturnStats.from_wire(wire))
+    together = rebn(here + there, gamma=0.9)
+    np.testing.assert_allclose(flat(normalize(local, stats)), flat(together[:2]), rtol=1e-12)
+    np.testing.assert_allclose(flat(rebn(here, gamma=0.9, stats=stats)), flat(together[:2]), rtol=1e-12)
+
+
+def test_to_tokens_copies_and_is_zero_elsewhere():
+    tokens = to_tokens([[0.5, -1.0], []], [[-1, 0, 0, -1, 1, -1], [-1, -1]])
+    assert [row.tolist() for row in tokens] == [[0, 0.5, 0.5, 0, -1.0, 0], [0, 0]]
+
+
+def test_to_tokens_refuses_ids_without_a_turn():
+    with pytest.raises(ConfigError, match="episode 0: turn ids from -1 to 2 for 2 turns"):
+        to_tokens([[0.5, -1.0]], [[-1, 0, 2]])
+    with pytest.raises(ConfigError, match="1 episodes"):
+        to_tokens([[0.5]], [])
+
+
+def test_an_episode_without_turns_is_in_no_statistics():
+    first, second = rebn([[1.0], [0.0]])
+    with_empty = rebn([[1.0], [], [0.0]])
+    assert [episode.tolist() for episode in with_empty] == [first.tolist(), [], second.tolist()]
+    assert [len(e) for e in grpo([[1.0], [], [0.0]], ["a", "a", "a"])] == [1, 0, 1]
+    assert rebn([]) == returns([]) == grpo([], []) == rloo([], []) == gae([], []) == []
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("estimator", ["returns", "rebn", "reinforce", "grpo", "rloo", "gae"])
+def test_a_reward_that_is_not_finite_is_named(estimator, bad):
+    extra = {"grpo": ("aa",), "rloo": ("aa",), "gae": ([[0.0], [0.0, 0.0]],)}.get(estimator, ())
+    with pytest.raises(NonFiniteReward, match=f"episode 1, turn 1: reward {bad}"):
+        getattr(advantages, estimator)([[0.0], [0.0, bad]], *extra)
+
+
+def test_a_return_that_overflows_is_named():
+    with pytest.raises(NonFiniteReward, match="episode 1"):
+        returns([[0.0], [1.7e308, 1.7e308]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rebn([[1.0]], gamma=1.5), "gamma is 1.5"),
+        (lambda: rebn([[1.0]], gamma=math.nan), "gamma is nan"),
+        (lambda: rebn([[1.0]], ddof=2), "ddof is 2"),
+        (lambda: rebn([1.0, 2.0]), "a batch is a list of episodes"),
+        (lambda: grpo([[1.0]], ["a", "b"]), "1 episodes but 2 group ids"),
+        (lambda: gae([[1.0]], [[1.0]], lam=-0.1), "lam is -0.1"),
+        (lambda: gae([[1.0]], [[1.0, 2.0]]), "episode 0: 1 rewards but values of shape"),
+        (lambda: gae([[1.0]], [[math.nan]]), "values are not finite"),
+        (lambda: gae([[1.0]], [[1.0]], bootstrap=[]), "0 bootstrap values"),
+    ],
+)
+def test_wrong_arguments_are_refused(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()

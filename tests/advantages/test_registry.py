@@ -1,0 +1,103 @@
+"""Estimators are found by name, those of third parties too."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from gem_core import advantages, registration
+from gem_core.advantages import registry
+from gem_core.advantages.registry import Estimator, get_estimator, list_estimators, register_estimator
+from gem_core.errors import ConfigError, MissingDependency, UnknownName
+
+BUILTIN = ["gae", "grpo", "rebn", "reinforce", "rloo"]
+
+
+@pytest.fixture(autouse=True)
+def own_table(monkeypatch):
+    monkeypatch.setattr(registry, "_estimators", dict(registry._estimators))
+    monkeypatch.setattr(
+        registration, "_loaded_groups", registration._loaded_groups - {registry.ENTRY_POINT_GROUP}
+    )
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_builtin_estimators_take_gamma_and_their_needs_by_keyword(name):
+    estimator = get_estimator(name)
+    given = {"group_ids": ["a", "a"], "values": [[0.5], [0.0, 0.5]]}
+    arguments = {need: given[need] for need in estimator.needs}
+    credits = estimator.reference()([[1.0], [0.0, 0.5]], gamma=0.9, **arguments)
+    assert [len(credit) for credit in credits] == [1, 2]
+    assert estimator.reference() is getattr(advantages, name)
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_builtin_tensor_forms_take_the_same_keywords(name):
+    torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+    estimator = get_estimator(name)
+    given = {"group_ids": [0, 0], "values": torch.zeros(2, 3)}
+    arguments = {need: given[need] for need in estimator.needs}
+    if estimator.uses_stats:
+        arguments |= {"stats": advantages.ReturnStats(5, 0.0, 1.0), "process_group": None}
+    result = estimator.tensors()(torch.ones(2, 3), torch.ones(2, 3), turn_ids=None, gamma=0.9, **arguments)
+    assert result.advantages.shape == (2, 3)
+
+
+def test_list_holds_the_builtin_ones():
+    assert list_estimators() == BUILTIN
+
+
+def test_an_unknown_name_is_answered_with_the_closest():
+    with pytest.raises(UnknownName, match=r"no estimator 'ReBM'. Did you mean rebn\? There are: gae"):
+        get_estimator("ReBM")
+
+
+def test_registering():
+    own = Estimator("own", lambda rewards: rewards, "nowhere:function")
+    register_estimator(own)
+    register_estimator(own)
+    assert get_estimator("own").reference()([[1.0]]) == [[1.0]]
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        own.tensors()
+    with pytest.raises(ConfigError, match="'own' is registered already"):
+        register_estimator(Estimator("own", max, max))
+    with pytest.raises(ConfigError, match=r"'module\.function' is not of the form"):
+        register_estimator(Estimator("other", "module.function", max))
+
+
+def test_installed_packages_register_through_their_entry_point(monkeypatch):
+    def load():
+        register_estimator(Estimator("theirs", max, max))
+
+    class Installed:
+        name = "theirs"
+
+        def load(self):
+            return load
+
+    def entry_points(group):
+        return [Installed()] if group == "gem_core.advantages" else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert get_estimator("theirs").reference() is max
+    assert "theirs" in list_estimators()
+
+
+def test_without_torch_the_pip_command_is_given(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # import torch: ModuleNotFoundError
+    for module in ("gem_core.advantages.tensors", "gem_core.advantages.turns"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[train\]'"):
+        get_estimator("rebn").tensors()
+
+
+def test_names_and_numpy_forms_load_no_torch():
+    code = (
+        "import sys; from gem_core.advantages.registry import get_estimator; "
+        "get_estimator('rebn').reference()([[1.0], [0.0]]); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,296 @@
+"""The tensor form equals the definition on every layout, dtype and mask that trainers have."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from gem_core import advantages as reference  # noqa: E402
+from gem_core.advantages import ReturnStats, tensors, turns  # noqa: E402
+from gem_core.errors import ConfigError, NonFiniteReward  # noqa: E402
+from tests.advantages.batches import CASE_NAMES, CASES, Rows, batch, gamma, rows  # noqa: E402
+from tests.advantages.oracle import turns_of_row  # noqa: E402
+
+MASK_DTYPES = [torch.bool, torch.int64, torch.int32, torch.uint8, torch.float32, torch.bfloat16]
+
+
+def on_tokens(per_turn: list[list[float] | None], turn_ids: list[list[int]]) -> np.ndarray:
+    """Expected token values, position by position."""
+    wanted = np.zeros(np.shape(turn_ids))
+    for row, ids in enumerate(turn_ids):
+        for position, turn in enumerate(ids):
+            if turn >= 0:
+                wanted[row, position] = per_turn[row][turn]
+    return wanted
+
+
+def assert_close(actual: torch.Tensor, wanted: Any, tolerance: float = 1e-6) -> None:
+    """The project's tolerance: times max(1, largest magnitude)."""
+    wanted = np.asarray(wanted)
+    size = max(1.0, np.abs(wanted).max(initial=0))
+    np.testing.assert_allclose(actual.double().numpy(), wanted, rtol=0, atol=tolerance * size)
+
+
+def all_estimators(case: dict[str, Any], given: Rows, dtype: torch.dtype, explicit: bool) -> dict[str, Any]:
+    rewards = torch.tensor(given.token_rewards, dtype=dtype)
+    mask = torch.tensor(given.response_mask)
+    ids = {"turn_ids": torch.tensor(given.turn_ids)} if explicit else {}
+    groups = [episode["group"] for episode in case["episodes"]]
+    discount = {"gamma": case["gamma"], **ids}
+    statistics = {key: case[key] for key in ("ddof", "eps", "min_std")}
+    bootstrap = torch.tensor([episode["bootstrap"] for episode in case["episodes"]])
+    values = torch.tensor(given.values, dtype=torch.float64)
+    return {
+        "rebn": tensors.rebn(rewards, mask, **discount, **statistics),
+        "returns": tensors.reinforce(rewards, mask, **discount),
+        "grpo": tensors.grpo(rewards, mask, groups, **discount, **statistics),
+        "rloo": tensors.rloo(rewards, mask, groups, **discount),
+        "gae": tensors.gae(rewards, mask, values, **discount, lam=case["lam"], bootstrap=bootstrap.double()),
+    }
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["runs of the mask", "explicit turn ids"])
+@pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
+def test_golden(case, explicit):
+    given = rows(case["episodes"])
+    if not explicit:  # contexts are never empty, so runs are turns
+        assert tensors.turn_ids_from_mask(torch.tensor(given.response_mask)).tolist() == given.turn_ids
+    for dtype, tolerance in [(torch.float64, 1e-6), (torch.float32, 1e-5)]:
+        if dtype == torch.float32 and not case["float32"]:
+            continue
+        for name, result in all_estimators(case, given, dtype, explicit).items():
+            assert result.advantages.dtype == result.returns.dtype == torch.float32
+            assert_close(result.advantages, on_tokens(case["expected"][name], given.turn_ids), tolerance)
+            assert (result.advantages.numpy()[np.array(given.turn_ids) < 0] == 0).all()
+            if name != "gae":
+                assert_close(
+                    result.returns, on_tokens(case["expected"]["returns"], given.turn_ids), tolerance
+                )
+                assert result.stats.count == case["expected"]["stats"][0]
+
+
+def test_the_targets_of_gae_are_advantage_plus_value():
+    case = CASES[1]
+    given = rows(case["episodes"])
+    result = all_estimators(case, given, torch.float64, explicit=False)["gae"]
+    values = on_tokens([episode["values"] for episode in case["episodes"]], given.turn_ids)
+    assert_close(result.returns, result.advantages.double().numpy() + values)
+
+
+@given(batch, gamma, st.sampled_from([0, 1]), st.data())
+def test_equals_the_reference_on_any_tokens(episodes, gamma, ddof, data):
+    """Rewards spread over all tokens of random rows, those of the environment included."""
+    width = 24
+    mask = data.draw(
+        st.lists(st.lists(st.integers(0, 1), min_size=width, max_size=width), min_size=1, max_size=5)
+    )
+    flat = [reward for rewards in episodes for reward in rewards]
+    rewards = [[flat[(7 * i + j * j) % len(flat)] for j in range(width)] for i in range(len(mask))]
+    parsed = [turns_of_row(*row) for row in zip(mask, rewards, strict=True)]
+    wanted = reference.rebn([[float(r) for _, r in row] for row in parsed], gamma=gamma, ddof=ddof)
+    tokens = np.zeros((len(mask), width))
+    for row, turns_in_row in enumerate(parsed):
+        for turn, (positions, _) in enumerate(turns_in_row):
+            tokens[row, positions] = wanted[row][turn]
+    result = tensors.rebn(torch.tensor(rewards), torch.tensor(mask), gamma=gamma, ddof=ddof)
+    assert_close(result.advantages, tokens)
+    ids = tensors.turn_ids_from_mask(torch.tensor(mask))
+    explicit = tensors.rebn(torch.tensor(rewards), torch.tensor(mask), turn_ids=ids, gamma=gamma, ddof=ddof)
+    assert torch.equal(explicit.advantages, result.advantages)
+    assert explicit.stats == result.stats
+
+
+def random_batch(seed: int, batch_size: int = 16, width: int = 96) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    rewards = torch.randn(batch_size, width, generator=generator)
+    mask = torch.rand(batch_size, width // 8, generator=generator).gt(0.5).repeat_interleave(8, 1)
+    mask[3] = False
+    return rewards, mask
+
+
+@pytest.mark.parametrize("dtype", MASK_DTYPES)
+def test_every_mask_dtype_gives_the_same(dtype):
+    rewards, mask = random_batch(0)
+    wanted, got = tensors.rebn(rewards, mask), tensors.rebn(rewards, mask.to(dtype))
+    assert torch.equal(got.advantages, wanted.advantages)
+    assert got.stats == wanted.stats
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int64])
+def test_every_reward_dtype_is_summed_exactly(dtype):
+    rewards, mask = random_batch(1)
+    rewards = (4 * rewards).to(dtype)
+    got = tensors.rebn(rewards, mask, gamma=0.9)
+    wanted = tensors.rebn(rewards.double(), mask, gamma=0.9)
+    assert_close(got.advantages, wanted.advantages.numpy())
+    assert got.advantages.dtype == torch.float32
+    assert got.stats.to_wire() == pytest.approx(wanted.stats.to_wire(), rel=1e-12)
+
+
+def test_non_contiguous_inputs():
+    rewards, mask = random_batch(2)
+    wanted = tensors.rebn(rewards, mask, turn_ids=tensors.turn_ids_from_mask(mask)).advantages
+    sliced = torch.zeros(16, 200)[:, 3:195:2]
+    sliced.copy_(rewards)
+    transposed = mask.t().contiguous().t()
+    ids = tensors.turn_ids_from_mask(mask).t().contiguous().t()
+    assert not any(tensor.is_contiguous() for tensor in (sliced, transposed, ids))
+    assert torch.equal(tensors.rebn(sliced, transposed).advantages, wanted)
+    assert torch.equal(tensors.rebn(sliced, transposed, turn_ids=ids).advantages, wanted)
+
+
+def test_inputs_are_left_alone_and_results_have_no_gradient():
+    rewards, mask = random_batch(3)
+    ids = tensors.turn_ids_from_mask(mask)
+    copies = rewards.clone(), mask.clone(), ids.clone()
+    result = tensors.rebn(rewards.requires_grad_(), mask, turn_ids=ids)
+    assert not any(tensor.requires_grad for tensor in result[:2])
+    result.advantages.zero_()
+    assert torch.equal(rewards.detach(), copies[0])
+    assert torch.equal(mask, copies[1])
+    assert torch.equal(ids, copies[2])
+
+
+def test_a_device_that_numpy_cannot_see_gives_the_same(monkeypatch):
+    rewards, mask = random_batch(4)
+    wanted = tensors.rebn(rewards, mask, gamma=0.9)
+    monkeypatch.setattr(turns, "_is_host", lambda device: False)
+    for dtype in (torch.float32, torch.float64):
+        got = tensors.rebn(rewards.to(dtype), mask, gamma=0.9)
+        assert_close(got.advantages, wanted.advantages.numpy())
+    assert torch.equal(tensors.turn_ids_from_mask(mask) >= 0, mask)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_gives_the_same():
+    rewards, mask = random_batch(5)
+    wanted = tensors.rebn(rewards, mask, gamma=0.9)
+    got = tensors.rebn(rewards.cuda(), mask.cuda(), gamma=0.9)
+    assert got.advantages.is_cuda
+    assert_close(got.advantages.cpu(), wanted.advantages.numpy())
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (3, 0), (3, 5)])
+def test_nothing_to_train_on_gives_zeros(shape):
+    empty = torch.zeros(shape)
+    for result in (
+        tensors.rebn(empty, empty),
+        tensors.reinforce(empty, empty),
+        tensors.grpo(empty, empty, [0] * shape[0]),
+        tensors.rloo(empty, empty, torch.zeros(shape[0])),
+        tensors.gae(empty, empty, empty),
+        tensors.rebn(empty, empty, turn_ids=torch.full(shape, -1)),
+    ):
+        assert torch.equal(result.advantages, empty)
+        assert result.stats == ReturnStats()
+
+
+def test_rewards_of_untrainable_rows_and_before_the_first_turn_count_nowhere():
+    rewards = torch.tensor([[math.nan, 1.0, 2.0], [math.nan, math.inf, 5.0], [0.0, 0.0, 1.0]])
+    mask = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1]])
+    result = tensors.reinforce(rewards, mask)
+    assert result.advantages.tolist() == [[0, 3, 3], [0, 0, 0], [1, 1, 1]]
+    ids = torch.tensor([[-1, 0, 0], [-1, 0, 1], [0, 0, 0]])  # ids of an untrainable row are not read
+    assert torch.equal(tensors.reinforce(rewards, mask, turn_ids=ids).advantages, result.advantages)
+
+
+def test_turns_that_touch_need_ids():
+    rewards = torch.tensor([[0.0, 1.0, 0.0, 5.0]])
+    mask = torch.ones(1, 4)
+    assert tensors.reinforce(rewards, mask).returns.tolist() == [[6, 6, 6, 6]]
+    ids = torch.tensor([[0, 0, 1, 1]], dtype=torch.int32)
+    assert tensors.reinforce(rewards, mask, turn_ids=ids).returns.tolist() == [[6, 6, 5, 5]]
+
+
+def test_a_turn_may_be_interrupted():
+    ids = torch.tensor([[0, -1, 0, -1, 1]])
+    result = tensors.reinforce(torch.ones(1, 5), ids >= 0, turn_ids=ids)
+    assert result.returns.tolist() == [[5, 0, 5, 0, 1]]
+    assert result.stats.count == 2
+
+
+def test_a_masked_out_turn_counts_in_the_statistics_and_gets_no_credit():
+    ids = torch.tensor([[0, 0, -1, 1], [0, -1, 1, 1]])
+    rewards = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 0.0, 7.0]])
+    mask = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 0]])
+    whole = tensors.rebn(rewards, ids >= 0, turn_ids=ids)
+    masked = tensors.rebn(rewards, mask, turn_ids=ids)
+    assert masked.stats == whole.stats
+    assert torch.equal(masked.advantages, whole.advantages * mask)
+
+
+def test_given_statistics_are_used():
+    rewards, mask = random_batch(6)
+    collected = ReturnStats(100, 2.0, 900.0)
+    result = tensors.rebn(rewards, mask, stats=collected, eps=0.0)
+    assert result.stats is collected
+    assert_close(result.advantages, ((result.returns.double() - 2.0) / 3.0 * mask).numpy())
+
+
+def test_group_ids_may_be_a_tensor_or_anything_hashable():
+    rewards, mask = random_batch(7)
+    numbers = torch.arange(16) // 4
+    wanted = tensors.grpo(rewards, mask, numbers).advantages
+    assert torch.equal(tensors.grpo(rewards, mask, [f"uid {n}" for n in numbers.tolist()]).advantages, wanted)
+    assert torch.equal(tensors.grpo(rewards, mask, numbers.numpy().astype(object)).advantages, wanted)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_not_finite_is_named(bad):
+    rewards, mask = torch.zeros(3, 6), torch.tensor([[1, 0, 1, 1, 0, 0]] * 3)
+    rewards[2, 4] = bad
+    for call in (tensors.rebn, tensors.reinforce):
+        with pytest.raises(NonFiniteReward, match=f"row 2, turn 1: reward {bad}"):
+            call(rewards, mask)
+
+
+def test_a_return_that_overflows_is_named():
+    rewards = torch.tensor([[0.0, 0.0, 0.0], [1.7e308, 0.0, 1.7e308]], dtype=torch.float64)
+    with pytest.raises(NonFiniteReward, match="row 1"):
+        tensors.rebn(rewards, torch.tensor([[1, 0, 1]] * 2))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[0, -1, 2], [0, 0, -1]], "row 0: turn id 2 follows 0"),
+        ([[0, -1, 1], [1, 1, -1]], "row 1: turn id 1 comes first"),
+        ([[0, 1, 0], [0, 0, -1]], "row 0: turn id 0 follows 1"),
+        ([[0, -1, 1], [0, -1, -1]], "row 1: token 1 is a response token without a turn id"),
+    ],
+)
+def test_turn_ids_that_break_the_rule_are_refused(ids, message):
+    ids = torch.tensor(ids)
+    mask = ids >= 0
+    mask[1, :2] = True
+    with pytest.raises(ConfigError, match=message):
+        tensors.rebn(torch.zeros(2, 3), mask, turn_ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r, m: tensors.rebn(r[:, 1:], m), r"token_rewards has shape \(2, 2\)"),
+        (lambda r, m: tensors.rebn(r[0], m[0]), r"response_mask has shape \(3,\)"),
+        (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 3)), "turn_ids has dtype torch.float32"),
+        (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 2).int()), "turn_ids has shape"),
+        (lambda r, m: tensors.rebn(r, m, gamma=2.0), "gamma is 2.0"),
+        (lambda r, m: tensors.rebn(r, m, ddof=3), "ddof is 3"),
+        (lambda r, m: tensors.grpo(r, m, [1, 2, 3]), "3 group ids for 2 rows"),
+        (lambda r, m: tensors.rloo(r, m, torch.zeros(2, 1)), "group_ids has shape"),
+        (lambda r, m: tensors.gae(r, m, r[:1]), "values has shape"),
+        (lambda r, m: tensors.gae(r, m, r / 0), "values are not finite"),
+        (lambda r, m: tensors.gae(r, m, r, lam=-1.0), "lam is -1.0"),
+        (lambda r, m: tensors.gae(r, m, r, bootstrap=torch.zeros(3)), r"bootstrap has shape \(3,\)"),
+    ],
+)
+def test_wrong_arguments_are_refused(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call(torch.zeros(2, 3), torch.ones(2, 3))
