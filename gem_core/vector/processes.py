@@ -22,7 +22,7 @@ from typing import Any
 
 from gem_core.errors import ConfigError, EnvError
 from gem_core.vector.backend import GRACE, Call, Reply
-from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, run_call
+from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, portable, run_call
 from gem_core.vector.slot import Slot, SlotPlan, one_line
 
 
@@ -137,7 +137,7 @@ def _work(pipe: Connection, plans: Sequence[SlotPlan]) -> None:
     try:
         slots = build_slice(plans)
     except BaseException as error:
-        pipe.send(Ready(_portable(error)))
+        pipe.send(Ready(portable(error)))
         return
     inbox: queue.SimpleQueue[tuple[Sequence[Call], bool] | None] = queue.SimpleQueue()
     finished = threading.Event()
@@ -187,12 +187,3 @@ def _sendable(slot: Slot, call: Call, reply: Reply) -> Reply:
         failure = EnvError(f"{call[1]}() returned what cannot be sent to another process ({one_line(error)})")
         return call[0], slot.fail(call[1], failure)
     return reply
-
-
-def _portable(error: BaseException) -> BaseException:
-    """The error itself when it survives the way to the parent, else one that does."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return EnvError(one_line(error))
-    return error

@@ -7,8 +7,8 @@ from typing import Any
 
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.vector.backend import GRACE, Call, Reply
-from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, run_call
-from gem_core.vector.slot import SlotPlan, one_line
+from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, portable, run_call
+from gem_core.vector.slot import Slot, SlotPlan, one_line
 
 
 class RayWorker(Worker):
@@ -63,7 +63,7 @@ class RayBackend(SliceBackend[RayWorker]):
                 events.append((worker, self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:
                 dead.add(worker)
-                events.append((worker, _failure(worker, error)))
+                events.append((worker, Died(f"failed ({one_line(error)[:300]})")))
         return events
 
     def _kill(self, worker: RayWorker) -> None:
@@ -82,10 +82,15 @@ class SlotActor:
     """What runs in the cluster."""
 
     def __init__(self, plans: Sequence[SlotPlan]) -> None:
-        self._slots = build_slice(plans)
+        self._plans = plans
+        self._slots: dict[int, Slot] = {}
 
     def ready(self) -> Ready:
-        """The constructor has come to its end."""
+        """Build the environments; in the constructor, an error would lose its type on the way."""
+        try:
+            self._slots = build_slice(self._plans)
+        except BaseException as error:
+            return Ready(portable(error))
         return Ready()
 
     def run(self, calls: Sequence[Call]) -> list[Reply]:
@@ -96,13 +101,6 @@ class SlotActor:
         """Close the environments."""
         for slot in self._slots.values():
             slot.close()
-
-
-def _failure(worker: RayWorker, error: Exception) -> Ready | Died:
-    if not worker.ready:
-        cause = getattr(error, "cause", None)
-        return Ready(cause if isinstance(cause, Exception) else error)
-    return Died(f"failed ({one_line(error)[:300]})")
 
 
 def _import_ray() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import pickle
 import threading
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Generic, TypeVar
 
 from gem_core.errors import EnvError
 from gem_core.vector.backend import Call, Reply, WorkerBackend, build_slots
-from gem_core.vector.slot import Slot, SlotPlan
+from gem_core.vector.slot import Slot, SlotPlan, one_line
 
 
 @dataclass(eq=False)
@@ -194,3 +195,12 @@ def run_call(slots: dict[int, Slot], call: Call) -> Reply:
     """In the worker: carry out one call."""
     index, method, args = call
     return index, slots[index].call(method, args)
+
+
+def portable(error: BaseException) -> BaseException:
+    """In the worker: the error itself when it survives the way to the parent, else one that does."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return EnvError(one_line(error))
+    return error
