@@ -144,13 +144,20 @@ def _check_rule(rule: Rule, subject: Subject) -> None:
     try:
         rule.check(subject)
     except RuleBroken as found:
-        raise CheckFailed(
-            f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n"
-            f"  seen: {found.seen}\n"
-            f"  do: {found.advice}"
-        ) from found.__cause__
+        raise _check_failed(subject, rule, found.seen, found.advice) from found.__cause__
+    except RuleSkipped:
+        raise
+    except Exception as error:  # a method that the rule called, such as spawn or get_state
+        seen = f"{type(error).__name__}: {error}"
+        raise _check_failed(subject, rule, seen, "see the traceback above for where it was raised") from error
     finally:
         subject.close()
+
+
+def _check_failed(subject: Subject, rule: Rule, seen: str, advice: str) -> CheckFailed:
+    return CheckFailed(
+        f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n  seen: {seen}\n  do: {advice}"
+    )
 
 
 def _contract_test(rule: Rule) -> Callable[[EnvContract], None]:

@@ -18,6 +18,7 @@ import numpy as np
 from gem_core.checker.rules import rule
 from gem_core.checker.subject import (
     Frame,
+    Recording,
     Subject,
     broken,
     clip,
@@ -42,14 +43,29 @@ _STATE_FIELDS = "name every attribute that an episode changes in state_fields"
 @rule("deterministic")
 def twins_are_equal(subject: Subject) -> None:
     """The same seed and actions give the same episode, and so does the reset without a seed that follows."""
-    for seed in subject.seeds:
-        recording = subject.recording(seed)
+    for recording in subject.recordings():
         twins = [subject.fresh(), subject.fresh()]
-        for twin in twins:
-            frames = replay(twin, recording)
-            expect_same(recording.frames, frames, f"played twice with seed {seed}", _OWN_RANDOM)
-        after = [[reset(twin, None)] for twin in twins]
-        expect_same(after[0], after[1], f"without a seed, after the episode of seed {seed}", _OWN_RANDOM)
+        first, second = (replay(twin, recording) for twin in twins)
+        expect_same(first, second, f"played twice with seed {recording.seed}", _OWN_RANDOM)
+        first, second = ([reset(twin, None)] for twin in twins)
+        expect_same(first, second, f"without a seed, after the episode of seed {recording.seed}", _OWN_RANDOM)
+
+
+@rule("deterministic")
+def sampling_changes_nothing(subject: Subject) -> None:
+    """`sample_random_action` and `oracle_action` leave the episode as it is."""
+    for recording in subject.recordings():
+        env = subject.fresh()
+        frames = [reset(env, recording.seed)]
+        for action in recording.actions:
+            for _ in range(3):
+                env.sample_random_action()
+                env.oracle_action()
+            frames.append(step(env, action))
+        expect_same(
+            recording.frames, frames, f"with actions drawn in between (seed {recording.seed})",
+            "draw random actions from self.action_random and change nothing",
+        )  # fmt: skip
 
 
 @rule()
@@ -58,14 +74,13 @@ def global_random_is_left_alone(subject: Subject) -> None:
     before = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is the point
     deterministic = subject.spec is None or subject.spec.deterministic
     try:
-        for number, seed in enumerate(subject.seeds):
-            recording = subject.recording(seed)
+        for number, recording in enumerate(subject.recordings(), 123_456):  # seeds that no caller gives
             random.seed(number)
             np.random.seed(number)  # noqa: NPY002
             marks = {"": _global_random()}
             env = subject.fresh()
             marks["the constructor"] = _global_random()
-            frames = [reset(env, seed)]
+            frames = [reset(env, recording.seed)]
             marks["reset()"] = _global_random()
             for action in recording.actions:
                 env.sample_random_action()
@@ -87,18 +102,19 @@ def global_random_is_left_alone(subject: Subject) -> None:
 def episodes_leave_no_trace(subject: Subject) -> None:
     """An episode that was given up half-way does not change the next one."""
     env = subject.fresh()
-    for seed in (*subject.seeds, subject.seeds[0]):
-        recording = subject.recording(seed)
+    for recording in (*subject.recordings(), subject.recordings()[0]):
         frames = replay(env, recording)
-        expect_same(recording.frames, frames, f"with seed {seed} on an instance used before", _OWN_RANDOM)
-        reset(env, seed)
+        expect_same(
+            recording.frames, frames, f"with seed {recording.seed} on an instance used before", _OWN_RANDOM
+        )
+        reset(env, recording.seed)
         follow(env, recording.actions[: len(recording.actions) // 2])
 
 
 @rule("deterministic")
 def instances_are_independent(subject: Subject) -> None:
     """Episodes played in turns on several instances equal the same episodes played alone."""
-    recordings = [subject.recording(seed) for seed in subject.seeds]
+    recordings = subject.recordings()
     envs = [subject.fresh() for _ in recordings]
     frames = [[reset(env, recording.seed)] for env, recording in zip(envs, recordings, strict=True)]
     for turn in range(max(len(recording.actions) for recording in recordings)):
@@ -115,7 +131,7 @@ def instances_are_independent(subject: Subject) -> None:
 @rule("deterministic")
 def threads_change_nothing(subject: Subject) -> None:
     """Episodes played in threads at the same time equal the same episodes played alone."""
-    recordings = [subject.recording(seed) for seed in subject.seeds]
+    recordings = subject.recordings()
     envs = [subject.fresh() for _ in recordings]
     with ThreadPoolExecutor(len(recordings)) as pool:
         for recording, seen in zip(recordings, pool.map(replay, envs, recordings), strict=True):
@@ -126,38 +142,19 @@ def threads_change_nothing(subject: Subject) -> None:
 
 
 @rule("deterministic")
-def sampling_changes_nothing(subject: Subject) -> None:
-    """`sample_random_action` and `oracle_action` leave the episode as it is."""
-    env = subject.fresh()
-    for seed in subject.seeds:
-        recording = subject.recording(seed)
-        frames = [reset(env, seed)]
-        for action in recording.actions:
-            for _ in range(3):
-                env.sample_random_action()
-                env.oracle_action()
-            frames.append(step(env, action))
-        expect_same(
-            recording.frames, frames, f"with actions drawn in between (seed {seed})",
-            "draw random actions from self.action_random and change nothing",
-        )  # fmt: skip
-
-
-@rule("deterministic")
 def async_is_the_same(subject: Subject) -> None:
     """`areset` and `astep` give what `reset` and `step` give."""
 
-    async def play(env: Env, seed: int, actions: list[str]) -> list[Frame]:
-        first = reset_frame(await env.areset(seed))
-        return [first, *[step_frame(await env.astep(action)) for action in actions]]
+    async def play(env: Env, recording: Recording) -> list[Frame]:
+        first = reset_frame(await env.areset(recording.seed))
+        return [first, *[step_frame(await env.astep(action)) for action in recording.actions]]
 
     with ThreadPoolExecutor(1) as pool:  # the caller may have an event loop running
-        for seed in subject.seeds:
-            recording = subject.recording(seed)
+        for recording in subject.recordings():
             env = subject.fresh()
-            frames = pool.submit(asyncio.run, play(env, seed, recording.actions)).result()
+            frames = pool.submit(asyncio.run, play(env, recording)).result()
             expect_same(
-                recording.frames, frames, f"with areset and astep (seed {seed})",
+                recording.frames, frames, f"with areset and astep (seed {recording.seed})",
                 "override areset and astep together with reset and step, and let both call one method",
             )  # fmt: skip
 
@@ -168,11 +165,10 @@ def async_is_the_same(subject: Subject) -> None:
 @rule("stateful")
 def states_survive_json(subject: Subject) -> None:
     """A state goes through JSON and back at any point: the episode and its generator go on from there."""
-    for seed in subject.seeds:
-        recording = subject.recording(seed)
+    for recording in subject.recordings():
         for turn in sorted({0, len(recording.actions) // 2, len(recording.actions)}):
             env, other = subject.fresh(), subject.fresh()
-            reset(env, seed)
+            reset(env, recording.seed)
             follow(env, recording.actions[:turn])
             live = env.get_state()
             state = _as_json(live)
@@ -184,25 +180,24 @@ def states_survive_json(subject: Subject) -> None:
             for which, restored in (("the same", env), ("a new", other)):
                 restored.set_state(json.loads(state))
                 if _as_json(restored.get_state()) != state:
-                    seen = f"get_state() after set_state() differs (seed {seed}, turn {turn})"
+                    seen = f"get_state() after set_state() differs (seed {recording.seed}, turn {turn})"
                     broken(seen, _STATE_FIELDS)
-                where = f"from the state of seed {seed} after turn {turn}, on {which} instance"
+                where = f"from the state of seed {recording.seed} after turn {turn}, on {which} instance"
                 expect_same(rest, _finish(restored, recording.actions[turn:]), where, _STATE_FIELDS)
 
 
 @rule("stateful")
 def forks_are_equal_and_independent(subject: Subject) -> None:
     """`spawn(same_state=True)` gives a sibling that goes on alike and shares nothing with its origin."""
-    for seed in subject.seeds:
-        recording = subject.recording(seed)
+    for recording in subject.recordings():
         half = len(recording.actions) // 2
         env = subject.fresh()
-        reset(env, seed)
+        reset(env, recording.seed)
         follow(env, recording.actions[:half])
         fork = subject.adopt(env.spawn(same_state=True))
         first = _finish(fork, recording.actions[half:])
         second = _finish(env, recording.actions[half:])
-        where = f"after a fork of seed {seed} at turn {half}"
+        where = f"after a fork of seed {recording.seed} at turn {half}"
         expect_same(recording.frames[half + 1 :], first[:-1], f"{where}, in the fork", _STATE_FIELDS)
         expect_same(first, second, f"{where}, in its origin", "share nothing that changes with a sibling")
 
@@ -210,17 +205,16 @@ def forks_are_equal_and_independent(subject: Subject) -> None:
 @rule("stateful")
 def resets_start_from_a_state(subject: Subject) -> None:
     """`reset(options={"state": ...})` goes on from a saved state."""
-    for seed in subject.seeds:
-        recording = subject.recording(seed)
+    for recording in subject.recordings():
         half = len(recording.actions) // 2
         env, other = subject.fresh(), subject.fresh()
-        reset(env, seed)
+        reset(env, recording.seed)
         follow(env, recording.actions[:half])
         options: Any = {"state": json.loads(_as_json(env.get_state()))}
         reset(other, None, options=options)
         expect_same(
             recording.frames[half + 1 :], follow(other, recording.actions[half:]),
-            f"after reset(options={{'state': ...}}) with the state of seed {seed} after turn {half}",
+            f"after a reset from the state of seed {recording.seed} after turn {half}",
             "call self.set_state(options['state']) in reset() instead of starting anew",
         )  # fmt: skip
 
@@ -247,7 +241,7 @@ def processes_change_nothing(subject: Subject) -> None:
     spec = _portable_spec(subject)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
         skip("the environment is defined in __main__, where another process cannot find it")
-    recordings = [subject.recording(seed) for seed in subject.seeds]
+    recordings = subject.recordings()
     task = {"spec": spec.to_json(), "episodes": [[r.seed, r.actions] for r in recordings]}
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     child = subprocess.run(
@@ -276,7 +270,7 @@ def play_in_child() -> None:
     texts = []
     with EnvSpec.from_json(task["spec"]).make() as env:
         for seed, actions in task["episodes"]:
-            texts.append([frame.text for frame in [reset(env, seed), *follow(env, actions)]])
+            texts.append([frame.text for frame in replay(env, Recording(seed, actions))])
     json.dump(texts, sys.stdout)
 
 

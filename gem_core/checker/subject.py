@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ class Subject:
     spec: EnvSpec | None = None
     _opened: list[Env] = field(default_factory=list)
     _recordings: dict[int, Recording] = field(default_factory=dict)
+    _mixed: Recording | None = None
 
     def fresh(self) -> Env:
         """A new instance, closed at the end of the rule that asked for it."""
@@ -113,6 +115,17 @@ class Subject:
             self._recordings[seed] = self.play(self.fresh(), seed, random_action)
         return self._recordings[seed]
 
+    def recordings(self) -> list[Recording]:
+        """The random episode of every seed, and one where the oracle has every second turn."""
+        if self._mixed is None:
+            turns = itertools.count()
+            self._mixed = self.play(
+                self.fresh(),
+                self.seeds[0],
+                lambda env: (next(turns) % 2 and env.oracle_action()) or random_action(env),
+            )
+        return [*(self.recording(seed) for seed in self.seeds), self._mixed]
+
     def play(self, env: Env, seed: int | None, choose: Callable[[Env], str]) -> Recording:
         """Play an episode, at most `max_turns` long, with the actions that `choose` gives."""
         recording = Recording(seed, frames=[reset(env, seed)])
@@ -125,10 +138,10 @@ class Subject:
 
 def random_action(env: Env) -> str:
     """A random legal action."""
-    try:
-        return env.sample_random_action()
-    except NotImplementedError:
-        broken(f"{env!r} has no sample_random_action()", "define it, so that anyone can play at random")
+    action = env.sample_random_action()
+    if not isinstance(action, str):
+        broken(f"sample_random_action() returned {clip(action)}", "return the response as a str")
+    return action
 
 
 def reset(env: Env, seed: int | None, **kwargs: Any) -> Frame:

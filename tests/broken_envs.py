@@ -1,0 +1,520 @@
+"""`Sound`, an environment that keeps the whole contract, and relatives that each break one rule."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from gem_core.core import Env
+from gem_core.errors import ConfigError
+
+BROKEN: list[tuple[str, type[Env]]] = []
+"""The rule that has to catch it, and the environment."""
+
+
+def breaks(rule: str) -> Any:
+    def add(env: type[Env]) -> type[Env]:
+        BROKEN.append((rule, env))
+        return env
+
+    return add
+
+
+class Sound(Env):
+    """Name the digits that the observations show, three in a row; anything else is a bad answer."""
+
+    state_fields = ("digit", "turn", "right")
+    max_return: float | None = 1.0
+    format_error_reward = -0.1
+
+    def __init__(self, digits: str = "0123456789", *, limit: int = 6) -> None:
+        self.digits = digits
+        self.limit = limit
+        self.turn = self.right = 0
+        self.digit = ""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        options = dict(options or {})
+        state = options.pop("state", None)
+        if options:
+            raise ConfigError(f"unknown options {sorted(options)}")
+        self.begin_episode(seed)
+        self.turn = self.right = 0
+        self.draw()
+        if state is not None:
+            self.set_state(state)
+        return self.show(), {"suffix": "Your digit?"}
+
+    def draw(self) -> None:
+        self.digit = self.random.choice(self.digits)
+
+    def show(self) -> Any:
+        return f"Say {self.digit}."
+
+    def parse(self, action: str) -> str | None:
+        return action if len(action) == 1 and action in self.digits else None
+
+    def step(self, action: str) -> Any:
+        self.require_reset()
+        self.turn += 1
+        move = self.parse(action)
+        info: dict[str, Any] = {"invalid": "format" if move is None else None}
+        reward = self.format_error_reward if move is None else 0.0
+        if move == self.digit:
+            self.right += 1
+            reward = 0.25 if self.right < 3 else 0.5
+        terminated = self.right == 3
+        truncated = self.turn >= self.limit and not terminated
+        if terminated or truncated:
+            self.end_episode()
+            info["success"] = terminated
+            info["metrics"] = {"right": self.right}
+        self.draw()
+        return self.show(), reward, terminated, truncated, info
+
+    def sample_random_action(self) -> str:
+        return self.action_random.choice(self.digits)
+
+    def oracle_action(self) -> str | None:
+        return self.digit
+
+
+class _Changed(Sound):
+    """Changes the result of one step in the middle (`turn` 2) or the last one."""
+
+    def change(self, result: list[Any]) -> None:
+        raise NotImplementedError
+
+    def step(self, action: str) -> Any:
+        result = list(super().step(action))
+        self.change(result)
+        return tuple(result)
+
+
+@breaks("signatures")
+class OtherActionName(Sound):
+    def step(self, response: str) -> Any:  # type: ignore[override]
+        return super().step(response)
+
+
+@breaks("signatures")
+class NoOptions(Sound):
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed)
+
+
+@breaks("unknown_arguments")
+class SwallowsArguments(Sound):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+
+
+@breaks("reset_results")
+class NoObservation(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return None, super().reset(seed, options=options)[1]
+
+
+@breaks("reset_results")
+class PartWithoutType(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return [{"text": "Say 1."}], super().reset(seed, options=options)[1]
+
+
+@breaks("reset_results")
+class ResetReturnsText(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return super().reset(seed, options=options)[0]
+
+
+@breaks("reset_results")
+class SuffixIsNone(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return super().reset(seed, options=options)[0], {"suffix": None}
+
+
+@breaks("step_results")
+class FourResults(Sound):
+    def step(self, action: str) -> Any:
+        return super().step(action)[:4]
+
+
+@breaks("step_results")
+class NanReward(_Changed):
+    def change(self, result: list[Any]) -> None:
+        if self.turn == 2:
+            result[1] = float("nan")
+
+
+@breaks("step_results")
+class IntReward(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[1] = round(result[1])
+
+
+@breaks("step_results")
+class BothFlags(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[2] = result[3] = result[2] or result[3]
+
+
+@breaks("step_results")
+class FlagIsNumpy(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[2] = np.bool_(result[2])
+
+
+@breaks("step_results")
+class NoSuccess(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[4].pop("success", None)
+
+
+@breaks("step_results")
+class SuccessTooEarly(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[4].setdefault("success", False)
+
+
+@breaks("step_results")
+class UnknownInvalid(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[4]["invalid"] = False
+
+
+@breaks("step_results")
+class MetricIsText(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[4]["metrics"] = {"digit": self.digit}
+
+
+@breaks("step_results")
+class InfoHoldsSet(_Changed):
+    def change(self, result: list[Any]) -> None:
+        result[4]["seen"] = {1, 2}
+
+
+@breaks("step_results")
+class NoRandomAction(Sound):
+    def sample_random_action(self) -> str:
+        return Env.sample_random_action(self)
+
+
+@breaks("results_are_new")
+class SameInfo(Sound):
+    def __init__(self) -> None:
+        super().__init__()
+        self.info: dict[str, Any] = {}
+
+    def step(self, action: str) -> Any:
+        *result, info = super().step(action)
+        if "success" in info:
+            return (*result, info)
+        self.info.clear()
+        self.info.update(info)
+        return (*result, self.info)
+
+
+@breaks("results_are_new")
+class ObservationChangesLater(Sound):
+    state_fields = (*Sound.state_fields, "parts")
+    parts: list[dict[str, Any]]
+
+    def draw(self) -> None:
+        super().draw()
+        self.parts = [*(self.parts if self.turn else []), {"type": "text", "text": self.digit}]
+        self.parts[0]["text"] = self.digit
+
+    def show(self) -> Any:
+        return self.parts
+
+
+@breaks("random_actions_are_legal")
+class RandomIsIllegal(Sound):
+    def sample_random_action(self) -> str:
+        return self.action_random.choice("0x")
+
+
+@breaks("episodes_end")
+class NoLimit(Sound):
+    def __init__(self) -> None:
+        super().__init__(limit=10**9)
+
+    def step(self, action: str) -> Any:
+        self.right = 0
+        return super().step(action)
+
+
+@breaks("episodes_end")
+class NonsenseIsFree(Sound):
+    def step(self, action: str) -> Any:
+        if self.parse(action) is None:
+            self.turn -= 1
+        return super().step(action)
+
+
+@breaks("reset_is_needed")
+class StepsBeforeReset(Sound):
+    def require_reset(self) -> None:
+        pass
+
+
+@breaks("reset_is_needed")
+class StepsAfterEnd(Sound):
+    def end_episode(self) -> None:
+        pass
+
+
+@breaks("unknown_options")
+class IgnoresOptions(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return super().reset(seed)
+
+
+@breaks("unknown_options")
+class OptionsAreKeyError(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return super().reset(seed, options=options and {"state": options["state"]})
+
+
+@breaks("best_return")
+class PaysMore(Sound):
+    max_return = 0.75
+
+
+@breaks("best_return")
+class OracleLoses(Sound):
+    def oracle_action(self) -> str | None:
+        return "0"
+
+
+@breaks("best_return")
+class OracleGivesUp(Sound):
+    def oracle_action(self) -> str | None:
+        return None if self.right == 2 else self.digit
+
+
+@breaks("best_return")
+class OracleTalks(Sound):
+    def oracle_action(self) -> str | None:
+        return self.digit if self.turn else "I say " + self.digit
+
+    max_return = 0.9
+
+
+@breaks("junk_earns_nothing")
+class PaysForNothing(Sound):
+    def step(self, action: str) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, 0.0 if not action else reward, *rest
+
+
+@breaks("any_text_is_taken")
+class TrustsIsdigit(Sound):
+    def parse(self, action: str) -> str | None:
+        return super().parse(str(int(action))) if action.isdigit() else None
+
+
+@breaks("any_text_is_taken")
+class FormatErrorPays(Sound):
+    def step(self, action: str) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, 0.1 if "reveal" in action else reward, *rest
+
+
+@breaks("long_text_is_taken")
+class Recursive(Sound):
+    def parse(self, action: str) -> str | None:
+        def depth(at: int) -> int:
+            return 1 + depth(at + 1) if action[at : at + 1] == "{" else 0
+
+        return None if depth(0) else super().parse(action)
+
+
+@breaks("long_text_is_taken")
+class Slow(Sound):
+    def parse(self, action: str) -> str | None:
+        time.sleep(0.6 if len(action) > 50_000 else 0.0)
+        return super().parse(action)
+
+
+@breaks("twins_are_equal")
+class UnseededRandom(Sound):
+    def draw(self) -> None:
+        self.digit = random.Random().choice(self.digits)
+
+
+@breaks("twins_are_equal")
+class SeedIgnoredLater(Sound):
+    def begin_episode(self, seed: int | None) -> None:
+        super().begin_episode(seed)
+        if seed is None:
+            self.random.seed(time.time_ns())
+
+
+@breaks("sampling_changes_nothing")
+class SamplingDraws(Sound):
+    def sample_random_action(self) -> str:
+        return self.random.choice(self.digits)
+
+
+@breaks("sampling_changes_nothing")
+class OracleDraws(Sound):
+    def oracle_action(self) -> str | None:
+        self.random.random()
+        return self.digit
+
+
+@breaks("global_random_is_left_alone")
+class DrawsGlobally(Sound):
+    def step(self, action: str) -> Any:
+        random.random()
+        return super().step(action)
+
+
+@breaks("global_random_is_left_alone")
+class SeedsNumpy(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        np.random.seed(seed)  # noqa: NPY002
+        return super().reset(seed, options=options)
+
+
+@breaks("episodes_leave_no_trace")
+class Remembers(Sound):
+    state_fields = (*Sound.state_fields, "memory")
+    memory = 0
+
+    def draw(self) -> None:
+        super().draw()
+        self.memory += 1
+
+    def show(self) -> Any:
+        return f"{super().show()} ({self.memory} so far)"
+
+
+@breaks("instances_are_independent")
+class SharedClassAttribute(Sound):
+    shared = 0
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        type(self).shared = 0
+        return super().reset(seed, options=options)
+
+    def show(self) -> Any:
+        type(self).shared += 1
+        return f"{super().show()} ({self.shared})"
+
+
+@breaks("threads_change_nothing")
+class UsesSignals(Sound):
+    def step(self, action: str) -> Any:
+        signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+        return super().step(action)
+
+
+@breaks("threads_change_nothing")
+class KnowsItsThread(Sound):
+    def show(self) -> Any:
+        where = "" if threading.current_thread() is threading.main_thread() else " in a thread"
+        return f"{super().show()}{where}"
+
+
+@breaks("async_is_the_same")
+class OtherAsync(Sound):
+    async def astep(self, action: str) -> Any:
+        await asyncio.sleep(0)
+        observation, reward, *rest = self.step(action)
+        return observation, reward + 1, *rest
+
+
+@breaks("states_survive_json")
+class ForgetsField(Sound):
+    state_fields = ("turn", "right")
+
+
+@breaks("states_survive_json")
+class OwnGenerator(Sound):
+    def begin_episode(self, seed: int | None) -> None:
+        super().begin_episode(seed)
+        self.dice = random.Random(self.random.random())
+
+    def draw(self) -> None:
+        self.digit = self.dice.choice(self.digits)
+
+
+@breaks("states_survive_json")
+class StateHoldsSet(Sound):
+    state_fields = (*Sound.state_fields, "seen")
+    seen: Any = frozenset()
+
+
+@breaks("states_survive_json")
+class LiveState(Sound):
+    state_fields = (*Sound.state_fields, "told")
+    told: list[str]
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.told = []
+        return super().reset(seed, options=options)
+
+    def step(self, action: str) -> Any:
+        result = super().step(action)
+        self.told.append(action)
+        return result
+
+    def get_state(self) -> Any:
+        state = super().get_state()
+        state["fields"]["told"] = getattr(self, "told", None)
+        return state
+
+
+@breaks("forks_are_equal_and_independent")
+class ForkIsItself(Sound):
+    def spawn(self, same_state: bool = False) -> Any:
+        return self if same_state else super().spawn()
+
+
+@breaks("forks_are_equal_and_independent")
+class ForkIsNew(Sound):
+    def spawn(self, same_state: bool = False) -> Any:
+        sibling = super().spawn()
+        sibling.reset(0)
+        return sibling
+
+
+@breaks("resets_start_from_a_state")
+class ForgetsState(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        options = dict(options or {})
+        options.pop("state", None)
+        return super().reset(seed, options=options)
+
+
+@breaks("closing_twice_is_fine")
+class ClosesOnce(Sound):
+    closed = False
+
+    def close(self) -> None:
+        if self.closed:
+            raise RuntimeError("closed already")
+        self.closed = True
+
+
+class HashOrder(Sound):
+    """Not in the list: only another process shows that it draws from a set."""
+
+    def draw(self) -> None:
+        self.digit = self.random.choice(list({"1", "2", "3", "4", "5", "6", "7", "8"}))
+
+
+class HoldsTuple(Sound):
+    """Not in the list: its spec is broken by a tuple among the arguments."""
+
+    def __init__(self, digits: Any) -> None:
+        super().__init__("".join(digits))

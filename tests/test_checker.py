@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import unittest
+from typing import Any
+
+import pytest
+
+import gem_core
+from gem_core.checker import RULES, CheckReport, EnvContract, check_env
+from gem_core.checker.texts import JUNK, long_texts, nasty_texts
+from gem_core.core import Env, Wrapper
+from gem_core.errors import CheckFailed, ConfigError, UnknownEnv
+from gem_core.registration import EnvSpec
+from tests.broken_envs import BROKEN, HashOrder, HoldsTuple, Sound
+
+SOUND = EnvSpec("test:Sound-v0", "tests.broken_envs:Sound")
+RULE_NAMES = {rule.name for rule in RULES}
+
+
+def test_sound_env_keeps_every_rule() -> None:
+    report = check_env(SOUND)
+    assert report.skipped == {}
+    assert set(report.passed) == RULE_NAMES
+    assert report.env == "test:Sound-v0"
+
+
+@pytest.mark.parametrize(("rule", "env"), BROKEN, ids=[env.__name__ for _, env in BROKEN])
+def test_broken_env_is_caught_by_the_rule_it_breaks(rule: str, env: type[Env]) -> None:
+    patience = 0.5 if env.__name__ == "Slow" else 5.0
+    with pytest.raises(
+        CheckFailed, match=rf"{env.__name__} breaks the rule {rule}: [\s\S]*seen: .*\n  do: .+"
+    ):
+        check_env(env, max_turns=50, patience=patience)
+
+
+def test_every_rule_has_a_broken_env() -> None:
+    only_with_spec = {"specs_travel", "processes_change_nothing"}
+    assert {rule for rule, _ in BROKEN} | only_with_spec == RULE_NAMES
+
+
+def test_specs_that_do_not_survive_json() -> None:
+    spec = EnvSpec("test:Tuple-v0", "tests.broken_envs:HoldsTuple", {"digits": ("1", "2")})
+    assert isinstance(spec.make(), HoldsTuple)
+    with pytest.raises(CheckFailed, match="breaks the rule specs_travel"):
+        check_env(spec)
+
+
+def test_another_process_shows_hash_order() -> None:
+    spec = EnvSpec("test:Hash-v0", "tests.broken_envs:HashOrder")
+    rules = ["twins_are_equal", "processes_change_nothing"]
+    with pytest.raises(CheckFailed, match=r"breaks the rule processes_change_nothing: [\s\S]*sort sets"):
+        check_env(spec, rules=rules)
+    assert check_env(HashOrder, rules=rules).skipped.keys() == {"processes_change_nothing"}
+
+
+def test_env_that_another_process_cannot_import() -> None:
+    spec = EnvSpec("test:Gone-v0", "tests.broken_envs:Sound")
+    env = spec.make()
+    env.spec = EnvSpec("test:Gone-v0", "no_such_module:Env")
+    with pytest.raises(
+        CheckFailed, match=r"breaks the rule processes_change_nothing: [\s\S]*No module named"
+    ):
+        check_env(env, rules=["processes_change_nothing"])
+
+
+class Noisy(Sound):
+    """Neither deterministic nor stateful, like an environment around a live service."""
+
+    state_fields = ()
+
+    def draw(self) -> None:
+        self.digit = random.SystemRandom().choice(self.digits)
+
+
+def test_flags_of_the_spec_excuse_from_exactly_their_rules() -> None:
+    spec = EnvSpec("test:Noisy-v0", "tests.test_checker:Noisy", deterministic=False, stateful=False)
+    report = check_env(spec)
+    assert report.skipped == {rule.name: f"the spec says {rule.needs}=False" for rule in RULES if rule.needs}
+    with pytest.raises(CheckFailed, match="twins_are_equal"):
+        check_env(Noisy)
+
+
+def test_what_does_not_apply_is_reported_with_the_reason() -> None:
+    class Silent(Sound):
+        def oracle_action(self) -> str | None:
+            return None
+
+    report = check_env(Silent)
+    assert "oracle_action() is None" in report.skipped["best_return"]
+    assert "not made from a registered id" in report.skipped["specs_travel"]
+    assert "skipped  best_return: oracle_action() is None" in str(report)
+
+    class Unmeasured(Sound):
+        max_return = None
+
+    assert "max_return is None" in check_env(Unmeasured).skipped["best_return"]
+
+
+def test_oracle_that_needs_luck() -> None:
+    class Lucky(Sound):
+        oracle_certain = False
+
+        def oracle_action(self) -> str | None:
+            return self.digit if self.start == 0 else "0"
+
+        def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+            self.start = seed
+            return super().reset(seed, options=options)
+
+    assert "best_return" in check_env(Lucky, rules=["best_return"]).passed
+    with pytest.raises(CheckFailed, match=r"oracle got \(by seed\)"):
+        check_env(Lucky, seeds=(1, 2), rules=["best_return"])
+
+
+def test_an_exception_inside_the_env_is_a_broken_rule_with_its_cause() -> None:
+    class NoState(Sound):
+        def get_state(self) -> Any:
+            raise OSError("no space")
+
+    with pytest.raises(CheckFailed, match=r"states_survive_json[\s\S]*OSError: no space") as caught:
+        check_env(NoState)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_forms_of_the_argument() -> None:
+    rules = ["step_results"]
+    for env in (SOUND, Sound, Sound(), lambda: Sound(limit=3)):
+        assert check_env(env, rules=rules).passed == ("step_results",)
+    assert check_env(Sound, limit=2, rules=rules) == CheckReport("Sound", ("step_results",), {})
+    with pytest.raises(ConfigError, match="need an id or a factory"):
+        check_env(Sound(), limit=2)
+    with pytest.raises(ConfigError, match="cannot check 3"):
+        check_env(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no rules"):
+        check_env(Sound, rules=["tidiness"])
+    with pytest.raises(ConfigError, match="seeds is empty"):
+        check_env(Sound, seeds=())
+    with pytest.raises(UnknownEnv):
+        check_env("game:NoSuchGame-v0")
+    with pytest.raises(TypeError, match="accepted keyword arguments: digits, limit"):
+        check_env(SOUND, colour="red")
+
+
+def test_instance_is_left_alone() -> None:
+    env = Sound()
+    env.reset(seed=5)
+    before = env.get_state()
+    check_env(env)
+    assert env.get_state() == before
+
+
+def test_wrapped_envs_are_checked_as_a_whole() -> None:
+    report = check_env(SOUND, wrappers="time_limit(max_turns=4), concat_with_action(max_history=2)")
+    assert set(report.skipped) == {"best_return"}
+
+    class Leaky(Wrapper):
+        def __init__(self, env: Env) -> None:
+            super().__init__(env)
+            self.turns = 0
+
+        def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
+            self.turns += 1
+            return f"{observation} ({self.turns})", *rest
+
+    with pytest.raises(CheckFailed, match="episodes_leave_no_trace"):
+        check_env(SOUND, wrappers=Leaky)
+    report = check_env(SOUND, wrappers=Wrapper)
+    assert "wrapper was given as a callable" in report.skipped["processes_change_nothing"]
+
+
+def test_works_where_an_event_loop_runs() -> None:
+    async def main() -> CheckReport:
+        return check_env(Sound, rules=["async_is_the_same"])
+
+    assert asyncio.run(main()).passed == ("async_is_the_same",)
+
+
+def test_all_instances_are_closed() -> None:
+    opened = []
+
+    class Counted(Sound):
+        def __init__(self) -> None:
+            super().__init__()
+            opened.append(self)
+            self.open = True
+
+        def close(self) -> None:
+            self.open = False
+
+    check_env(Counted)
+    assert len(opened) > 20
+    assert not any(env.open for env in opened)
+
+
+def test_texts_are_the_same_every_time_and_of_the_size_asked_for() -> None:
+    assert list(nasty_texts(1)) == list(nasty_texts(1)) != list(nasty_texts(2))
+    assert {len(text) // 1000 for text in long_texts(10_000)} <= {9, 10}
+    assert len(set(JUNK)) == len(JUNK)
+    json.dumps(list(nasty_texts()))
+
+
+class TestSound(EnvContract):
+    """The mixin, used as a third party would."""
+
+    def make_env(self) -> Env:
+        return SOUND.make()
+
+
+def test_mixin_has_one_test_per_rule_and_fails_like_the_function() -> None:
+    assert {name for name in dir(EnvContract) if name.startswith("test_")} == {
+        f"test_{n}" for n in RULE_NAMES
+    }
+
+    class TestBroken(EnvContract):
+        def make_env(self) -> Env:
+            return {env.__name__: env for _, env in BROKEN}["Remembers"]()
+
+    with pytest.raises(CheckFailed, match="Remembers breaks the rule episodes_leave_no_trace"):
+        TestBroken().test_episodes_leave_no_trace()  # type: ignore[attr-defined]
+    with pytest.raises(unittest.SkipTest, match="not made from a registered id"):
+        TestBroken().test_specs_travel()  # type: ignore[attr-defined]
+
+
+BUILT_IN = gem_core.list_envs("game:*")
+
+
+@pytest.mark.parametrize("env_id", BUILT_IN)
+def test_built_in_env(env_id: str) -> None:
+    """Every rule on every id; the costly ones once a family, for its variants share the code."""
+    costly = {"long_text_is_taken", "processes_change_nothing"}
+    rules = RULE_NAMES if env_id.endswith("-v0") else RULE_NAMES - costly
+    report = check_env(env_id, rules=sorted(rules))
+    assert not report.skipped
+
+
+def test_built_in_envs_are_all_deterministic_and_stateful() -> None:
+    assert BUILT_IN
+    assert [i for i in BUILT_IN if not (gem_core.spec(i).deterministic and gem_core.spec(i).stateful)] == []
