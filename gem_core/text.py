@@ -14,7 +14,6 @@ _BOX = "\\boxed{"
 # doubled backslash is a box all the same: models write it where text was escaped once too often.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 
 
 def last_boxed(text: str) -> str | None:
@@ -50,6 +49,54 @@ def _last_boxed_nested(text: str) -> str | None:
             if opened > start:
                 start, end = opened, token.start()
     return None if start < 0 else text[start:end]
+
+
+def first_tag(text: str, name: str) -> str | None:
+    """Content of the first ``<name>...</name>``, as it stands; None when it is not there or not closed.
+
+    >>> first_tag("<think>?</think> <search>gems</search>", "search")
+    'gems'
+    """
+    opening = f"<{name}>"
+    start = text.find(opening)
+    if start < 0:
+        return None
+    start += len(opening)
+    end = text.find(f"</{name}>", start)
+    return None if end < 0 else text[start:end]
+
+
+def first_code_block(text: str, language: str | None = None) -> str | None:
+    """Content of the first fenced code block, without the line break before the closing fence.
+
+    A fence is three or more backticks or tildes at the start of a line, which may be indented; the
+    closing one has at least as many. A block inside a block, or one that is never closed, does not
+    count.
+
+    Args:
+        text: Markdown, more or less.
+        language: First word after the opening fence, in any case; None takes any block.
+    """
+    fence = ""  # of the block that is open
+    wanted = False
+    content: list[str] = []
+    for line in text.split("\n"):
+        mark = line.strip()
+        if fence:
+            if mark.startswith(fence) and not mark.strip(fence[0]):
+                if wanted:
+                    return "\n".join(content)
+                fence = ""
+            elif wanted:
+                content.append(line)
+        elif mark.startswith(("```", "~~~")):
+            label = mark.lstrip(mark[0])
+            if mark[0] == "`" and "`" in label:
+                continue  # code within a line
+            fence = mark[: len(mark) - len(label)]
+            word = (label.split(maxsplit=1) or [""])[0]
+            wanted = language is None or word.lower() == language.lower()
+    return None
 
 
 def integer(text: str) -> int | None:

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.errors import ConfigError, ResetNeeded
+
+
+class Coin(Game[str]):
+    """Three turns to name the side of a coin; each legal turn earns 0.25 at the limit."""
+
+    state_fields = (*Game.state_fields, "coin")
+
+    def new_game(self) -> None:
+        self.turn_limit = 3
+        self.coin = self.random.choice(["heads", "tails"])
+
+    def rules(self) -> str:
+        return "Name the side."
+
+    def board(self) -> str:
+        return f"coin {self.turn}"
+
+    def parse(self, text: str) -> str | None:
+        return text if text.isalpha() else None
+
+    def play(self, move: str) -> Outcome:
+        if move == "quit":
+            return Outcome("You gave up.", success=False)
+        if move not in ("heads", "tails"):
+            return Outcome("No such side.", 0.0, illegal=True)
+        return Outcome("Right.", 1.0, True) if move == self.coin else Outcome("Wrong.")
+
+    def progress(self) -> float:
+        return 0.5
+
+    def limit_reward(self) -> float:
+        return 0.25
+
+    def random_move(self, random: Random) -> str:
+        return random.choice(["heads", "tails"])
+
+
+@pytest.fixture
+def coin():
+    env = Coin()
+    observation, info = env.reset(seed=1)
+    assert observation == "Name the side."
+    assert info == {"suffix": "coin 0\nTurns left: 3."}
+    env.coin = "heads"
+    return env
+
+
+WRONG, RIGHT, ILLEGAL = r"\boxed{tails}", r"\boxed{ heads }", r"\boxed{edge}"
+
+
+def test_move(coin):
+    observation, reward, terminated, truncated, info = coin.step(WRONG)
+    assert (observation, reward, terminated, truncated) == ("Wrong.", 0.0, False, False)
+    assert info == {"invalid": None, "parsed_action": "tails", "suffix": "coin 1\nTurns left: 2."}
+
+
+def test_success(coin):
+    observation, reward, terminated, truncated, info = coin.step(RIGHT)
+    assert (observation, reward, terminated, truncated) == ("Right.", 1.0, True, False)
+    assert info == {
+        "invalid": None,
+        "parsed_action": "heads",
+        "success": True,
+        "metrics": {"progress": 0.5},
+        "suffix": "coin 1",
+    }
+
+
+def test_lost_by_the_rules(coin):
+    _, reward, terminated, truncated, info = coin.step(r"\boxed{quit}")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, False)
+
+
+def test_illegal_move_uses_the_turn(coin):
+    observation, reward, terminated, truncated, info = coin.step(ILLEGAL)
+    assert (observation, reward, terminated, truncated) == ("No such side.", 0.0, False, False)
+    assert info == {"invalid": "illegal", "parsed_action": "edge", "suffix": "coin 1\nTurns left: 2."}
+
+
+@pytest.mark.parametrize("text", ["", "heads", r"\boxed{}", r"\boxed{1}", r"\boxed{heads"])
+def test_format_error_ends_the_episode(coin, text):
+    _, reward, terminated, truncated, info = coin.step(text)
+    assert (reward, terminated, truncated) == (-0.1, True, False)
+    assert (info["invalid"], info["success"]) == ("format", False)
+    assert "parsed_action" not in info
+    with pytest.raises(ResetNeeded):
+        coin.step(RIGHT)
+
+
+def test_format_error_on_the_last_turn_is_no_truncation(coin):
+    coin.step(WRONG)
+    coin.step(WRONG)
+    assert coin.step("")[1:4] == (-0.1, True, False)
+
+
+@pytest.mark.parametrize(("last", "earned"), [(WRONG, 0.25), (ILLEGAL, 0.0)])
+def test_turn_limit_truncates(coin, last, earned):
+    coin.step(WRONG)
+    coin.step(ILLEGAL)
+    observation, reward, terminated, truncated, info = coin.step(last)
+    assert observation.endswith(" No turns are left.")
+    assert (reward, terminated, truncated, info["success"]) == (earned, False, True, False)
+    with pytest.raises(ResetNeeded):
+        coin.step(RIGHT)
+
+
+def test_success_on_the_last_turn_is_no_truncation(coin):
+    coin.step(WRONG)
+    coin.step(WRONG)
+    assert coin.step(RIGHT)[1:4] == (1.0, True, False)
+
+
+def test_last_box_counts(coin):
+    assert coin.step(f"{WRONG}? no, {RIGHT}")[1] == 1.0
+
+
+@pytest.mark.parametrize("method", ["sample_random_action", "oracle_action"])
+def test_players_need_a_running_episode(method):
+    env = Coin()
+    with pytest.raises(ResetNeeded, match=method):
+        getattr(env, method)()
+
+
+def test_without_a_best_move_there_is_no_oracle(coin):
+    assert coin.oracle_action() is None
+
+
+def test_action_that_is_no_text(coin):
+    with pytest.raises(TypeError, match="str, not int"):
+        coin.step(5)
+    assert coin.turn == 0
+
+
+def test_reset_to_a_state(coin):
+    coin.step(WRONG)
+    state = json.loads(json.dumps(coin.get_state()))
+    coin.step(WRONG)
+    env = Coin()
+    _, info = env.reset(options={"state": state})
+    assert info["suffix"] == "coin 1\nTurns left: 2."
+    assert env.get_state() == state
+    assert env.step(RIGHT)[1] == 1.0
+
+
+def test_reset_to_a_state_with_a_seed_reseeds(coin):
+    state = coin.get_state()
+    env = Coin()
+    env.reset(seed=5, options={"state": state})
+    assert env.coin == "heads"
+    assert env.random.random() == Random(5).random()
+
+
+@pytest.mark.parametrize("options", [{"index": 3}, {"states": {}}, {"state": {}, "seed": 1}])
+def test_unknown_option(coin, options):
+    with pytest.raises(ConfigError, match="unknown reset options"):
+        coin.reset(options=options)
+
+
+@pytest.mark.parametrize("damage", [{"fields": {}}, {"random": [3, [1], None]}, {"random": None}])
+def test_damaged_state(coin, damage):
+    state = {**coin.get_state(), **damage}
+    with pytest.raises(ConfigError, match="not a state of Coin"):
+        coin.reset(options={"state": state})
+    with pytest.raises(ResetNeeded):
+        coin.step(RIGHT)
+
+
+def test_state_that_is_no_mapping(coin):
+    with pytest.raises(ConfigError, match="not a state of Coin"):
+        coin.reset(options={"state": 5})
+
+
+def test_state_of_an_ended_episode(coin):
+    coin.step(RIGHT)
+    with pytest.raises(ConfigError, match="has ended"):
+        Coin().reset(options={"state": coin.get_state()})
+
+
+def test_empty_options_start_a_new_episode(coin):
+    coin.step(WRONG)
+    coin.reset(options={})
+    assert coin.turn == 0
+
+
+@pytest.mark.parametrize("value", [0, 6, 2.0, True, "3", None])
+def test_check_count_refuses(value):
+    with pytest.raises(ConfigError, match="turns must be a whole number from 1 to 5, not"):
+        check_count("turns", value, 1, 5)
+
+
+def test_check_count_passes_the_value_on():
+    assert [check_count("turns", 1, 1, 5), check_count("turns", 5, 1, 5), check_count("turns", 10**9, 1)] == [
+        1,
+        5,
+        10**9,
+    ]
+
+
+def test_check_together():
+    check_together(a=1, b=2)
+    check_together(a=None, b=None)
+    with pytest.raises(ConfigError, match="a=1, b=None"):
+        check_together(a=1, b=None)

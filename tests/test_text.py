@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gem_core.text import first_code_block, first_tag, integer, integers, last_boxed
+
+SIZE = 10_000_000
+"""Characters of the hostile texts: quadratic time would run into the test's time limit."""
+
+TOKENS = ["\\boxed{", "{", "}", "\\{", "\\}", "\\\\", "\\", "boxed{", "a", " ", "\n", "7"]
+pieces = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join)
+
+
+# -- last_boxed -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"\boxed{5}", "5"),
+        (r"first \boxed{1}, then \boxed{2}.", "2"),
+        (r"\boxed{ 5 }", " 5 "),
+        (r"\boxed{}", ""),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{a{b{c}}d} tail }", "a{b{c}}d"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{a \} b}", r"a \} b"),
+        (r"\boxed{a \\}", r"a \\"),
+        (r"escaped once too often: \\boxed{5}", "5"),
+        (r"\boxed{5} and then \boxed{", "5"),
+        (r"\boxed{5} and then \boxed{6", "5"),
+        (r"{ left open \boxed{5}", "5"),
+        ("\\boxed{two\nlines}", "two\nlines"),
+        ("", None),
+        ("5", None),
+        (r"\boxed{5", None),
+        (r"\boxed{5\}", None),
+        (r"boxed{5}", None),
+        (r"\boxed 5", None),
+        (r"\fbox{5}", None),
+    ],
+)
+def test_last_boxed(text, content):
+    assert last_boxed(text) == content
+
+
+def closing_brace(text: str, start: int) -> int:
+    """Straight reading of one box: the brace that closes what opens before `start`, or -1."""
+    depth, i = 1, start
+    while i < len(text):
+        if text.startswith("\\\\boxed{", i):
+            i += 1  # a doubled backslash before a box is no escape
+        elif text[i] == "\\" and text[i + 1 : i + 2] in ("\\", "{", "}"):
+            i += 2
+            continue
+        depth += (text[i] == "{") - (text[i] == "}")
+        if depth == 0:
+            return i
+        i += 1
+    return -1
+
+
+@given(pieces)
+def test_last_boxed_agrees_with_reading_every_box_on_its_own(text):
+    starts = [i + 7 for i in range(len(text)) if text.startswith("\\boxed{", i)]
+    ends = {start: closing_brace(text, start) for start in starts}
+    closed = [start for start in starts if ends[start] >= 0]
+    assert last_boxed(text) == (text[closed[-1] : ends[closed[-1]]] if closed else None)
+
+
+@given(st.text(), st.text(alphabet=st.characters(exclude_characters="{}\\")))
+def test_a_box_at_the_end_is_found_behind_any_text(before, content):
+    assert last_boxed(f"{before} \\boxed{{{content}}}") == content
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{" * (SIZE // 7),
+        "\\boxed{" + "{" * (SIZE // 4),
+        "\\boxed{{" + "\\" * SIZE + "boxed{",
+        "\\boxed{5" + "\\}" * (SIZE // 8),
+    ],
+    ids=["boxes", "braces", "backslashes", "escapes"],
+)
+def test_last_boxed_takes_linear_time(text):
+    assert last_boxed(text) is None
+
+
+# -- first_tag --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("<search>gems</search>", "gems"),
+        ("<search>a</search><search>b</search>", "a"),
+        ("x <search>\n a \n</search> y", "\n a \n"),
+        ("<search></search>", ""),
+        ("</search><search>a</search>", "a"),
+        ("<search>a", None),
+        ("search", None),
+        ("<Search>a</Search>", None),
+        ("<searching>a</searching>", None),
+    ],
+)
+def test_first_tag(text, content):
+    assert first_tag(text, "search") == content
+
+
+@given(st.text(), st.text())
+def test_first_tag_returns_what_stands_between(content, after):
+    expected = content.partition("</a>")[0]
+    assert first_tag(f"<a>{content}</a>{after}", "a") == expected
+
+
+def test_first_tag_takes_linear_time():
+    assert first_tag("<a>" * (SIZE // 3), "a") is None
+
+
+# -- first_code_block -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("```python\nprint(1)\n```", "print(1)"),
+        ("Run:\n```Python title=x\na\n\nb\n```\nDone.", "a\n\nb"),
+        ("```text\nno\n```\n```python\nyes\n```", "yes"),
+        ("```python\n1\n```\n```python\n2\n```", "1"),
+        ("~~~python\n```\n~~~", "```"),
+        ("````python\n```\n````", "```"),
+        ("- item\n  ```python\n  x\n  ```", "  x"),
+        ("```python\n```", ""),
+        ("```text\n```python\nno\n```", None),
+        ("`python`", None),
+        ("```python print(1)```", None),
+        ("```python\nprint(1)", None),
+        ("```python3\nprint(1)\n```", None),
+        ("```\nplain\n```", None),
+    ],
+)
+def test_first_code_block(text, content):
+    assert first_code_block(text, "python") == content
+
+
+def test_first_code_block_of_any_language():
+    assert first_code_block("```\nplain\n```") == "plain"
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="`~")))
+def test_first_code_block_returns_what_stands_between(content):
+    assert first_code_block(f"text\n```python\n{content}\n```\nmore", "python") == content
+
+
+@pytest.mark.parametrize("text", ["~" * SIZE + "`", "```\n" + "~~~\n" * (SIZE // 16), "```" + " " * SIZE])
+def test_first_code_block_takes_linear_time(text):
+    assert first_code_block(text) is None
+
+
+# -- numbers ----------------------------------------------------------------------------------
+
+
+@given(st.integers(-(10**18) + 1, 10**18 - 1))
+def test_integer_reads_what_str_writes(number):
+    assert integer(str(number)) == number
+
+
+@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("007", 7), ("-0", 0)])
+def test_integer_reads_signs_and_leading_zeros(text, number):
+    assert integer(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", " 5", "5\n", "5.0", "1_000", "0x5", "five", "--5", "\u0665", "\u00b2", "9" * 5000]
+)
+def test_integer_refuses_the_rest(text):
+    assert integer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("3 1 4", [3, 1, 4]), ("3,1, 4", [3, 1, 4]), (" 7\n", [7]), ("", None), (",", None), ("3 x", None)],
+)
+def test_integers(text, numbers):
+    assert integers(text) == numbers
+
+
+# -- all of them ------------------------------------------------------------------------------
+
+
+@given(st.text() | pieces)
+def test_no_parser_raises_on_any_text(text):
+    for content in (last_boxed(text), first_tag(text, "a"), first_code_block(text)):
+        assert content is None or content in text
+    assert isinstance(integer(text), (int, type(None)))
+    assert isinstance(integers(text), (list, type(None)))
