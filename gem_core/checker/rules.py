@@ -348,6 +348,7 @@ _INFO_TYPES: dict[str, type] = {
     "success": bool,
     "metrics": dict,
     "use_tool": bool,
+    "tool_error": str,
     "parsed_action": str,
     "error": str,
 }

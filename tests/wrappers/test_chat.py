@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core.core import render_observation
+from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
+from gem_core.registration import wrap
+from gem_core.wrappers.chat import ConcatChat, ConcatChatOnReset
+from tests.wrappers.test_observation import IMAGE, Telling, shown, telling
+
+
+class Tags:
+    """A chat template in miniature that takes the roles it is given."""
+
+    def __init__(self, roles: tuple[str, ...] = ("user", "assistant", "tool")) -> None:
+        self.roles = roles
+        self.calls: list[dict[str, Any]] = []
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> str:
+        self.calls.append(kwargs)
+        for message in conversation:
+            if message["role"] not in self.roles:
+                raise ValueError(f"no role {message['role']}")
+        return "".join(f"<{m['role']}>{m['content']}</>" for m in conversation) + "<assistant>"
+
+
+def test_concat_chat_has_the_roles_of_the_conversation() -> None:
+    told: list[Any] = [
+        ("rules", {"suffix": "?"}),
+        ("result", {"use_tool": True}),
+        ("next", {"use_tool": False}),
+    ]
+    env = ConcatChat(Telling(told), tokenizer=Tags())
+    assert shown(env, "ab") == [
+        "<user>rules\n?</><assistant>",
+        "<user>rules\n?</><assistant>a</><tool>result</><assistant>",
+        "<user>rules\n?</><assistant>a</><tool>result</><assistant>b</><user>next</><assistant>",
+    ]
+    env = ConcatChat(Telling(told), tokenizer=Tags(), tool_role="user")
+    assert shown(env, "a")[-1] == "<user>rules\n?</><assistant>a</><user>result</><assistant>"
+
+
+def test_concat_chat_bounded() -> None:
+    env = ConcatChat(telling("rules", "one", "two", "three"), tokenizer=Tags(), max_history=1)
+    assert shown(env, "abc")[-1] == "<user>rules</><assistant>c</><user>three</><assistant>"
+
+
+def test_concat_chat_on_reset_uses_the_template_once() -> None:
+    tokenizer = Tags()
+    env = ConcatChatOnReset(telling("rules", "one", "two"), tokenizer=tokenizer)
+    assert shown(env, "ab") == [
+        "<user>rules</><assistant>",
+        "<user>rules</><assistant>a\none",
+        "<user>rules</><assistant>a\none\nb\ntwo",
+    ]
+    assert len(tokenizer.calls) == 1
+    env = ConcatChatOnReset(telling("rules", "one", "two"), tokenizer=tokenizer, max_history=1)
+    assert shown(env, "ab")[-1] == "<user>rules</><assistant>b\ntwo"
+
+
+def test_template_is_called_for_a_prompt_with_the_callers_options() -> None:
+    tokenizer = Tags()
+    ConcatChat(telling("rules"), tokenizer=tokenizer, template_kwargs={"enable_thinking": False}).reset()
+    assert tokenizer.calls == [{"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}]
+
+
+def test_nothing_is_left_to_render() -> None:
+    env = ConcatChat(telling("rules", "one", prefix="BOARD", suffix="?"), tokenizer=Tags())
+    observation, info = env.reset()
+    assert render_observation(observation, info) == observation == "<user>BOARD\nrules\n?</><assistant>"
+
+
+@pytest.mark.parametrize("wrapper", [ConcatChat, ConcatChatOnReset])
+def test_images_are_refused_and_text_parts_read(wrapper: type[ConcatChat]) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert shown(wrapper(telling(parts, "end"), tokenizer=Tags()), "") == ["<user>a\nb</><assistant>"]
+    with pytest.raises(ConfigError, match="would lose the image_url parts"):
+        wrapper(telling([IMAGE, *parts]), tokenizer=Tags()).reset()
+
+
+def test_template_that_refuses_is_named() -> None:
+    env = ConcatChat(
+        Telling([("rules", {}), ("result", {"use_tool": True})]), tokenizer=Tags(("user", "assistant"))
+    )
+    env.reset()
+    with pytest.raises(UnsupportedTemplate, match="roles user, assistant, tool: ValueError: no role tool"):
+        env.step("a")
+
+
+def test_state_is_json() -> None:
+    env = ConcatChat(telling("rules", "one", "two"), tokenizer=Tags())
+    shown(env, "a")
+    other = env.spawn()
+    other.set_state(json.loads(json.dumps(env.get_state())))
+    assert other.step("b") == env.step("b")
+
+
+def test_bad_tokenizers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="apply_chat_template"):
+        ConcatChat(telling("rules"), tokenizer=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="accepted keyword arguments: tokenizer"):
+        wrap(telling("rules"), "concat_chat")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    env = wrap(telling("rules"), f"concat_chat(tokenizer={str(tmp_path)!r})")
+    with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[train\]'"):
+        env.reset()
+
+
+def test_tokenizer_from_a_folder(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words)
+    tokenizer.save_pretrained(tmp_path / "bare")
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    tokenizer.save_pretrained(tmp_path / "chat")
+    env = wrap(telling("rules", "one"), f"concat_chat(tokenizer={str(tmp_path / 'chat')!r})")
+    assert shown(env, "a") == ["<user>rules<assistant>", "<user>rules<assistant>a<user>one<assistant>"]
+    bare = wrap(telling("rules"), f"concat_chat(tokenizer={str(tmp_path / 'bare')!r})")
+    with pytest.raises(UnsupportedTemplate, match="chat template"):
+        bare.reset()
+    absent = wrap(telling("rules"), f"concat_chat_on_reset(tokenizer={str(tmp_path / 'none')!r})")
+    with pytest.raises(ModelError, match="cannot load a tokenizer"):
+        absent.reset()
