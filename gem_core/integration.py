@@ -27,6 +27,8 @@ class SupportedTrainer:
         home_variable: Environment variable that names a source checkout; None when an installed
             distribution is the only form.
         on_index: Whether `distribution` can be installed from the package index.
+        hook_modules: Modules of the plugin that the hook names.
+        entry_point: Group and name of the entry point that the trainer reads; None when it reads none.
     """
 
     name: str
@@ -37,6 +39,8 @@ class SupportedTrainer:
     hook: str
     home_variable: str | None = None
     on_index: bool = True
+    hook_modules: tuple[str, ...] = ()
+    entry_point: tuple[str, str] | None = None
 
     @property
     def versions(self) -> str:
@@ -72,6 +76,18 @@ class SupportedTrainer:
         if not _release(self.minimum) <= _release(installed) < _release(self.below):
             return f"{self.name} {installed} is not supported; supported versions: {self.versions}"
         return None
+
+    def hook_problem(self) -> str | None:
+        """Why the hook is not open in this Python environment; None when it is."""
+        from importlib.metadata import entry_points
+        from importlib.util import find_spec
+
+        if self.entry_point is not None:
+            group, name = self.entry_point
+            if not entry_points(group=group, name=name):
+                return f"no entry point {name!r} in group {group!r}: pip install gem-core in this environment"
+        missing = [module for module in self.hook_modules if find_spec(module) is None]
+        return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
 
     def require(self) -> None:
         """Raise `UnsupportedTrainer` unless a supported version is there."""

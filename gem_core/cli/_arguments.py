@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core.core import Env
@@ -87,7 +87,7 @@ def parse_kwargs(given: Sequence[str]) -> dict[str, Any]:
     return kwargs
 
 
-def build_env(id: str, kwargs: Sequence[str] = (), wrappers: str = "") -> Env:
+def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
     """Make the environment that the command line asks for.
 
     Raises:
@@ -96,9 +96,8 @@ def build_env(id: str, kwargs: Sequence[str] = (), wrappers: str = "") -> Env:
     """
     import gem_core
 
-    parsed = parse_kwargs(kwargs)
     try:
-        return gem_core.make(id, wrappers=wrappers, **parsed)
+        return gem_core.make(id, wrappers=wrappers, **kwargs)
     except GemError:
         raise
     except (TypeError, ValueError) as error:  # unknown arguments, or values that the constructor refuses

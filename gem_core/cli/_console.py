@@ -74,6 +74,28 @@ def _print_plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], ti
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def print_heading(text: str) -> None:
+    """One line that stands out on a terminal with rich."""
+    console = rich_console()
+    if console is None:
+        print(f"-- {text}", flush=True)
+        return
+    from rich.text import Text
+
+    console.print(Text(f"── {text}", "bold cyan"), soft_wrap=True)
+
+
+def print_labelled(label: str, text: str, style: str) -> None:
+    """One paragraph behind a label; on a terminal with rich the label has the style, such as "green"."""
+    console = rich_console()
+    if console is None:
+        print(f"{label} {text}", flush=True)
+        return
+    from rich.text import Text
+
+    console.print(Text.assemble((label, style), " ", text), soft_wrap=True)
+
+
 @contextlib.contextmanager
 def progress(description: str, total: float) -> Iterator[Callable[[float], None]]:
     """A progress bar on standard error while the block runs; silent where there is no terminal.

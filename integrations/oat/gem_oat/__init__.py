@@ -15,6 +15,7 @@ SUPPORTED = SupportedTrainer(
     minimum="0.2.4",
     below="0.3",
     hook="python -m gem_oat.train, with Oat's own flags",
+    hook_modules=("gem_oat.train",),
 )
 
 

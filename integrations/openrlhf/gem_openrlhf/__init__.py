@@ -15,6 +15,7 @@ SUPPORTED = SupportedTrainer(
     minimum="0.10",
     below="0.12",
     hook="python -m gem_openrlhf.train_ppo_ray in the place of openrlhf.cli.train_ppo_ray",
+    hook_modules=("gem_openrlhf.train_ppo_ray",),
 )
 
 

@@ -16,6 +16,7 @@ SUPPORTED = SupportedTrainer(
     below="0.0.3",
     hook="python -m gem_rl2.train under torchrun, with RL2's own config",
     home_variable="RL2_HOME",
+    hook_modules=("gem_rl2.train",),
 )
 
 

@@ -17,6 +17,7 @@ SUPPORTED = SupportedTrainer(
     hook="pipeline_cls and env_manager_cls in the pipeline's YAML",
     home_variable="ROLL_HOME",
     on_index=False,
+    hook_modules=("gem_roll.pipeline",),
 )
 
 

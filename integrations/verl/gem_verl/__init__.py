@@ -15,6 +15,8 @@ SUPPORTED = SupportedTrainer(
     minimum="0.9",
     below="0.10",
     hook='the "verl.plugins" entry point, or algorithm and rollout class names in the config',
+    hook_modules=("gem_verl.plugin", "gem_verl.dataset"),
+    entry_point=("verl.plugins", "gem_core"),
 )
 
 

@@ -1,0 +1,161 @@
+"""`gem-core bench`: how fast an environment steps on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from gem_core.cli import _console
+from gem_core.cli._arguments import (
+    add_env_arguments,
+    add_json_flag,
+    build_env,
+    command_parser,
+    parse_kwargs,
+    positive_float,
+    positive_int,
+)
+from gem_core.core import Env
+
+if TYPE_CHECKING:
+    from gem_core.vector import VectorEnv
+
+PREPARED = 200
+"""Actions that are drawn for each environment before the clock starts; then they are played again."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Speed of one environment, or of a vector env of it."""
+
+    id: str
+    num_envs: int
+    backend: str
+    """Of the vector env; "none" for one environment in a plain loop."""
+    seconds: float
+    steps: int
+    """Of all environments together."""
+    episodes: int
+    """That ended while the clock ran."""
+    errors: int
+    """Steps that failed inside the environment."""
+    steps_per_second: float
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = command_parser(
+        commands,
+        "bench",
+        "measure how fast an environment steps",
+        examples=[
+            "game:Minesweeper-v0",
+            "game:GuessTheNumber-v0 --num-envs 64 --backend process --seconds 10 --json",
+        ],
+        details=(
+            "Random legal actions are drawn before the clock starts and replayed from the same seeds,\n"
+            "so resets and steps are all that is timed. Exit code 1 when a step failed."
+        ),
+    )
+    parser.add_argument("id", metavar="ID", help="environment; `gem-core envs` lists all")
+    parser.add_argument(
+        "--seconds", type=positive_float, default=3.0, metavar="S", help="how long (default 3)"
+    )
+    parser.add_argument(
+        "--num-envs", type=positive_int, default=1, metavar="N", help="environments (default 1)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "inline", "thread", "process", "ray"),
+        help="of the vector env (default: auto; one environment without --backend runs in a plain loop)",
+    )
+    add_env_arguments(parser)
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print; exit code 1 when a step failed."""
+    with _console.progress(f"stepping {args.id}", args.seconds) as advance:
+        result = _measure(args, advance)
+    if args.json:
+        _console.print_json(asdict(result))
+    else:
+        how = "one environment" if result.backend == "none" else f"{result.num_envs} envs, {result.backend}"
+        print(
+            f"{result.id} ({how}): {result.steps_per_second:,.0f} steps/s, "
+            f"{result.episodes / result.seconds:,.0f} episodes/s over {result.seconds:.1f} s"
+        )
+        if result.errors:
+            _console.note(f"{result.errors} steps failed inside the environment; `gem-core check {args.id}`")
+    return int(result.errors > 0)
+
+
+def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Measurement:
+    kwargs = parse_kwargs(args.kwargs)
+    with build_env(args.id, kwargs, args.wrappers) as env:
+        if args.num_envs == 1 and args.backend is None:
+            backend, counts = "none", _run_one(env, _prepare(env, 0), args.seconds, advance)
+        else:
+            from gem_core.vector import make_vec
+
+            plans = [_prepare(env, i) for i in range(args.num_envs)]
+            with make_vec(
+                args.id, args.num_envs, backend=args.backend or "auto", wrappers=args.wrappers, **kwargs
+            ) as envs:
+                backend = envs.backend
+                counts = _run_many(
+                    envs, [list(turn) for turn in zip(*plans, strict=True)], args.seconds, advance
+                )
+    seconds, steps, episodes, errors = counts
+    return Measurement(args.id, args.num_envs, backend, seconds, steps, episodes, errors, steps / seconds)
+
+
+def _prepare(env: Env, seed: int) -> list[str]:
+    """Random legal actions from `seed` on; an ended episode is followed by the next of the same stream."""
+    env.reset(seed)
+    actions = []
+    for _ in range(PREPARED):
+        actions.append(env.sample_random_action())
+        _, _, terminated, truncated, _ = env.step(actions[-1])
+        if terminated or truncated:
+            env.reset()
+    return actions
+
+
+def _run_one(
+    env: Env, actions: list[str], limit: float, advance: Callable[[float], None]
+) -> tuple[float, int, int, int]:
+    steps = episodes = 0
+    start = time.perf_counter()
+    while (seconds := time.perf_counter() - start) < limit:
+        advance(seconds)
+        env.reset(0)
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                episodes += 1
+                env.reset()
+        steps += len(actions)
+    return seconds, steps, episodes, 0
+
+
+def _run_many(
+    envs: VectorEnv, plan: list[list[str]], limit: float, advance: Callable[[float], None]
+) -> tuple[float, int, int, int]:
+    steps = episodes = errors = 0
+    start = time.perf_counter()
+    while (seconds := time.perf_counter() - start) < limit:
+        advance(seconds)
+        envs.reset(0)
+        for actions in plan:
+            step = envs.step(actions)
+            episodes += int((step.terminated | step.truncated).sum())
+            errors += sum("error" in info for info in step.infos)
+            steps += len(actions)
+            if time.perf_counter() - start > limit:
+                break
+    return time.perf_counter() - start, steps, episodes, errors

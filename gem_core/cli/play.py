@@ -1,0 +1,131 @@
+r"""`gem-core play`: a person plays an environment in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gem_core.cli import _console
+from gem_core.cli._arguments import add_env_arguments, build_env, command_parser, parse_kwargs, seed
+from gem_core.core import Env, Info, Observation, render_observation
+from gem_core.text import last_boxed
+
+HELP = """\
+Type an answer and press Enter. Commands:
+  :hint    show a best move, where the environment knows one
+  :random  play a random legal move
+  :help    show this
+  :quit    leave (as does the end of the input, Ctrl-D)"""
+
+INVALID = {
+    "format": "no answer could be read out of that",
+    "illegal": "that is against the rules, so nothing was played",
+    "length": "that was cut by a length limit",
+}
+"""Why a move did not count, by ``info["invalid"]``."""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = command_parser(
+        commands,
+        "play",
+        "play an environment yourself",
+        examples=[
+            "game:GuessTheNumber-v0-easy",
+            "game:Minesweeper-v0 --seed 7 --kwargs rows=4 --kwargs cols=4 --kwargs num_mines=2",
+            "game:Mastermind-v0 --wrappers concat_with_action",
+        ],
+        details=(
+            HELP + "\n\nWhere the environment wants its answer in a box, a line without one is put into a\n"
+            "\\boxed{} for you; text around a box of your own is passed on as it stands.\n"
+        ),
+    )
+    parser.add_argument("id", metavar="ID", help="environment; `gem-core envs` lists all")
+    parser.add_argument(
+        "--seed", type=seed, default=None, metavar="S", help="play this episode (default: any)"
+    )
+    add_env_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play one episode; ends with it, at ``:quit`` or with the input."""
+    with build_env(args.id, parse_kwargs(args.kwargs), args.wrappers) as env:
+        _play(env, _new_seed() if args.seed is None else args.seed)
+    return 0
+
+
+def _play(env: Env, episode_seed: int) -> None:
+    observation, info = env.reset(episode_seed)
+    _console.print_heading(
+        f"{env.spec.id if env.spec else env} with --seed {episode_seed}; :help lists commands"
+    )
+    _show(observation, info)
+    boxed = last_boxed(env.sample_random_action()) is not None
+    turn, total = 0, 0.0
+    while True:
+        line = _read()
+        if line is None or line == ":quit":
+            _console.print_heading(f"left after {_turns(turn)}, return {total:g}")
+            return
+        action = _action(line, env, boxed)
+        if action is None:
+            continue
+        observation, reward, terminated, truncated, info = env.step(action)
+        print()
+        turn, total = turn + 1, total + reward
+        _console.print_heading(f"turn {turn}: reward {reward:+g}, return {total:g}")
+        if reason := info.get("invalid"):
+            _console.print_labelled("invalid:", INVALID[reason], "yellow")
+        _show(observation, info)
+        if terminated or truncated:
+            ending = "solved" if info.get("success") else "out of turns" if truncated else "not solved"
+            _console.print_heading(f"{ending} after {_turns(turn)}, return {total:g}")
+            return
+
+
+def _action(line: str, env: Env, boxed: bool) -> str | None:
+    """The response that a typed line stands for; None when it asked for something else."""
+    if line == ":random":
+        action = env.sample_random_action()
+        print(action)
+        return action
+    if line == ":hint":
+        print(env.oracle_action() or "This environment knows no best move.")
+        return None
+    if line == ":help" or not line:
+        print(HELP)
+        return None
+    if line.startswith(":"):
+        print(f"There is no command {line}.\n{HELP}")
+        return None
+    return rf"\boxed{{{line}}}" if boxed and last_boxed(line) is None else line
+
+
+def _read() -> str | None:
+    """The next line without its end; None at the end of the input."""
+    if sys.stdin.isatty():
+        try:
+            return input("> ").strip()
+        except EOFError:
+            print()
+            return None
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
+def _show(observation: Observation, info: Info) -> None:
+    from gem_core.eval.viewer import readable
+
+    print(readable(render_observation(observation, info)))
+
+
+def _turns(number: int) -> str:
+    return f"{number} turn{'' if number == 1 else 's'}"
+
+
+def _new_seed() -> int:
+    from random import SystemRandom
+
+    return SystemRandom().randrange(1_000_000)

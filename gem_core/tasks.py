@@ -1,0 +1,126 @@
+"""Task rows: what a trainer's data set has to hold, made from environment ids and a seed.
+
+A row is ``{"env_id", "env_kwargs", "seed", "index"}``. Each trainer's plugin writes them in its own
+format (`gem-core export`) or makes them on the fly; the environment does the rest at reset.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import isfinite
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from gem_core.errors import ConfigError
+from gem_core.files import write_atomically
+
+Split: TypeAlias = Literal["train", "held_out"]
+
+SEEDS_PER_SPLIT = 2**30
+"""Train seeds are below it, held-out seeds from it on: no run can train on a held-out task."""
+
+
+class TaskRow(TypedDict):
+    """One sample of one task."""
+
+    env_id: str
+    env_kwargs: dict[str, Any]
+    seed: int
+    """For `Env.reset`; the same for all samples of a group."""
+    index: int
+    """Number of the task; the same for all samples of a group."""
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """One environment of a mix.
+
+    Attributes:
+        env_id: Registered id.
+        env_kwargs: Arguments on top of the id's own.
+        weight: Share of the tasks, relative to the other sources.
+    """
+
+    env_id: str
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> TaskSource:
+        """Read ``ID``, ``ID@WEIGHT``, ``ID(key=value, ...)`` or ``ID(key=value, ...)@WEIGHT``.
+
+        >>> TaskSource.parse("game:GuessTheNumber-v0(max_number=50)@2")
+        TaskSource(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
+
+        Raises:
+            ConfigError: None of these forms, or a weight that is not above 0.
+        """
+        match = re.fullmatch(r"\s*([^()@\s]+)\s*(?:\((.*)\))?\s*(?:@\s*([^@()\s]+))?\s*", text, re.DOTALL)
+        try:
+            if match is None:
+                raise ValueError("no id")
+            call = ast.parse(f"f({match[2] or ''})", mode="eval").body
+            if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
+                raise ValueError("arguments need names")
+            kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+            weight = float(match[3] or 1)
+        except (SyntaxError, ValueError) as error:
+            raise ConfigError(
+                f"{text!r} is not an environment of a mix: expected an id with an optional weight, such as "
+                f"'game:Mastermind-v0@2' or 'game:GuessTheNumber-v0(max_number=50)@2' ({error})"
+            ) from None
+        if not (isfinite(weight) and weight > 0):
+            raise ConfigError(f"{text!r}: expected a weight above 0")
+        return cls(match[1], kwargs, weight)
+
+
+def make_tasks(
+    sources: Sequence[TaskSource],
+    num_tasks: int,
+    *,
+    seed: int = 0,
+    group_size: int = 1,
+    split: Split = "train",
+) -> Iterator[TaskRow]:
+    """Rows of `num_tasks` tasks, ``num_tasks * group_size`` in all, the samples of a task together.
+
+    The same arguments give the same rows, and fewer tasks give a prefix of more. No two tasks of a
+    call share a seed, and no train task shares one with a held-out task.
+
+    Raises:
+        ConfigError: No source, more tasks than seeds, or a number below 1.
+    """
+    if not sources:
+        raise ConfigError("no environment is given: expected at least one task source")
+    if num_tasks < 1 or group_size < 1:
+        raise ConfigError(f"expected at least 1 task and 1 sample each, got {num_tasks} and {group_size}")
+    if num_tasks > SEEDS_PER_SPLIT:
+        raise ConfigError(f"{num_tasks} tasks are more than the {SEEDS_PER_SPLIT} seeds of a split")
+    return _rows(sources, num_tasks, seed, group_size, split)
+
+
+def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write rows as JSON Lines; the file appears at once or not at all."""
+    write_atomically(path, (json.dumps(row) + "\n" for row in rows))
+
+
+def _rows(
+    sources: Sequence[TaskSource], num_tasks: int, seed: int, group_size: int, split: Split
+) -> Iterator[TaskRow]:
+    random = Random(f"tasks {split} {seed}")
+    first = random.randrange(SEEDS_PER_SPLIT)
+    offset = 0 if split == "train" else SEEDS_PER_SPLIT
+    shares = list(accumulate(source.weight for source in sources))
+    for index in range(num_tasks):
+        (source,) = random.choices(sources, cum_weights=shares)
+        task_seed = offset + (first + index) % SEEDS_PER_SPLIT
+        for _ in range(group_size):
+            yield TaskRow(
+                env_id=source.env_id, env_kwargs=dict(source.env_kwargs), seed=task_seed, index=index
+            )

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import gem_core
+from gem_core.cli import main
+from tests.support import ScriptedEnv
+
+EASY = "game:GuessTheNumber-v0-easy"
+
+
+class Stepper(ScriptedEnv):
+    """Keeps the contract but for one rule: it can be stepped after its end."""
+
+    def require_reset(self) -> None:
+        self._running = True
+        self.turn %= len(self.rewards)
+
+
+@pytest.fixture
+def broken_env(monkeypatch):
+    from gem_core import registration
+
+    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    gem_core.register("test:Broken-v0", Stepper)
+    gem_core.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
+    return "test:Broken-v0"
+
+
+def test_one_line_for_an_environment_that_keeps_the_contract(capsys):
+    assert main(["check", EASY, "--seeds", "1"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"ok      {EASY}: ")
+    assert "rules hold" in line
+
+
+def test_a_broken_rule_is_exit_1_with_its_evidence(broken_env, capsys):
+    assert main(["check", EASY, broken_env, "--seeds", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("ok ")
+    assert lines[1].startswith(f"failed  {broken_env}: ")
+    assert any(line.strip().startswith("seen:") for line in lines)
+
+
+def test_json(broken_env, capsys):
+    assert main(["check", EASY, broken_env, "--seeds", "1", "--json"]) == 1
+    good, bad = json.loads(capsys.readouterr().out)
+    assert (good["id"], good["status"], good["message"]) == (EASY, "ok", "")
+    assert len(good["rules"]) + len(good["not_applicable"]) > 10
+    assert (bad["id"], bad["status"]) == (broken_env, "failed")
+    assert "breaks the rule" in bad["message"]
+
+
+def test_patterns_and_repeats(capsys):
+    assert main(["check", EASY, "game:GuessTheNumber-v0-e*", "--seeds", "1", "--json"]) == 0
+    assert [verdict["id"] for verdict in json.loads(capsys.readouterr().out)] == [EASY]
+
+
+def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, capsys, monkeypatch):
+    from gem_core import registration
+
+    kept = {id: registration._envs[id] for id in (EASY, "test:Far-v0")}
+    monkeypatch.setattr(registration, "_envs", kept)
+    assert main(["check", "--all", "--seeds", "1", "--json"]) == 0
+    assert [verdict["status"] for verdict in json.loads(capsys.readouterr().out)] == ["ok", "skipped"]
+    assert main(["check", "test:Far-v0"]) == 2
+    assert "pip install 'gem-core[far]'" in capsys.readouterr().err
+
+
+def test_arguments_reach_the_environment(capsys):
+    assert main(["check", EASY, "--seeds", "1", "--kwargs", "max_number=1"]) == 2
+    assert "max_number" in capsys.readouterr().err

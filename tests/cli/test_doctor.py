@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from gem_core.cli import main
+from gem_core.integration import SupportedTrainer
+
+
+def doctor(capsys, code: int = 0) -> dict:
+    assert main(["doctor", "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def plugin(monkeypatch, **changes) -> None:
+    """Put another description in the place of Oat's."""
+    described = {
+        "name": "Oat", "package": "gem_oat", "distribution": "numpy", "minimum": "1", "below": "99",
+        "hook": "python -m json.tool", "hook_modules": ("json.tool",), **changes,
+    }  # fmt: skip
+    module = types.ModuleType("gem_oat")
+    module.SUPPORTED = SupportedTrainer(**described)
+    monkeypatch.setitem(sys.modules, "gem_oat", module)
+
+
+def oat(report: dict) -> dict:
+    return next(trainer for trainer in report["trainers"] if trainer["plugin"] == "gem_oat")
+
+
+@pytest.fixture(autouse=True)
+def no_other_trainers(monkeypatch):
+    for variable in ("ROLL_HOME", "RL2_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_this_environment(capsys):
+    report = doctor(capsys)
+    assert report["numpy"] == np.__version__
+    assert report["python"] == sys.version.split()[0]
+    train = {
+        package["requirement"].split(">")[0]: package["installed"] for package in report["extras"]["train"]
+    }
+    assert {"torch", "transformers", "rich"} <= set(train)
+    assert [trainer["plugin"] for trainer in report["trainers"]] == [
+        "gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll",
+    ]  # fmt: skip
+
+
+def test_an_absent_trainer_is_no_failure_and_says_how_to_install(capsys):
+    verl = doctor(capsys)["trainers"][0]
+    assert (verl["name"], verl["installed"], verl["status"]) == ("verl", None, "absent")
+    assert verl["plugin_imports"]
+    assert any("pip install 'verl" in problem for problem in verl["problems"])
+
+
+def test_a_trainer_whose_hook_is_open_is_ready(capsys, monkeypatch):
+    plugin(monkeypatch)
+    found = oat(doctor(capsys))
+    assert (found["status"], found["installed"], found["problems"]) == ("ready", np.__version__, [])
+    assert found["hook_registered"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"minimum": "90"}, "is not supported; supported versions: >=90,<99"),
+        ({"hook_modules": ("json.nothing",)}, "no json.nothing yet"),
+        ({"entry_point": ("verl.plugins", "somebody-else")}, "no entry point 'somebody-else'"),
+    ],
+)
+def test_an_installed_trainer_without_its_plugin_is_exit_1(changes, expected, capsys, monkeypatch):
+    plugin(monkeypatch, **changes)
+    found = oat(doctor(capsys, code=1))
+    assert found["status"] == "broken"
+    assert any(expected in problem for problem in found["problems"])
+    assert main(["doctor"]) == 1
+    assert expected in capsys.readouterr().out
+
+
+def test_a_plugin_that_does_not_import_is_named(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gem_oat", None)
+    found = oat(doctor(capsys, code=1))
+    assert (found["status"], found["plugin_imports"]) == ("broken", False)
+    assert found["problems"][0].startswith("gem_oat cannot be imported: ModuleNotFoundError")
+
+
+def test_verl_would_find_the_entry_point_of_this_installation(capsys):
+    (entry_point,) = importlib.metadata.entry_points(group="verl.plugins", name="gem_core")
+    assert entry_point.value == "gem_verl.plugin"
+    problems = doctor(capsys)["trainers"][0]["problems"]
+    assert not any("no entry point" in problem for problem in problems)
+
+
+def test_a_source_tree_that_was_never_installed(capsys, monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    assert doctor(capsys)["extras"] == {}
+    assert main(["doctor"]) == 0
+    assert "gem-core itself is not installed here" in capsys.readouterr().out

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import gem_core
+from gem_core.cli import main
+
+
+def test_lists_every_id_with_its_description(capsys):
+    assert main(["envs"]) == 0
+    shown = capsys.readouterr().out
+    for id in gem_core.list_envs():
+        assert id in shown
+        assert gem_core.spec(id).description in shown
+
+
+@pytest.mark.parametrize("pattern", ["game:GuessTheNumber-v0*", "GuessTheNumber"])
+def test_pattern_or_part_of_the_id(pattern, capsys):
+    assert main(["envs", pattern, "--json"]) == 0
+    ids = [env["id"] for env in json.loads(capsys.readouterr().out)]
+    assert ids == gem_core.list_envs("game:GuessTheNumber-v0*")
+
+
+def test_json_has_what_a_program_needs(capsys):
+    assert main(["envs", "game:GuessTheNumber-v0-easy", "--json"]) == 0
+    (env,) = json.loads(capsys.readouterr().out)
+    assert env == {
+        "id": "game:GuessTheNumber-v0-easy",
+        "description": "Find a number from 1 to 10 in 4 turns",
+        "extra": None,
+        "kwargs": {"min_number": 1, "max_number": 10, "max_turns": 4},
+        "deterministic": True,
+        "stateful": True,
+    }
+
+
+def test_no_match_is_exit_1(capsys):
+    assert main(["envs", "nothing-like-this"]) == 1
+    assert capsys.readouterr().err == (
+        "gem-core: no environment matches 'nothing-like-this'; `gem-core envs` lists all\n"
+    )
+    assert main(["envs", "nothing-like-this", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("rich_installed", [True, False])
+def test_on_a_terminal_with_and_without_rich(rich_installed, monkeypatch, capsys):
+    if rich_installed:
+        pytest.importorskip("rich", reason="needs the extra 'train'")
+        monkeypatch.setenv("COLUMNS", "120")
+    else:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert main(["envs", "GuessTheNumber"]) == 0
+    shown = capsys.readouterr().out
+    assert ("\x1b[" in shown) == rich_installed
+    assert "game:GuessTheNumber-v0-easy" in shown

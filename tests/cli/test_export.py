@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import sys
+import types
+
+import pytest
+
+from gem_core.cli import main
+
+EASY = "game:GuessTheNumber-v0-easy"
+
+
+def export(tmp_path, *argv: str) -> list[dict]:
+    out = tmp_path / "rows.jsonl"
+    assert main(["export", "--to", "tasks", "--env", EASY, "--out", str(out), *argv]) == 0
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_rows(tmp_path, capsys):
+    rows = export(tmp_path, "--num", "3", "--group-size", "2", "--seed", "5")
+    assert len(rows) == 6
+    assert all(set(row) == {"env_id", "env_kwargs", "seed", "index"} for row in rows)
+    assert [row["index"] for row in rows] == [0, 0, 1, 1, 2, 2]
+    assert "wrote 6 rows" in capsys.readouterr().err
+    assert export(tmp_path, "--num", "3", "--group-size", "2", "--seed", "5") == rows
+
+
+def test_held_out_rows_share_no_seed(tmp_path):
+    train = {row["seed"] for row in export(tmp_path, "--num", "50")}
+    held_out = {row["seed"] for row in export(tmp_path, "--num", "50", "--held-out")}
+    assert len(train) == len(held_out) == 50
+    assert not train & held_out
+
+
+def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gem_oat", types.ModuleType("gem_oat"))
+    argv = ["export", "--to", "oat", "--env", EASY, "--num", "1", "--out", str(tmp_path / "rows")]
+    assert main(argv) == 2
+    assert capsys.readouterr().err == (
+        "gem-core: error: gem_oat has no exporter in this version of gem-core; "
+        "`--to tasks` writes the same rows as JSON Lines\n"
+    )
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_trainers_exporter_is_given_the_rows_and_the_path(tmp_path, monkeypatch):
+    written = {}
+    exporter = types.ModuleType("gem_oat.export")
+    exporter.write = lambda rows, path: written.update(rows=list(rows), path=path)
+    monkeypatch.setitem(sys.modules, "gem_oat.export", exporter)
+    argv = ["export", "--to", "oat", "--env", EASY, "--num", "2", "--out", "where"]
+    assert main(argv) == 0
+    assert written["path"] == "where"
+    assert [row["index"] for row in written["rows"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--env", "game:GuessTheNumber-v0(max_number=0)", "--num", "1"], "max_number"),
+        (["--env", "game:GuessTheNumber-v0@0", "--num", "1"], "weight above 0"),
+        (["--env", "game:GuesTheNumber-v0", "--num", "1"], "Did you mean"),
+        (["--env", EASY, "--num", "0"], "at least 1"),
+    ],
+)
+def test_mistakes_leave_no_file(argv, expected, tmp_path, capsys):
+    out = tmp_path / "rows"
+    assert main(["export", "--to", "tasks", *argv, "--out", str(out)]) == 2
+    assert expected in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_place_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    argv = ["export", "--to", "tasks", "--env", EASY, "--num", "1", "--out", str(tmp_path / "file" / "rows")]
+    assert main(argv) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gem_core
+from gem_core.cli import main
+from tests.support import ScriptedEnv
+
+GAME = "game:GuessTheNumber-v0-easy"
+
+
+def play(monkeypatch, capsys, typed: str, *argv: str) -> str:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert main(["play", *(argv or (GAME, "--seed", "3"))]) == 0
+    return capsys.readouterr().out
+
+
+def hidden_number(seed: int) -> int:
+    env = gem_core.make(GAME)
+    env.reset(seed)
+    return env.number
+
+
+def test_piped_input_plays_an_episode(monkeypatch, capsys):
+    number = hidden_number(3)
+    wrong = 1 if number != 1 else 2
+    shown = play(monkeypatch, capsys, f"{wrong}\n{number}\n")
+    assert "Find the hidden number from 1 to 10" in shown
+    assert "-- turn 1: reward +0, return 0\n" in shown
+    assert f"than {wrong}" in shown
+    assert shown.endswith("-- solved after 2 turns, return 1\n")
+
+
+def test_a_bare_answer_is_boxed_and_a_box_is_left_alone(monkeypatch, capsys):
+    number = hidden_number(3)
+    for typed in (str(number), rf"I say \boxed{{{number}}}."):
+        assert "solved after 1 turn, return 1" in play(monkeypatch, capsys, typed + "\n")
+
+
+def test_a_bare_answer_stays_bare_where_no_box_is_wanted(monkeypatch, capsys):
+    played: list[ScriptedEnv] = []
+
+    class Plain(ScriptedEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            played.append(self)
+
+        def sample_random_action(self) -> str:
+            return "anything"
+
+    monkeypatch.setattr("gem_core.registration._envs", {})
+    gem_core.register("test:Plain-v0", Plain)
+    shown = play(monkeypatch, capsys, "one\ntwo\nthree\n", "test:Plain-v0")
+    assert played[0].actions == ["one", "two", "three"]
+    assert played[0].closed == 1
+    assert "-- turn 2: reward +0.5, return 0.5\n" in shown
+
+
+def test_hint_shows_and_random_plays(monkeypatch, capsys):
+    shown = play(monkeypatch, capsys, ":hint\n:random\n:quit\n")
+    assert "\\boxed{5}\n" in shown
+    assert shown.count("-- turn ") == 1
+    assert "-- left after 1 turn, return" in shown
+
+
+def test_following_the_hints_wins(monkeypatch, capsys):
+    shown = play(monkeypatch, capsys, "5\n:hint\n" + ":quit\n")
+    assert shown.count("\\boxed{") >= 1
+    assert "left after 1 turn" in shown
+
+
+def test_invalid_moves_are_explained(monkeypatch, capsys):
+    shown = play(monkeypatch, capsys, "99\nnothing\n")
+    assert "invalid: that is against the rules, so nothing was played" in shown
+    assert "invalid: no answer could be read out of that" in shown
+    assert shown.endswith("-- not solved after 2 turns, return -0.1\n")
+
+
+def test_unknown_commands_and_empty_lines_show_the_help(monkeypatch, capsys):
+    shown = play(monkeypatch, capsys, "\n:state\n:help\n")
+    assert "There is no command :state" in shown
+    assert shown.count(":random  play a random legal move") == 3
+    assert "-- turn" not in shown
+
+
+def test_the_end_of_the_input_ends_the_game(monkeypatch, capsys):
+    assert "-- left after 0 turns, return 0" in play(monkeypatch, capsys, "")
+
+
+def test_without_a_seed_the_seed_is_named(monkeypatch, capsys):
+    shown = play(monkeypatch, capsys, ":quit\n", GAME)
+    seed = shown.splitlines()[0].split("--seed ")[1].split(";")[0]
+    again = play(monkeypatch, capsys, ":quit\n", GAME, "--seed", seed)
+    assert again == shown
+
+
+def test_wrappers_and_kwargs_reach_the_game(monkeypatch, capsys):
+    shown = play(
+        monkeypatch,
+        capsys,
+        "1\n1\n",
+        GAME,
+        "--kwargs",
+        "max_number=1000",
+        "--wrappers",
+        "time_limit(max_turns=1)",
+    )
+    assert "from 1 to 1000" in shown
+    assert "out of turns after 1 turn" in shown
+
+
+class Terminal:
+    """A person at a terminal: waits for text, types lines."""
+
+    def __init__(self, *argv: str, hide_rich: bool = False) -> None:
+        # A shell that runs the tests in the background lets them inherit an ignored SIGINT.
+        code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        code += "sys.modules['rich'] = None; " if hide_rich else ""
+        code += "from gem_core.cli import main; sys.exit(main(sys.argv[1:]))"
+        self.screen, inside = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *argv],
+            stdin=inside, stdout=inside, stderr=inside, close_fds=True, start_new_session=True,
+            env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(inside)
+        self.shown = ""
+
+    def wait_for(self, text: str, limit: float = 30.0) -> None:
+        """Read until `text` appears in what was not waited for yet."""
+        end = time.monotonic() + limit
+        while text not in self.shown:
+            ready, _, _ = select.select([self.screen], [], [], end - time.monotonic())
+            assert ready, f"{text!r} did not appear in {self.shown!r}"
+            self.shown += os.read(self.screen, 4096).decode()
+        self.shown = self.shown.partition(text)[2]
+
+    def type(self, text: str) -> None:
+        os.write(self.screen, text.encode())
+
+    def exit_code(self) -> int:
+        return self.process.wait(30)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        os.close(self.screen)
+
+
+@pytest.mark.parametrize("hide_rich", [False, True])
+def test_a_person_at_a_terminal(hide_rich):
+    number = hidden_number(3)
+    with Terminal("play", GAME, "--seed", "3", hide_rich=hide_rich) as terminal:
+        terminal.wait_for("Turns left: 4.")
+        terminal.wait_for("> ")
+        terminal.type("99\n")
+        terminal.wait_for("against the rules")
+        terminal.wait_for("> ")
+        terminal.type(f"{number}\n")
+        terminal.wait_for("solved after 2 turns, return 1")
+        assert terminal.exit_code() == 0
+
+
+def test_ctrl_d_leaves():
+    with Terminal("play", GAME, "--seed", "3") as terminal:
+        terminal.wait_for("> ")
+        terminal.type("\x04")
+        terminal.wait_for("left after 0 turns")
+        assert terminal.exit_code() == 0
+
+
+def test_ctrl_c_interrupts():
+    with Terminal("play", GAME, "--seed", "3") as terminal:
+        terminal.wait_for("> ")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("interrupted")
+        assert terminal.exit_code() == 130

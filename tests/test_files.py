@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from gem_core.files import write_atomically
+
+
+def test_text_and_bytes_in_a_new_folder(tmp_path):
+    path = tmp_path / "new" / "file"
+    write_atomically(path, ["é\n", b"\x00"])
+    assert path.read_bytes() == "é\n".encode() + b"\x00"
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def parts():
+        yield "new"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, parts())
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_atomically(tmp_path / "link", ["new"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(path.read_text()))
+    reader.start()
+    write_atomically(path, ["through the pipe"])
+    reader.join(10)
+    assert received == ["through the pipe"]
+    assert path.is_fifo()
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path, ["text"])

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gem_core
+from gem_core.errors import ConfigError
+from gem_core.tasks import SEEDS_PER_SPLIT, TaskSource, make_tasks, write_tasks
+
+EASY = TaskSource("game:GuessTheNumber-v0-easy")
+MIX = [EASY, TaskSource("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("game:A-v0", TaskSource("game:A-v0")),
+        ("game:A-v0@2.5", TaskSource("game:A-v0", {}, 2.5)),
+        ("game:A-v0()", TaskSource("game:A-v0")),
+        ("game:A-v0(size=3, name='x@y)')@2", TaskSource("game:A-v0", {"size": 3, "name": "x@y)"}, 2.0)),
+        (" game:A-v0 ( size = [1, 2] ) @ 1 ", TaskSource("game:A-v0", {"size": [1, 2]}, 1.0)),
+    ],
+)
+def test_parse(text, expected):
+    assert TaskSource.parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "@2", "a@", "a@x", "a@0", "a@-1", "a@nan", "a@inf", "a(", "a(3)", "a(**x)", "a(b=open('f'))"]
+)
+def test_parse_refuses_with_an_example(text):
+    with pytest.raises(ConfigError, match=r"expected (an id|a weight)"):
+        TaskSource.parse(text)
+
+
+@given(st.integers(0, 2**63), st.integers(1, 60), st.integers(1, 4), st.sampled_from(["train", "held_out"]))
+def test_groups_share_the_seed_and_tasks_do_not(seed, num_tasks, group_size, split):
+    rows = list(make_tasks(MIX, num_tasks, seed=seed, group_size=group_size, split=split))
+    assert len(rows) == num_tasks * group_size
+    groups = [rows[i : i + group_size] for i in range(0, len(rows), group_size)]
+    for index, group in enumerate(groups):
+        assert all(row == group[0] for row in group)
+        assert group[0]["index"] == index
+    assert len({group[0]["seed"] for group in groups}) == num_tasks
+    low = 0 if split == "train" else SEEDS_PER_SPLIT
+    assert all(low <= row["seed"] < low + SEEDS_PER_SPLIT for row in rows)
+
+
+@given(st.integers(0, 1000), st.integers(1, 30))
+def test_fewer_tasks_are_a_prefix_of_more(seed, num_tasks):
+    assert list(make_tasks(MIX, num_tasks, seed=seed)) == list(make_tasks(MIX, 40, seed=seed))[:num_tasks]
+
+
+def test_weights_are_shares():
+    counts = Counter(row["env_id"] for row in make_tasks(MIX, 4000))
+    assert counts["game:Mastermind-v0"] / 4000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_another_seed_gives_other_rows():
+    assert list(make_tasks(MIX, 20, seed=0)) != list(make_tasks(MIX, 20, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("sources", "num_tasks", "group_size"),
+    [([], 1, 1), (MIX, 0, 1), (MIX, 1, 0), (MIX, SEEDS_PER_SPLIT + 1, 1)],
+)
+def test_refused_at_once(sources, num_tasks, group_size):
+    with pytest.raises(ConfigError):
+        make_tasks(sources, num_tasks, group_size=group_size)
+
+
+def test_a_row_makes_its_environment_after_a_trip_through_the_file(tmp_path):
+    rows = list(make_tasks(MIX, 5))
+    write_tasks(rows, tmp_path / "deep" / "rows.jsonl")
+    read = [json.loads(line) for line in (tmp_path / "deep" / "rows.jsonl").read_text().splitlines()]
+    assert read == rows
+    for row in read:
+        with gem_core.make(row["env_id"], **row["env_kwargs"]) as env:
+            observation, _ = env.reset(row["seed"])
+            assert observation
