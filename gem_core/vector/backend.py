@@ -6,7 +6,7 @@ import abc
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gem_core.core import Env
+from gem_core.core import Env, StepResult
 from gem_core.errors import CallOrderError
 from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 
@@ -64,6 +64,10 @@ class Backend(abc.ABC):
         self._keep(others)
         return [results[index] for index, _, _ in calls]
 
+    def step(self, indices: Sequence[int], actions: Sequence[str | None]) -> list[StepResult]:
+        """Step these slots and wait for all of them; results in the order of `indices`."""
+        return self.run([(i, "step", (action,)) for i, action in zip(indices, actions, strict=True)])
+
     @abc.abstractmethod
     def _keep(self, replies: list[Reply]) -> None:
         """Hand these out at the next `wait`."""
@@ -86,8 +90,11 @@ class InlineBackend(Backend):
         return replies
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
+        return [getattr(self._slots[index], name)(*args) for index, name, args in calls]
+
+    def step(self, indices: Sequence[int], actions: Sequence[str | None]) -> list[StepResult]:
         slots = self._slots
-        return [getattr(slots[index], name)(*args) for index, name, args in calls]
+        return [slots[i].step(action) for i, action in zip(indices, actions, strict=True)]
 
     def close(self) -> None:
         for slot in self._slots:

@@ -27,7 +27,7 @@ def make_vec(
     num_envs: int | None = None,
     *,
     backend: BackendName = "auto",
-    wrappers: WrapperLike | Sequence[WrapperLike] = (),
+    wrappers: WrapperLike | Sequence[WrapperLike] | None = (),
     seed: int | None = None,
     autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
     timeout: float | None = None,
@@ -49,14 +49,15 @@ def make_vec(
             Ray), or ``auto``: processes if an environment says ``blocking = "cpu"`` and there is
             more than one core, else threads if one is ``blocking`` or there is a `timeout`, else
             inline.
-        wrappers: As in `make`; around every environment.
+        wrappers: As in `make`; around every environment. None is no wrapper.
         seed: The first `VectorEnv.reset` without a seed uses this one.
         autoreset: What happens when an episode ends.
         timeout: Seconds that one reset or step of one environment may take (an autoreset is part of
             its step); None is no limit. A hung thread is abandoned, a hung worker is killed.
         max_workers: Threads, processes or actors at most. None: 64 threads, one process per core
             this process may use, one actor per CPU of the Ray cluster; never more than `num_envs`.
-        vec_kwargs: Constructor arguments of each environment, on top of `kwargs`.
+        vec_kwargs: Constructor arguments of each environment, on top of `kwargs`. A ``seed`` among
+            them is that of the environment's first reset.
         async_mode: Never choose inline for ``auto``.
         **kwargs: Constructor arguments of all environments.
 
@@ -66,15 +67,16 @@ def make_vec(
         ConfigError: Options that do not go together.
         MissingDependency: The backend or an environment needs an extra.
     """
-    specs = _specs(id_or_ids, num_envs, kwargs, vec_kwargs)
+    own_kwargs, seeds = _split_seeds(vec_kwargs, seed)
+    specs = _specs(id_or_ids, num_envs, kwargs, own_kwargs)
     if timeout is not None and not timeout > 0:
         raise ConfigError(f"timeout: expected seconds > 0 or None, got {timeout}")
     if max_workers is not None and max_workers < 1:
         raise ConfigError(f"max_workers: expected at least 1 or None, got {max_workers}")
     autoreset = AutoresetMode(autoreset)
-    plans = [SlotPlan(i, EnvRecipe(spec, wrappers), autoreset) for i, spec in enumerate(specs)]
+    plans = [SlotPlan(i, EnvRecipe(spec, wrappers or ()), autoreset) for i, spec in enumerate(specs)]
     runner = _build_backend(backend, plans, timeout, max_workers, async_mode)
-    return VectorEnv(runner, specs, autoreset, seed)
+    return VectorEnv(runner, specs, autoreset, seeds)
 
 
 def _specs(
@@ -102,6 +104,16 @@ def _specs(
         own = vec_kwargs[i] if vec_kwargs is not None else {}
         specs.append(replace(spec, kwargs={**spec.kwargs, **kwargs, **own}))
     return specs
+
+
+def _split_seeds(
+    vec_kwargs: Sequence[Mapping[str, Any]] | None, seed: int | None
+) -> tuple[list[dict[str, Any]] | None, int | list[int | None] | None]:
+    """Constructor arguments without seeds, and the seeds of the first reset."""
+    if vec_kwargs is None or not any("seed" in own for own in vec_kwargs):
+        return None if vec_kwargs is None else [dict(own) for own in vec_kwargs], seed
+    seeds = [own.get("seed", None if seed is None else seed + i) for i, own in enumerate(vec_kwargs)]
+    return [{k: v for k, v in own.items() if k != "seed"} for own in vec_kwargs], seeds
 
 
 def _build_backend(

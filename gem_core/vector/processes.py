@@ -39,6 +39,10 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
     """Worker processes that hold a slice of the environments each; one message per worker and step."""
 
     name = "process"
+    _start_advice = (
+        "; its own error is on stderr. A program that starts worker processes has to be a module or a "
+        "script file with its work under `if __name__ == '__main__':`"
+    )
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
         try:

@@ -61,6 +61,9 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     others of its slice, though nobody else.
     """
 
+    _start_advice = ""
+    """What to tell a user whose workers cannot start."""
+
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
         super().__init__(plans, timeout)
         self._closing = threading.Event()
@@ -154,7 +157,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
             elif isinstance(event, Died):
                 message = f"{worker.name} {event.reason}"
                 if not worker.ready:
-                    raise EnvError(f"{message} before it was ready")
+                    raise EnvError(f"{message} before it was ready{self._start_advice}")
                 self._replace(worker, f"WorkerDied: {message}")
             else:
                 for index, result in event:

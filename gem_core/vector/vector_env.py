@@ -68,7 +68,7 @@ class VectorEnv:
         backend: Backend,
         specs: Sequence[EnvSpec],
         autoreset: AutoresetMode,
-        seed: int | None = None,
+        seed: int | Sequence[int | None] | None = None,
     ) -> None:
         self.specs = list(specs)
         self.num_envs = len(self.specs)
@@ -127,23 +127,33 @@ class VectorEnv:
                 self._ended.update(i for i in chosen if "error" in infos[i])
             return list(observations), infos
 
-    def step(self, actions: Sequence[str | None]) -> VectorStep:
-        """Step every environment and wait for all of them.
+    def step(self, actions: Sequence[str | None] | Mapping[int, str | None]) -> VectorStep:
+        """Step every environment, or those of a mapping, and wait for all of them.
 
         Args:
-            actions: n responses. None is allowed only where it is ignored: in `NEXT_STEP` mode, for
-                an environment whose episode just ended.
+            actions: n responses, or a response by index: then only these environments are stepped,
+                and entry k of the result belongs to the k-th of them. None is allowed only where it
+                is ignored: in `NEXT_STEP` mode, for an environment whose episode just ended.
 
         Raises:
             ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
             TypeError: One str for all, a wrong number of actions, or an action that is no str.
+            IndexError: There is no environment with that index.
             CallOrderError: An environment is busy with an action that was sent.
         """
         with self._lock:
-            self._check_actions(actions)
-            if self._busy or self._ready:
-                self._check_idle(range(self.num_envs))
-            results = self._backend.run([(i, "step", (action,)) for i, action in enumerate(actions)])
+            self._check_open()
+            given: Sequence[str | None]
+            if isinstance(actions, Mapping):
+                indices: Sequence[int] = list(actions)
+                given = list(actions.values())
+            else:
+                self._check_number(actions)
+                indices, given = range(self.num_envs), actions
+            self._check_actions(indices, given)
+            self._check_running(indices)
+            self._check_idle(indices)
+            results = self._backend.step(indices, given)
             observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
             step = VectorStep(
                 list(observations),
@@ -152,9 +162,13 @@ class VectorEnv:
                 np.array(truncated, dtype=np.bool_),
                 list(infos),
             )
-            self._observations = list(observations)
+            for index, observation in zip(indices, observations, strict=True):
+                self._observations[index] = observation
             if self.autoreset is not AutoresetMode.SAME_STEP:
-                self._ended = set(np.flatnonzero(step.terminated | step.truncated).tolist())
+                self._ended.difference_update(indices)
+                self._ended.update(
+                    i for i, ended in zip(indices, step.terminated | step.truncated, strict=True) if ended
+                )
             return step
 
     # -- each at its own pace -----------------------------------------------------------------
@@ -177,10 +191,7 @@ class VectorEnv:
                     "lockstep only; make the vector env with SAME_STEP or DISABLED, or use step()"
                 )
             self._check_open()
-            for index, action in actions.items():
-                self._check_index(index)
-                if not isinstance(action, str):
-                    raise TypeError(f"action of environment {index}: expected a str, got {action!r}")
+            self._check_actions(list(actions), list(actions.values()))
             self._check_running(actions)
             self._check_idle(actions)
             self._busy.update(actions)
@@ -218,7 +229,7 @@ class VectorEnv:
         """`reset` without blocking the event loop."""
         return await self._off_loop(lambda: self.reset(seed, options=options, mask=mask))
 
-    async def astep(self, actions: Sequence[str | None]) -> VectorStep:
+    async def astep(self, actions: Sequence[str | None] | Mapping[int, str | None]) -> VectorStep:
         """`step` without blocking the event loop."""
         return await self._off_loop(lambda: self.step(actions))
 
@@ -317,14 +328,20 @@ class VectorEnv:
         if self._closed:
             raise CallOrderError("the vector env was closed; make a new one")
 
-    def _check_actions(self, actions: Sequence[str | None]) -> None:
-        self._check_open()
+    def _check_number(self, actions: Sequence[str | None]) -> None:
         if isinstance(actions, (str, bytes)):
             raise TypeError(f"actions: expected {self.num_envs} strings, got the one string {actions!r:.80}")
         if len(actions) != self.num_envs:
             raise TypeError(f"actions: expected {self.num_envs}, one per environment, got {len(actions)}")
-        self._check_running(range(self.num_envs))
-        for index, action in enumerate(actions):
+
+    def _check_actions(self, indices: Sequence[int], actions: Sequence[str | None]) -> None:
+        if isinstance(indices, list):
+            for index in indices:
+                if not (isinstance(index, (int, np.integer)) and 0 <= index < self.num_envs):
+                    raise IndexError(f"environment {index!r}: expected an int from 0 to {self.num_envs - 1}")
+        if set(map(type, actions)) == {str}:  # nearly always
+            return
+        for index, action in zip(indices, actions, strict=True):
             if not (isinstance(action, str) or (action is None and index in self._ended)):
                 raise TypeError(f"action of environment {index}: expected a str, got {action!r}")
 
@@ -339,12 +356,10 @@ class VectorEnv:
                     f"AutoresetMode.SAME_STEP"
                 )
 
-    def _check_index(self, index: int) -> None:
-        if not (isinstance(index, (int, np.integer)) and 0 <= index < self.num_envs):
-            raise IndexError(f"environment {index!r}: expected an int from 0 to {self.num_envs - 1}")
-
     def _check_idle(self, indices: Iterable[int]) -> None:
         """Each of these environments must be free to take a call."""
+        if not (self._busy or self._ready):
+            return
         waiting = sorted((self._busy | self._ready.keys()).intersection(indices))
         if waiting:
             raise CallOrderError(f"environments {waiting} have an unfinished step; recv() it first")

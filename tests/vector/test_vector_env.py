@@ -161,6 +161,24 @@ def test_bad_sends_are_refused_whole(actions: Any, error: type[Exception]) -> No
         envs.send({1: "a"})  # not busy: nothing of the refused call was started
 
 
+def test_a_mapping_steps_only_these() -> None:
+    with scripted(rewards=[0.5, 1.0], autoreset=DISABLED) as envs:
+        envs.reset(seed=0)
+        step = envs.step({2: "a", 0: "b"})
+        assert step.observations[0] != step.observations[1]
+        step = envs.step({2: "c", 1: "d"})
+        assert (step.rewards.tolist(), step.terminated.tolist()) == ([1.0, 0.5], [True, False])
+        with pytest.raises(ResetNeeded, match=r"\[2\] ended"):
+            envs.step({2: "e", 1: "f"})
+        assert envs.step({1: "g", 0: "h"}).terminated.tolist() == [True, True]
+        with pytest.raises(IndexError):
+            envs.step({3: "a"})
+    with scripted() as envs:
+        envs.reset()
+        with pytest.raises(TypeError, match="environment 1"):
+            envs.step({1: None})
+
+
 def test_step_before_reset() -> None:
     with scripted() as envs, pytest.raises(ResetNeeded, match="not reset"):
         envs.step(["a"] * 3)
@@ -172,6 +190,12 @@ def test_seed_of_make_vec_is_that_of_the_first_reset() -> None:
     with scripted(seed=3) as envs, scripted() as other:
         assert envs.reset() == other.reset(seed=3)
         assert envs.reset() == other.reset()
+
+
+def test_a_seed_in_vec_kwargs_is_that_of_the_first_reset() -> None:
+    with make_vec([SCRIPTED] * 3, vec_kwargs=[{"seed": 9}, {}, {"seed": 2}], seed=5, wrappers=None) as envs:
+        assert [o.split()[1] for o in envs.reset()[0]] == ["9", "6", "2"]
+        assert [o.split()[1] for o in envs.reset()[0]] == ["None"] * 3
 
 
 def test_seeds_and_options_per_env() -> None:
