@@ -101,9 +101,7 @@ def textarena_line(quick: bool) -> common.Result:
                 peer.reset(num_players=1)
         return STEPS
 
-    pair = common.compare(
-        player(ours, moves), work, seconds=0.01 if quick else 0.1, rounds=3 if quick else 9
-    )
+    pair = common.compare(player(ours, moves), work, seconds=0.01 if quick else 0.1, rounds=3 if quick else 9)
     return common.Result("game: GuessTheNumber, bare", *pair, "steps/s", note="peer: textarena raw; CPU time")
 
 

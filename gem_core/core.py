@@ -48,6 +48,8 @@ class Info(TypedDict, total=False):
     """Why the last action did not count: unparseable, against the rules, or cut by a length limit."""
     use_tool: bool
     """Whether the last action was a tool call."""
+    tool_error: str
+    """What went wrong in that tool call; absent when it worked."""
     parsed_action: str
     """What the environment read out of the response."""
     final_obs: Observation
@@ -333,6 +335,13 @@ class Wrapper(Env):
     _running: bool = _forwarded()
     _action_random: Random | None = _forwarded()
 
+    _changes_actions: ClassVar[bool] = False
+    """Whether `on_action` is overridden: a call that does nothing is a tenth of a fast game's step."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._changes_actions = cls.on_action is not Wrapper.on_action
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = object.__new__(cls)
         self._init_args = (args, kwargs)
@@ -371,12 +380,15 @@ class Wrapper(Env):
     # -- the contract, through the hooks ------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        if options is None:
+            return self.on_reset(*self.env.reset(seed))
         result = self.on_reset(*self.env.reset(seed, options=self._inner_options(options)))
         self._restore_fields(options)
         return result
 
     def step(self, action: str) -> StepResult:
-        return self.on_step(action, *self.env.step(self.on_action(action)))
+        inner = self.on_action(action) if self._changes_actions else action
+        return self.on_step(action, *self.env.step(inner))
 
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if type(self).reset is not Wrapper.reset:  # overridden without its async form

@@ -73,8 +73,9 @@ class History(Wrapper):
             history.append(self.entry("assistant", action))
         role = "tool" if info.get("use_tool") else "user"
         history.append(self.entry(role, _take_shown(observation, info)))
-        if self._max_entries is not None and len(history) > self._max_entries:
-            del history[1 : 1 + len(history) - self._max_entries]
+        limit = self._max_entries
+        if limit is not None and len(history) > limit:
+            del history[1 : 1 + len(history) - limit]
         return self.render(), reward, terminated, truncated, info
 
 
