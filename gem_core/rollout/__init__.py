@@ -10,8 +10,10 @@ A trainer supplies the `Policy`, its inference engine; everything else is here.
 from __future__ import annotations
 
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.metrics import episode_metrics
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.runner import run_episode
+from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
 from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
 
 __all__ = [
@@ -22,7 +24,11 @@ __all__ = [
     "Policy",
     "RebuildContext",
     "Sequence",
+    "TraceWriter",
     "Transition",
     "Turn",
+    "episode_metrics",
+    "read_token_texts",
+    "read_traces",
     "run_episode",
 ]

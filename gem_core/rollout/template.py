@@ -31,7 +31,7 @@ class Tokenizer(Protocol):
     eos_token_id: int | None
     bos_token: str | None
     bos_token_id: int | None
-    all_special_ids: list[int]
+    all_special_ids: Sequence[int]
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 

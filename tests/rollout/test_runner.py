@@ -1,9 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gem_core.rollout import AppendContext, Episode, run_episode
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gem_core
+from gem_core.core import Env, Wrapper
+from gem_core.errors import ConfigError, PolicyError
+from gem_core.rollout import AppendContext, Episode, Generation, RebuildContext, run_episode
+from gem_core.rollout.runner import MAX_THREADS, jsonable
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv
@@ -16,17 +30,467 @@ def tokens(text: str) -> list[int]:
     return [*CharTokenizer().encode(text), END]
 
 
+def cut(text: str) -> Generation:
+    ids = CharTokenizer().encode(text)
+    return Generation(ids, [-1.0] * len(ids), "length")
+
+
 def play(env: Any, policy: Any, context: Any = CONTEXT, **options: Any) -> Episode:
     return asyncio.run(run_episode(env, policy, context, **options))
 
 
+class OneStep(Env):
+    """Ends after one step with whatever it was given to return."""
+
+    def __init__(self, result: Any = None, first: Any = ("go", {})) -> None:
+        self.result = ("done", 1.0, True, False, {}) if result is None else result
+        self.first = first
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.options = options
+        return self.first
+
+    def step(self, action: str) -> Any:
+        return self.result
+
+
+# -- an episode -------------------------------------------------------------------------------
+
+
 def test_an_episode_holds_what_was_sampled_and_what_it_earned() -> None:
     env = ScriptedEnv([0.0, 0.5, 1.0])
-    policy = ScriptedPolicy([tokens("one"), tokens("two"), tokens("three")])
-    episode = play(env, policy, seed=7)
+    episode = play(env, ScriptedPolicy([tokens("one"), tokens("two"), tokens("three")]), seed=7)
     assert env.actions == ["one", "two", "three"]
     assert [turn.action for turn in episode.turns] == ["one", "two", "three"]
     assert [turn.response_ids for turn in episode.turns] == [tokens("one"), tokens("two"), tokens("three")]
+    assert [turn.logprobs for turn in episode.turns] == [[-0.5] * 4, [-0.5] * 4, [-0.5] * 6]
     assert episode.rewards == [0.0, 0.5, 1.0]
     assert (episode.terminated, episode.truncated, episode.stop_reason) == (True, False, "terminated")
     assert (episode.trainable, episode.error, episode.success, episode.seed) == (True, None, True, 7)
+    assert episode.turns[0].observation.startswith("seed 7 draw ")
+    assert episode.turns[2].info["final_obs"].startswith("turn 3 draw ")
+    assert env.closed == 0, "whoever made the environment closes it"
+
+
+def test_the_prompt_of_each_turn_is_all_that_came_before() -> None:
+    policy = ScriptedPolicy([tokens("one"), tokens("two"), tokens("three")])
+    episode = play(ScriptedEnv(), policy, request_id="r")
+    assert [prompt for prompt, _, _ in policy.requests] == [row.prompt_ids for row in episode.transitions()]
+    assert {request_id for _, _, request_id in policy.requests} == {"r"}
+    row = episode.sequence()
+    assert row.token_ids == policy.requests[-1][0] + tokens("three")
+
+
+def test_requests_of_different_episodes_have_different_ids() -> None:
+    policy = ScriptedPolicy([tokens("x")])
+    play(ScriptedEnv([1.0]), policy)
+    play(ScriptedEnv([1.0]), policy)
+    assert len({request_id for _, _, request_id in policy.requests}) == 2
+
+
+def test_the_model_is_shown_prefix_observation_and_suffix() -> None:
+    env = OneStep(("end", 0.0, True, False, {}), first=("middle", {"prefix": "board", "suffix": "your move"}))
+    episode = play(env, ScriptedPolicy([tokens("x")]))
+    assert episode.turns[0].observation == "board\nmiddle\nyour move"
+    assert CONTEXT.decode(episode.turns[0].context_ids) == "User: board\nmiddle\nyour move\n\nAssistant:"
+
+
+def test_a_registered_environment_leaves_its_id_arguments_and_seed() -> None:
+    env = gem_core.make("game:GuessTheNumber-v0-easy", max_turns=3)
+    episode = play(env, ScriptedPolicy([tokens(r"\boxed{5}")]), seed=3, metadata={"group": np.int64(4)})
+    assert (episode.env_id, episode.env_kwargs["max_turns"]) == ("game:GuessTheNumber-v0-easy", 3)
+    assert episode.metadata == {"group": 4}
+    again = play(env, ScriptedPolicy([tokens(r"\boxed{5}")]), seed=3, metadata={"group": 4})
+    assert again == episode
+
+
+def test_options_reach_reset() -> None:
+    env = OneStep()
+    play(env, ScriptedPolicy([tokens("x")]), options={"index": 5})
+    assert env.options == {"index": 5}
+
+
+def test_rebuild_mode_prompts_with_the_observation_alone() -> None:
+    policy = ScriptedPolicy([tokens("one")])
+    episode = play(ScriptedEnv(), policy, RebuildContext(CharTokenizer(), raw=True))
+    assert episode.context_mode == "rebuild"
+    texts = [CONTEXT.decode(prompt) for prompt, _, _ in policy.requests]
+    assert texts == [turn.observation for turn in episode.turns]
+    with pytest.raises(ConfigError, match="transitions"):
+        episode.sequence()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rewards=st.lists(st.floats(-2, 2), min_size=1, max_size=6),
+    script=st.lists(st.lists(st.integers(65, 90), min_size=1, max_size=5), min_size=1, max_size=6),
+    ends=st.lists(st.booleans(), min_size=1, max_size=3),
+)
+def test_both_views_carry_the_same_tokens_log_probs_and_rewards(
+    rewards: list[float], script: list[list[int]], ends: list[bool]
+) -> None:
+    generations = [
+        Generation(
+            [*ids, *([END] if ends[n % len(ends)] else [])],
+            [-0.01 * (n + k) for k in range(len(ids) + ends[n % len(ends)])],
+            "stop",
+        )
+        for n, ids in enumerate(script)
+    ]
+    episode = play(ScriptedEnv(rewards), ScriptedPolicy(generations))
+    row, turns = episode.sequence(), episode.transitions()
+    assert (
+        len(
+            {
+                len(column)
+                for column in (
+                    row.token_ids,
+                    row.response_mask,
+                    row.turn_ids,
+                    row.logprobs or [],
+                    row.rewards,
+                )
+            }
+        )
+        == 1
+    )
+    runs = "".join(map(str, row.response_mask)).replace("0", " ").split()
+    assert [len(run) for run in runs] == [len(turn.response_ids) for turn in turns], "a run of 1s is a turn"
+    assert row.token_ids == turns[-1].prompt_ids + turns[-1].response_ids
+    assert not any(row.response_mask[: row.prompt_length])
+    for turn in turns:
+        places = [place for place, number in enumerate(row.turn_ids) if number == turn.turn]
+        assert places[0] == len(turn.prompt_ids)
+        assert [row.token_ids[place] for place in places] == turn.response_ids
+        assert [(row.logprobs or [])[place] for place in places] == turn.logprobs
+        assert [row.rewards[place] for place in places] == [0.0] * (len(places) - 1) + [turn.reward]
+    assert math.fsum(row.rewards) == pytest.approx(math.fsum(rewards))
+
+
+# -- budgets ----------------------------------------------------------------------------------
+
+
+def test_max_turns_truncates() -> None:
+    episode = play(ScriptedEnv([0.0] * 5), ScriptedPolicy([tokens("x")]), max_turns=2)
+    assert (len(episode.turns), episode.stop_reason, episode.truncated) == (2, "max_turns", True)
+    assert not episode.terminated
+    assert episode.trainable
+
+
+def test_an_end_in_the_last_allowed_turn_is_the_environments_own() -> None:
+    assert (
+        play(ScriptedEnv([0.0, 1.0]), ScriptedPolicy([tokens("x")]), max_turns=2).stop_reason == "terminated"
+    )
+    cut_off = ScriptedEnv([0.0, 1.0], truncate=True)
+    assert play(cut_off, ScriptedPolicy([tokens("x")]), max_turns=2).stop_reason == "truncated"
+
+
+def test_each_response_may_take_what_the_budgets_leave() -> None:
+    first = len(CONTEXT.first("seed 0 draw 864"))
+    policy = ScriptedPolicy([tokens("x")])
+    play(ScriptedEnv(), policy, seed=0, max_tokens_per_turn=20, max_total_tokens=first + 50)
+    (_, room, _), (prompt, later_room, _) = policy.requests[:2]
+    assert room == 20
+    assert later_room == first + 50 - len(prompt) < 20
+
+
+def test_the_episode_ends_when_the_next_context_leaves_no_room() -> None:
+    first = len(CONTEXT.first("seed 0 draw 864"))
+    between = len(CONTEXT.extend("turn 1 draw 394", tokens("x")))
+    policy = ScriptedPolicy([tokens("x")])
+    full = first + 2 + between
+    episode = play(ScriptedEnv(), policy, seed=0, max_total_tokens=full)
+    assert (episode.stop_reason, len(episode.turns), episode.truncated) == ("token_budget", 1, True)
+    assert (episode.trainable, episode.error) == (True, None)
+    one_token_more = play(
+        ScriptedEnv(), ScriptedPolicy([tokens("x"), [65]]), seed=0, max_total_tokens=full + 1
+    )
+    assert len(one_token_more.turns) == 2
+    assert len(one_token_more.sequence().token_ids) == full + 1
+
+
+def test_a_first_prompt_that_is_too_long_says_how_long_it_is() -> None:
+    length = len(CONTEXT.first("seed 0 draw 864"))
+    policy = ScriptedPolicy([tokens("x")])
+    episode = play(ScriptedEnv(), policy, seed=0, max_total_tokens=length)
+    assert (episode.stop_reason, episode.turns, episode.truncated) == ("token_budget", [], True)
+    assert not episode.trainable
+    assert f"{length} tokens" in str(episode.error)
+    assert f"max_total_tokens={length}" in str(episode.error)
+    assert not policy.requests
+
+
+def test_a_response_that_was_cut_reaches_the_environment_as_an_empty_text() -> None:
+    env = ScriptedEnv([0.0, 1.0])
+    episode = play(env, ScriptedPolicy([cut(r"\boxed{5}"), tokens("x")]))
+    assert env.actions == ["", "x"]
+    assert [turn.info["invalid"] for turn in episode.turns] == ["length", None]
+    assert episode.turns[0].finish_reason == "length"
+    assert episode.turns[0].response_ids == tokens(r"\boxed{5}")[:-1]
+
+
+def test_a_cut_response_is_handed_over_on_request() -> None:
+    env = ScriptedEnv([0.0, 1.0])
+    episode = play(env, ScriptedPolicy([cut(r"\boxed{5}"), tokens("x")]), on_length_cut="pass")
+    assert env.actions == [r"\boxed{5}", "x"]
+    assert episode.turns[0].info["invalid"] is None
+
+
+def test_an_empty_generation_ends_the_episode_without_a_step() -> None:
+    env = ScriptedEnv()
+    episode = play(env, ScriptedPolicy([tokens("x"), []]))
+    assert (episode.stop_reason, episode.truncated, episode.trainable) == ("empty_response", True, True)
+    assert (len(episode.turns), env.actions) == (1, ["x"])
+    at_once = play(ScriptedEnv(), ScriptedPolicy([[]]))
+    assert (at_once.turns, at_once.trainable, at_once.error) == ([], False, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_turns": 0}, "max_turns"),
+        ({"max_tokens_per_turn": 0}, "max_tokens_per_turn"),
+        ({"on_length_cut": "ignore"}, "on_length_cut"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        play(ScriptedEnv(), ScriptedPolicy([tokens("x")]), **options)
+
+
+# -- failures ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_failing_step_is_one_line_and_keeps_the_turns_before(
+    blocking: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = ScriptedEnv([0.0] * 5, fail_at=2, blocking=blocking)
+    with caplog.at_level(logging.WARNING):
+        episode = play(env, ScriptedPolicy([tokens("x")]), seed=4)
+    assert (episode.stop_reason, episode.truncated, episode.trainable) == ("env_error", True, False)
+    assert episode.error == "step() failed: RuntimeError: scripted failure in step 2"
+    assert len(episode.turns) == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        f"episode of ScriptedEnv, seed 4: {episode.error}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (OneStep(first="go"), r"reset\(\) must return"),
+        (OneStep(first=("go", None)), "info is a NoneType"),
+        (OneStep(first=({"not": "text"}, {})), "the observation is a dict"),
+        (OneStep(("done", 1.0, True, {})), r"step\(\) must return"),
+        (OneStep((None, 1.0, True, False, {})), "the observation is a NoneType"),
+        (OneStep(("done", "1.0", True, False, {})), "the reward is a str"),
+        (OneStep(("done", math.nan, True, False, {})), "must be finite"),
+        (OneStep(("done", -math.inf, True, False, {})), "must be finite"),
+        (OneStep(("done", 1.0, True, True, {})), "terminated and truncated"),
+    ],
+)
+def test_a_result_against_the_contract_ends_the_episode(env: Env, message: str) -> None:
+    episode = play(env, ScriptedPolicy([tokens("x")]))
+    assert episode.stop_reason == "env_error"
+    assert not episode.trainable
+    assert re.search(message, str(episode.error))
+    assert "\n" not in str(episode.error)
+
+
+def test_numpy_rewards_and_flags_are_fine() -> None:
+    episode = play(
+        OneStep(("done", np.float32(0.5), np.bool_(True), np.bool_(False), {})), ScriptedPolicy([tokens("x")])
+    )
+    assert (episode.rewards, episode.stop_reason) == ([0.5], "terminated")
+    assert type(episode.rewards[0]) is float
+
+
+def test_policy_errors_are_passed_on_and_the_environment_is_closed() -> None:
+    env = ScriptedEnv()
+    with pytest.raises(ZeroDivisionError, match="engine"):
+        play(env, ScriptedPolicy([tokens("x"), ZeroDivisionError("engine died")]))
+    assert env.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("generation", "message"),
+    [
+        (Generation([65, 66, 67], [0.0] * 3, "length"), "3 tokens.*at most 2"),
+        (Generation([65], [0.0, 0.0], "stop"), "2 log-probs for 1 tokens"),
+        (Generation([65], [math.nan], "stop"), "not finite"),
+        (Generation([65], [0.0], "eos"), "finish_reason"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_that_breaks_its_contract_is_told_so(generation: Generation, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        play(ScriptedEnv(), ScriptedPolicy([generation]), max_tokens_per_turn=2)
+
+
+def test_log_probs_may_be_absent() -> None:
+    episode = play(ScriptedEnv([1.0]), ScriptedPolicy([Generation([65], None, "stop")]))
+    assert episode.turns[0].logprobs is None
+    assert episode.sequence().logprobs is None
+
+
+def test_images_are_refused_with_the_reason() -> None:
+    env = OneStep(first=([{"type": "image_url", "image_url": {"url": "data:"}}], {}))
+    with pytest.raises(ConfigError, match=r"image_url.*text-only"):
+        play(env, ScriptedPolicy([tokens("x")]))
+
+
+# -- concurrency ------------------------------------------------------------------------------
+
+
+class Waiting(Env):
+    """A blocking environment whose step waits until it is released."""
+
+    blocking = True
+
+    def __init__(self) -> None:
+        self.entered, self.release, self.was_closed = threading.Event(), threading.Event(), threading.Event()
+        self.closed_inside = False
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return "go", {}
+
+    def step(self, action: str) -> Any:
+        self.entered.set()
+        assert self.release.wait(30)
+        self.closed_inside = self.was_closed.is_set()
+        return "done", 1.0, True, False, {}
+
+    def close(self) -> None:
+        self.was_closed.set()
+
+
+def test_cancellation_closes_the_environment_and_propagates() -> None:
+    async def scenario() -> ScriptedEnv:
+        env, asked, never = ScriptedEnv(), asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        def before() -> Any:
+            asked.set()
+            return never
+
+        task = asyncio.create_task(run_episode(env, ScriptedPolicy([tokens("x")], before=before), CONTEXT))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return env
+
+    assert asyncio.run(scenario()).closed == 1
+
+
+def test_cancellation_in_a_thread_closes_the_environment_after_its_step() -> None:
+    env = Waiting()
+
+    async def scenario() -> None:
+        task = asyncio.create_task(run_episode(env, ScriptedPolicy([tokens("x")]), CONTEXT))
+        assert await asyncio.to_thread(env.entered.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not env.was_closed.is_set(), "not while another thread is in it"
+        env.release.set()
+        assert await asyncio.to_thread(env.was_closed.wait, 30)
+
+    asyncio.run(scenario())
+    assert not env.closed_inside
+
+
+def test_a_step_that_hangs_ends_its_episode_and_not_the_loop() -> None:
+    env = Waiting()
+
+    async def scenario() -> Episode:
+        episode = await run_episode(env, ScriptedPolicy([tokens("x")]), CONTEXT, step_timeout=0.05)
+        env.release.set()
+        assert await asyncio.to_thread(env.was_closed.wait, 30)
+        return episode
+
+    episode = asyncio.run(scenario())
+    assert (episode.stop_reason, episode.error) == ("env_error", "step() gave no answer within 0.05 s")
+
+
+def test_an_async_environment_is_awaited_and_timed_out() -> None:
+    class Async(OneStep):
+        blocking = True
+        cancelled = False
+
+        async def astep(self, action: str) -> Any:
+            assert threading.current_thread() is threading.main_thread()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self.cancelled = True
+
+    env = Async()
+    episode = play(Wrapper(env), ScriptedPolicy([tokens("x")]), step_timeout=0.05)
+    assert episode.error == "step() gave no answer within 0.05 s"
+    assert env.cancelled
+
+
+def test_stop_iteration_in_a_thread_does_not_hang() -> None:
+    class Exhausted(OneStep):
+        blocking = True
+
+        def step(self, action: str) -> Any:
+            return next(iter(()))
+
+    assert play(Exhausted(), ScriptedPolicy([tokens("x")])).error == "step() failed: StopIteration:"
+
+
+def test_blocking_environments_leave_the_event_loop_and_cheap_ones_do_not() -> None:
+    class Where(OneStep):
+        def step(self, action: str) -> Any:
+            self.thread = threading.current_thread()
+            return super().step(action)
+
+    cheap, blocking, own = Where(), Where(), Where()
+    blocking.blocking = own.blocking = True
+    play(cheap, ScriptedPolicy([tokens("x")]))
+    play(Wrapper(blocking), ScriptedPolicy([tokens("x")]))
+    with ThreadPoolExecutor(1, thread_name_prefix="mine") as executor:
+        play(own, ScriptedPolicy([tokens("x")]), executor=executor)
+    assert cheap.thread is threading.current_thread()
+    assert blocking.thread.name.startswith("gem-env")
+    assert own.thread.name.startswith("mine")
+
+
+def test_64_episodes_at_once_equal_64_one_by_one() -> None:
+    def episode(number: int) -> Any:
+        env = ScriptedEnv([0.0] * (number % 5) + [1.0], blocking=number % 2 == 0)
+        return run_episode(env, ScriptedPolicy([tokens(str(number))]), CONTEXT, seed=number, request_id="r")
+
+    async def together() -> list[Episode]:
+        return await asyncio.gather(*(episode(number) for number in range(64)))
+
+    assert asyncio.run(together()) == [asyncio.run(episode(number)) for number in range(64)]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("gem-env")]
+    assert 0 < len(threads) <= MAX_THREADS
+
+
+# -- info -------------------------------------------------------------------------------------
+
+
+def test_info_is_reduced_to_what_json_has() -> None:
+    class Opaque:
+        def __repr__(self) -> str:
+            return "<opaque>"
+
+    value = {
+        1: (np.float32(0.5), np.arange(2)),
+        "nan": math.nan,
+        "np_nan": np.float64("inf"),
+        "none": None,
+        "set": {3},
+        "object": Opaque(),
+    }
+    assert jsonable(value) == {
+        "1": [0.5, [0, 1]],
+        "nan": None,
+        "np_nan": None,
+        "none": None,
+        "set": [3],
+        "object": "<opaque>",
+    }

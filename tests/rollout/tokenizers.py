@@ -15,14 +15,15 @@ CHATML = (
 # generation prompt holds an empty think block.
 QWEN3 = (
     "{% set ns = namespace(last=0) %}"
-    "{% for message in messages %}{% if message['role'] == 'user' %}{% set ns.last = loop.index0 %}{% endif %}"
-    "{% endfor %}"
+    "{% for message in messages %}{% if message['role'] == 'user' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}"
     "{% set parts = message['content'].split('</think>') %}"
     "{% set text = parts[-1].lstrip('\n') %}"
     "{% if loop.index0 > ns.last %}"
-    "{{ '<|im_start|>assistant\n<think>\n' + parts[0].split('<think>')[-1].strip('\n') + '\n</think>\n\n' + text }}"
+    "{% set thought = parts[0].split('<think>')[-1].strip('\n') %}"
+    "{{ '<|im_start|>assistant\n<think>\n' + thought + '\n</think>\n\n' + text }}"
     "{% else %}{{ '<|im_start|>assistant\n' + text }}{% endif %}"
     "{{ '<|im_end|>\n' }}"
     "{% elif message['role'] == 'tool' %}"
@@ -41,9 +42,11 @@ LLAMA3 = (
     "{% if messages[0]['role'] == 'system' %}"
     "{% set system = messages[0]['content'] | trim %}{% set messages = messages[1:] %}"
     "{% else %}{% set system = '' %}{% endif %}"
-    "{{ '<|start_header_id|>system<|end_header_id|>\n\nToday Date: ' + date_string + '\n\n' + system + '<|eot_id|>' }}"
+    "{{ '<|start_header_id|>system<|end_header_id|>\n\n' }}"
+    "{{ 'Today Date: ' + date_string + '\n\n' + system + '<|eot_id|>' }}"
     "{% for message in messages %}"
-    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}"
+    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"
+    "{{ message['content'] | trim + '<|eot_id|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
@@ -124,14 +127,11 @@ class CharTokenizer:
 
     eos_token, eos_token_id = "\x03", 3
     bos_token, bos_token_id = None, None
-    all_special_ids = [3]
+    all_special_ids = (3,)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [ord(character) for character in text]
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool = False) -> str:
-        return "".join(
-            chr(token_id)
-            for token_id in token_ids
-            if not (skip_special_tokens and token_id == self.eos_token_id)
-        )
+        hidden = self.all_special_ids if skip_special_tokens else ()
+        return "".join(chr(token_id) for token_id in token_ids if token_id not in hidden)

@@ -1,0 +1,50 @@
+"""Numbers that every trainer logs about its episodes, under the same names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import fmean
+
+from gem_core.rollout.trajectory import Episode
+
+
+def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Means over the trainable episodes, and how many were not.
+
+    Returns:
+        - ``gem/error_rate``: share of all episodes that are not trainable.
+        - ``gem/return``, ``gem/turns``: undiscounted return and number of turns.
+        - ``gem/success``, ``gem/truncation_rate``: share of episodes that solved the task, that a
+          limit cut.
+        - ``gem/format_error_rate``: share of turns without a readable action, those that the length
+          limit cut included.
+        - ``gem/tool_calls``, ``gem/tool_errors``: per episode; an error is a call whose info says
+          ``tool_error``.
+        - ``gem/env/<name>``: the numbers in ``info["metrics"]`` of the last turn, over the episodes
+          that have them.
+
+        Only ``gem/error_rate`` when no episode is trainable; nothing at all without episodes.
+    """
+    everything = list(episodes)
+    if not everything:
+        return {}
+    trained = [episode for episode in everything if episode.trainable]
+    metrics = {"gem/error_rate": 1 - len(trained) / len(everything)}
+    if not trained:
+        return metrics
+    infos = [turn.info for episode in trained for turn in episode.turns]
+    tool_calls = [info for info in infos if info.get("use_tool")]
+    metrics["gem/return"] = fmean(episode.total_reward for episode in trained)
+    metrics["gem/success"] = fmean(episode.success for episode in trained)
+    metrics["gem/turns"] = len(infos) / len(trained)
+    metrics["gem/truncation_rate"] = fmean(episode.truncated for episode in trained)
+    metrics["gem/format_error_rate"] = fmean(info.get("invalid") in ("format", "length") for info in infos)
+    metrics["gem/tool_calls"] = len(tool_calls) / len(trained)
+    metrics["gem/tool_errors"] = sum(bool(info.get("tool_error")) for info in tool_calls) / len(trained)
+    own: defaultdict[str, list[float]] = defaultdict(list)
+    for episode in trained:
+        for name, value in (episode.turns[-1].info.get("metrics") or {}).items():
+            if value is not None:
+                own[name].append(float(value))
+    return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}

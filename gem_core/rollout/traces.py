@@ -1,0 +1,173 @@
+"""Episodes on disk: JSON Lines, one `Episode.to_dict()` a line, each with its schema version.
+
+    with TraceWriter("run/traces.jsonl", decode=tokenizer.decode) as traces:
+        traces.write(episode)
+    for episode in read_traces("run/traces.jsonl"):
+        ...
+
+A line is written whole or not at all, so a file survives a kill and a full disk: at most its last
+line is torn, and a torn last line is left out by readers and cut off by the next writer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gem_core.errors import TraceError
+from gem_core.rollout.trajectory import Episode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 1 << 16
+
+
+class TraceWriter:
+    """Appends episodes to a trace file. Several processes may append to one file.
+
+    Args:
+        path: The file; made, with its folders, when missing. A torn last line is cut off first.
+        decode: Text of a list of token ids, such as ``tokenizer.decode``. When given, each line
+            also holds the text of every token in it, under "token_text", so that a viewer needs no
+            tokenizer.
+
+    Raises:
+        OSError: Names the file. After a full disk the file holds the lines before, all whole.
+    """
+
+    def __init__(self, path: str | Path, *, decode: Callable[[list[int]], str] | None = None) -> None:
+        self.path = Path(path)
+        self._decode = decode
+        self._texts: dict[int, str] = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: int | None = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            _cut_torn_line(self._file, self.path)
+        except OSError as error:
+            self.close()
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def write(self, episode: Episode) -> None:
+        """Append one episode."""
+        if self._file is None:
+            raise ValueError(f"the trace file {self.path} is closed")
+        record = episode.to_dict()
+        if self._decode is not None:
+            record["token_text"] = self._token_text(episode)
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        start = os.fstat(self._file).st_size
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError as error:
+            # Nobody else has written since, if the file has grown by our bytes only.
+            if written and os.fstat(self._file).st_size == start + written:
+                os.ftruncate(self._file, start)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def close(self) -> None:
+        """Bring everything to the disk. May be called more than once."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        try:
+            if os.path.isfile(self.path):  # a pipe or /dev/stdout has no disk to wait for
+                os.fsync(file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        finally:
+            os.close(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _token_text(self, episode: Episode) -> dict[str, str]:
+        assert self._decode is not None
+        ids = {token_id for turn in episode.turns for token_id in (*turn.context_ids, *turn.response_ids)}
+        for token_id in ids - self._texts.keys():
+            self._texts[token_id] = self._decode([token_id])
+        return {str(token_id): self._texts[token_id] for token_id in sorted(ids)}
+
+
+def read_traces(path: str | Path) -> Iterator[Episode]:
+    """The episodes of a trace file, in order.
+
+    A torn last line, left by a process that was killed, is dropped with a warning.
+
+    Raises:
+        TraceError: Any other damage; names the file and the line.
+        OSError: The file cannot be read.
+    """
+    for number, record in _records(path):
+        record.pop("token_text", None)
+        try:
+            yield Episode.from_dict(record)
+        except TraceError as error:
+            raise TraceError(f"{path}, line {number}: {error}") from None
+
+
+def read_token_texts(path: str | Path) -> dict[int, str]:
+    """Text of each token id in a trace file; empty when it was written without `decode`.
+
+    Raises:
+        TraceError: As `read_traces`.
+        OSError: The file cannot be read.
+    """
+    texts: dict[int, str] = {}
+    for number, record in _records(path):
+        try:
+            texts.update(
+                (int(token_id), str(text)) for token_id, text in record.get("token_text", {}).items()
+            )
+        except (ValueError, AttributeError) as error:
+            raise TraceError(
+                f"{path}, line {number}: token_text is not a map of ids to texts: {error}"
+            ) from None
+    return texts
+
+
+def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                logger.warning("%s: the last line (%d) is torn and was left out", path, number)
+                return
+            try:
+                record = json.loads(line)
+            except ValueError as error:  # bad JSON or bad UTF-8
+                raise TraceError(f"{path}, line {number}: not JSON: {error}") from None
+            if not isinstance(record, dict):
+                raise TraceError(f"{path}, line {number}: expected an object, found {type(record).__name__}")
+            yield number, record
+
+
+def _cut_torn_line(file: int, path: Path) -> None:
+    """Cut the file after its last line end."""
+    size = os.fstat(file).st_size
+    end = size
+    while end:
+        start = max(0, end - _BLOCK)
+        os.lseek(file, start, os.SEEK_SET)
+        found = os.read(file, end - start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end < size:
+        logger.warning("%s: cut a torn last line of %d bytes", path, size - end)
+        os.ftruncate(file, end)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gem_core.rollout import Episode, Turn, episode_metrics
+
+
+def episode(*turns: tuple[float, dict[str, Any]], trainable: bool = True, truncated: bool = False) -> Episode:
+    rows = [Turn([1], [2], None, reward, "", "", "stop", info) for reward, info in turns]
+    stop = "max_turns" if truncated else "terminated"
+    return Episode("x", 0, rows, not truncated, truncated, stop, trainable=trainable)  # type: ignore[arg-type]
+
+
+def test_means_over_trainable_episodes() -> None:
+    metrics = episode_metrics(
+        [
+            episode(
+                (0.5, {"use_tool": True, "tool_error": "no"}), (1.0, {"success": True, "metrics": {"a": 2}})
+            ),
+            episode((0.0, {"invalid": "format"}), (0.0, {"invalid": "length"}), truncated=True),
+            episode(
+                (0.0, {"invalid": "illegal", "use_tool": True}), (0.0, {}), (-0.5, {"metrics": {"a": 4}})
+            ),
+            episode((9.0, {"success": True, "invalid": "format"}), trainable=False),
+        ]
+    )
+    assert metrics == pytest.approx(
+        {
+            "gem/error_rate": 1 / 4,
+            "gem/return": 1 / 3,
+            "gem/success": 1 / 3,
+            "gem/turns": 7 / 3,
+            "gem/truncation_rate": 1 / 3,
+            "gem/format_error_rate": 2 / 7,
+            "gem/tool_calls": 2 / 3,
+            "gem/tool_errors": 1 / 3,
+            "gem/env/a": 3.0,
+        }
+    )
+    assert all(type(value) is float for value in metrics.values())
+
+
+def test_without_trainable_episodes_only_the_error_rate_is_known() -> None:
+    assert episode_metrics([episode(trainable=False)]) == {"gem/error_rate": 1.0}
+    assert episode_metrics([]) == {}
