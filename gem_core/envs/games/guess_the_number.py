@@ -69,19 +69,19 @@ class GuessTheNumber(Game[int]):
     def parse(self, text: str) -> int | None:
         return integer(text)
 
-    def play(self, move: int) -> Outcome | str:
+    def play(self, move: int) -> Outcome:
         if not self.low <= move <= self.high:
-            return Outcome(f"{move} is not from {self.low} to {self.high}.", illegal=True)
+            return f"{move} is not from {self.low} to {self.high}.", 0.0, "illegal"
         if move == self.number:
             self.closeness = 1.0
-            return Outcome(f"{move} is right.", 1.0, True)
+            return f"{move} is right.", 1.0, "solved"
         hint = "higher" if move < self.number else "lower"
         if move in self.guesses:
             self.closeness = 0.0
-            return f"You guessed {move} before: the number is {hint}."
+            return f"You guessed {move} before: the number is {hint}.", 0.0, "goes on"
         self.guesses.append(move)
         self.closeness = 1.0 - abs(move - self.number) / (self.high - self.low)
-        return f"The number is {hint} than {move}."
+        return f"The number is {hint} than {move}.", 0.0, "goes on"
 
     def progress(self) -> float:
         return self.closeness

@@ -90,18 +90,18 @@ class Mastermind(Game[list[int]]):
     def play(self, move: list[int]) -> Outcome:
         length = len(self.code)
         if len(move) != length:
-            return Outcome(f"The code has {length} numbers; you gave {len(move)}.", illegal=True)
+            return f"The code has {length} numbers; you gave {len(move)}.", 0.0, "illegal"
         if min(move) < 1 or max(move) > self.num_numbers:
-            return Outcome(f"The numbers are from 1 to {self.num_numbers}.", illegal=True)
+            return f"The numbers are from 1 to {self.num_numbers}.", 0.0, "illegal"
         if not self.duplicate_numbers and len(set(move)) < length:
-            return Outcome("The numbers of the code are all different.", illegal=True)
+            return "The numbers of the code are all different.", 0.0, "illegal"
         black, white = pegs(move, self.code)
         self.history.append([move, [black, white]])
         reward = max(black - self.best, 0) / length
         self.best = max(black, self.best)
         if black == length:
-            return Outcome("That is the code.", reward, True)
-        return Outcome(f"In place: {black}. Elsewhere: {white}.", reward)
+            return "That is the code.", reward, "solved"
+        return f"In place: {black}. Elsewhere: {white}.", reward, "goes on"
 
     def progress(self) -> float:
         return self.best / len(self.code)
@@ -130,5 +130,9 @@ class Mastermind(Game[list[int]]):
 def pegs(guess: Sequence[int], code: Sequence[int]) -> tuple[int, int]:
     """How many numbers of `guess` are in place in `code`, and how many others occur elsewhere in it."""
     black = sum(map(eq, guess, code))
-    common = sum([min(guess.count(number), code.count(number)) for number in set(guess)])
+    numbers = set(guess)
+    if len(numbers) == len(guess):  # the usual case: each number counts once
+        common = len(numbers.intersection(code))
+    else:
+        common = sum([min(guess.count(number), code.count(number)) for number in numbers])
     return black, common - black

@@ -29,6 +29,7 @@ class Minesweeper(Game[tuple[str, int, int]]):
     mine is lowest. Some boards cannot be solved without luck: see `oracle_action`.
     """
 
+    oracle_certain = False
     state_fields = (*Game.state_fields, "rows", "cols", "num_mines", "mines", "cells")
 
     def __init__(
@@ -99,26 +100,27 @@ class Minesweeper(Game[tuple[str, int, int]]):
     def play(self, move: tuple[str, int, int]) -> Outcome:
         verb, row, col = move
         if not (0 <= row < self.rows and 0 <= col < self.cols):
-            return Outcome(f"There is no cell {row} {col}.", illegal=True)
+            return f"There is no cell {row} {col}.", 0.0, "illegal"
         cell = row * self.cols + col
         shown = self.cells[cell]
         if shown not in (HIDDEN, FLAG):
-            return Outcome(f"Cell {row} {col} is revealed already.", illegal=True)
+            return f"Cell {row} {col} is revealed already.", 0.0, "illegal"
         if verb == "flag":
             self.cells[cell] = FLAG if shown == HIDDEN else HIDDEN
-            return Outcome(f"Cell {row} {col} is {'flagged' if shown == HIDDEN else 'not flagged any more'}.")
+            now = "flagged" if shown == HIDDEN else "not flagged any more"
+            return f"Cell {row} {col} is {now}.", 0.0, "goes on"
         if shown == FLAG:
-            return Outcome(f"Cell {row} {col} is flagged; take the flag off first.", illegal=True)
+            return f"Cell {row} {col} is flagged; take the flag off first.", 0.0, "illegal"
         if not self.mines:
             self._place_mines(cell)
         if cell in self.mines:
             self.cells[cell] = MINE
-            return Outcome(f"Cell {row} {col} held a mine. You lost.", 0.0, False)
+            return f"Cell {row} {col} held a mine. You lost.", 0.0, "lost"
         opened = self._open(cell)
         reward = opened / (len(self.cells) - self.num_mines)
         if self._hidden() == self.num_mines:
-            return Outcome("All cells without a mine are revealed. You won.", reward, True)
-        return Outcome(f"Revealed {opened} cell{'s' if opened > 1 else ''}.", reward)
+            return "All cells without a mine are revealed. You won.", reward, "solved"
+        return f"Revealed {opened} cell{'s' if opened > 1 else ''}.", reward, "goes on"
 
     def progress(self) -> float:
         lost = MINE in self.cells

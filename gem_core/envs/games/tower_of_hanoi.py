@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import Random
 
 from gem_core.envs.games.base import Game, Outcome, check_count, check_together
@@ -56,30 +57,31 @@ class TowerofHanoi(Game[str]):
         )
 
     def board(self) -> str:
-        return "\n".join(
-            f"{name}: {' '.join(map(str, disks))}" if disks else f"{name}: -"
-            for name, disks in zip(_PEGS, self.pegs, strict=True)
-        )
+        a, b, c = self.pegs
+        return f"A: {_row(tuple(a))}\nB: {_row(tuple(b))}\nC: {_row(tuple(c))}"
 
     def parse(self, text: str) -> str | None:
-        letters = text.translate(_SEPARATORS)
+        letters = text.replace(" ", "")
+        if len(letters) != 2:
+            letters = text.translate(_SEPARATORS)
         return letters.upper() if len(letters) == 2 and letters.isascii() and letters.isalpha() else None
 
     def play(self, move: str) -> Outcome:
         source, target = _PEGS.find(move[0]), _PEGS.find(move[1])
         if source < 0 or target < 0:
-            return Outcome("The pegs are A, B and C.", illegal=True)
+            return "The pegs are A, B and C.", 0.0, "illegal"
         if source == target:
-            return Outcome("A move needs two different pegs.", illegal=True)
-        if not self.pegs[source]:
-            return Outcome(f"Peg {move[0]} is empty.", illegal=True)
-        disk = self.pegs[source][-1]
-        if self.pegs[target] and self.pegs[target][-1] < disk:
-            return Outcome(f"Disk {disk} cannot lie on disk {self.pegs[target][-1]}.", illegal=True)
-        self.pegs[target].append(self.pegs[source].pop())
-        if not self.pegs[0] and not self.pegs[1]:
-            return Outcome("All disks are on peg C.", 1.0, True)
-        return Outcome(f"Disk {disk} moved from {move[0]} to {move[1]}.")
+            return "A move needs two different pegs.", 0.0, "illegal"
+        pegs = self.pegs
+        if not pegs[source]:
+            return f"Peg {move[0]} is empty.", 0.0, "illegal"
+        disk = pegs[source][-1]
+        if pegs[target] and pegs[target][-1] < disk:
+            return f"Disk {disk} cannot lie on disk {pegs[target][-1]}.", 0.0, "illegal"
+        pegs[target].append(pegs[source].pop())
+        if not pegs[0] and not pegs[1]:
+            return "All disks are on peg C.", 1.0, "solved"
+        return f"Disk {disk} moved from {move[0]} to {move[1]}.", 0.0, "goes on"
 
     def progress(self) -> float:
         return len(self.pegs[2]) / sum(map(len, self.pegs))
@@ -107,3 +109,8 @@ class TowerofHanoi(Game[str]):
                 move = (where[disk], wanted)
                 wanted = 3 - where[disk] - wanted
         return f"{_PEGS[move[0]]} {_PEGS[move[1]]}"
+
+
+@lru_cache(maxsize=1024)  # the rows are few, and all are shown after every turn
+def _row(disks: tuple[int, ...]) -> str:
+    return " ".join(map(str, disks)) or "-"

@@ -29,10 +29,10 @@ class Coin(Game[str]):
 
     def play(self, move: str) -> Outcome:
         if move == "quit":
-            return Outcome("You gave up.", success=False)
+            return "You gave up.", 0.0, "lost"
         if move not in ("heads", "tails"):
-            return Outcome("No such side.", 0.0, illegal=True)
-        return Outcome("Right.", 1.0, True) if move == self.coin else Outcome("Wrong.")
+            return "No such side.", 0.0, "illegal"
+        return ("Right.", 1.0, "solved") if move == self.coin else ("Wrong.", 0.0, "goes on")
 
     def progress(self) -> float:
         return 0.5
