@@ -252,20 +252,14 @@ class MessageFormat:
             {"role": "assistant", "content": _ANSWERS[0]},
             {"role": "user", "content": _QUESTIONS[1]},
         ]
-        message, history = _MESSAGES[1], self._history(2)
-        pairs = [
-            (self._render(question, generate=False), self._render([*question, *follow_up], generate=True)),
-            (
-                self._after_history(history, message, generate=False),
-                self._after_history(history, message, follow_up),
-            ),
-        ]
-        for last, later in pairs:
-            if not later.startswith(last):
-                raise UnsupportedTemplate(
-                    "the chat template renders a message differently once others follow it "
-                    f"({last!r} is not how {later!r} starts), so tokens cannot only grow; {_ADVICE}"
-                )
+        history = self._history(2)
+        _refuse_unless_grows(
+            self._render(question, generate=False), self._render([*question, *follow_up], generate=True)
+        )
+        _refuse_unless_grows(
+            self._after_history(history, _MESSAGES[1], generate=False),
+            self._after_history(history, _MESSAGES[1], follow_up),
+        )
 
     def _refuse_nothing_between(self, encode: Callable[[str], list[int]]) -> None:
         """At least one token must stand between two responses, whatever the message."""
@@ -279,6 +273,14 @@ class MessageFormat:
 
 
 _ADVICE = "give the context another chat_template"
+
+
+def _refuse_unless_grows(last: str, later: str) -> None:
+    if not later.startswith(last):
+        raise UnsupportedTemplate(
+            "the chat template renders a message differently once others follow it "
+            f"({last!r} is not how {later!r} starts), so tokens cannot only grow; {_ADVICE}"
+        )
 
 
 def _end_of_turn(ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]) -> list[int]:

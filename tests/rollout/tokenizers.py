@@ -22,7 +22,7 @@ QWEN3 = (
     "{% set parts = message['content'].split('</think>') %}"
     "{% set text = parts[-1].lstrip('\n') %}"
     "{% if loop.index0 > ns.last %}"
-    "{% set thought = parts[0].split('<think>')[-1].strip('\n') %}"
+    "{% set thought = parts[0].split('<think>')[-1].strip('\n') if parts | length > 1 else '' %}"
     "{{ '<|im_start|>assistant\n<think>\n' + thought + '\n</think>\n\n' + text }}"
     "{% else %}{{ '<|im_start|>assistant\n' + text }}{% endif %}"
     "{{ '<|im_end|>\n' }}"
