@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-core study gamma-study bench docs lint clean
+.PHONY: help demo test test-core study gamma-study bench bench-record docs docs-slow lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
@@ -33,14 +33,23 @@ lint: $(VENV)/ready  ## ruff, mypy --strict and the import layers
 bench: $(VENV)/ready  ## measure against gem-llm and textarena, in an environment of their own
 	$(BIN)/python benchmarks/run.py
 
+bench-record: $(VENV)/ready  ## the same, and write the table to docs/results/bench.md
+	$(BIN)/python benchmarks/run.py --record
+
 study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advantage control
 	$(BIN)/python benchmarks/study.py normalisation
 
-gamma-study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
+gamma-bench-record: $(VENV)/ready  ## the same, and write the table to docs/results/bench.md
+	$(BIN)/python benchmarks/run.py --record
+
+study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
 	$(BIN)/python benchmarks/study.py gamma
 
 docs: $(VENV)/ready  ## build the documentation site into site/
 	$(BIN)/mkdocs build --strict
+
+docs-slow: $(VENV)/ready  ## run the code blocks of the documentation that take minutes, too
+	GEM_CORE_DOCS_SLOW=1 $(BIN)/python -m pytest tests/docs --timeout 3600
 
 clean:  ## remove environments and build products (not runs/)
 	rm -rf $(VENV) .venv-bench .nox build dist site

@@ -1,0 +1,78 @@
+"""Fenced code blocks of a Markdown page, with what their info strings ask for."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN, DATA = {"python", "bash"}, {"json", "yaml", "toml", "text"}
+MARKS = {"gpu", "slow"}
+_FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
+_NEEDS = re.compile(r"<!-- needs: (?P<extra>\w+) -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block; `line` is that of its first line of code, counted from 1."""
+
+    page: str
+    line: int
+    language: str
+    marks: frozenset[str]
+    code: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[str]:
+    """README.md and every page under docs, as paths from the root; recorded results are no pages."""
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    names = [path.relative_to(ROOT).as_posix() for path in found]
+    return [name for name in names if not name.startswith("docs/results/")]
+
+
+def extra_of(page: str) -> str | None:
+    """The extra that a page needs: ``<!-- needs: train -->`` on a line of its own says so."""
+    match = _NEEDS.search((ROOT / page).read_text())
+    return match["extra"] if match else None
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page in order."""
+    return parse(page, (ROOT / page).read_text())
+
+
+def parse(page: str, text: str) -> list[Block]:
+    """The blocks of `text`.
+
+    Raises:
+        ValueError: A block without a known language, with an unknown mark, or never closed.
+    """
+    found = []
+    lines = iter(enumerate(text.splitlines(), start=1))
+    for number, line in lines:
+        opening = _FENCE.match(line)
+        if not opening:
+            continue
+        language, *marks = opening["info"].split() or [""]
+        marks = [mark for mark in marks if "=" not in mark]  # title="..." is for the site
+        if language not in RUN | DATA or not MARKS.issuperset(marks):
+            raise ValueError(
+                f"{page}:{number}: a block says one of {', '.join(sorted(RUN | DATA))}, and after it "
+                f"nothing or {' or '.join(sorted(MARKS))}; not {opening['info']!r}"
+            )
+        code = []
+        for _, inner in lines:
+            if inner.strip() == opening["fence"]:
+                break
+            code.append(inner)
+        else:
+            raise ValueError(f"{page}:{number}: this block is never closed")
+        source = textwrap.dedent("\n".join(code)) + "\n"
+        found.append(Block(page, number + 1, language, frozenset(marks), source))
+    return found

@@ -1,0 +1,119 @@
+"""Every code block of README.md and the documentation does what it says.
+
+The blocks of one page run in order, in one temporary folder: python blocks share a namespace, bash
+blocks run under ``bash -eu`` with ``gem-core`` on the path. A block marked ``gpu`` is parsed instead of
+run, one marked ``slow`` runs only where GEM_CORE_DOCS_SLOW is set (``make docs-slow``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core import registration
+from gem_core.cli import build_parser
+from tests.docs.blocks import Block, blocks, extra_of, pages, parse
+
+MODULES = {"train": ("torch", "transformers", "rich", "matplotlib"), "ray": ("ray",), "docs": ("mkdocs",)}
+SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
+MARKED = [block for page in pages() for block in blocks(page) if block.marks]
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page registers is gone after it."""
+    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration, "_wrappers", dict(registration._wrappers))
+
+
+def needs(page: str) -> None:
+    extra = extra_of(page)
+    for module in MODULES[extra] if extra else ():
+        pytest.importorskip(module, reason=f"{page} needs the extra '{extra}'")
+
+
+def run_bash(block: Block, folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", block.code],
+        cwd=folder, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{done.stdout}"
+
+
+def run_python(block: Block, namespace: dict[str, Any]) -> None:
+    source = "\n" * (block.line - 1) + block.code  # tracebacks then show the line of the page
+    exec(compile(source, block.page, "exec"), namespace)
+
+
+def parse_bash(block: Block) -> None:
+    """Read a block that cannot run here: shell syntax, and the arguments of our own commands."""
+    done = subprocess.run(["bash", "-n", "-c", block.code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{block.where}: {done.stderr}"
+    for line in block.code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["gem-core"]:
+            build_parser().parse_args(words[1:])  # SystemExit fails the test
+
+
+@pytest.mark.parametrize("page", pages())
+def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registry: None) -> None:
+    needs(page)
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__docs__"}
+    for block in blocks(page):
+        if "gpu" in block.marks or ("slow" in block.marks and not SLOW):
+            continue  # test_marked_block accounts for them
+        if block.language == "python":
+            run_python(block, namespace)
+        elif block.language == "bash":
+            run_bash(block, tmp_path)
+        elif block.language == "json":
+            json.loads(block.code)
+
+
+@pytest.mark.parametrize("block", MARKED, ids=[f"{block.where}-{min(block.marks)}" for block in MARKED])
+def test_marked_block(block: Block) -> None:
+    if block.language == "python":
+        compile(block.code, block.page, "exec")
+    else:
+        parse_bash(block)
+    if "slow" in block.marks and not SLOW:
+        slow = [other for other in MARKED if "slow" in other.marks]
+        pytest.skip(f"parsed, not run: one of {len(slow)} slow blocks, which `make docs-slow` runs")
+
+
+def test_a_block_needs_a_known_language_and_marks() -> None:
+    for text, message in (
+        ("```\nx\n```", "x.md:1: a block says one of"),
+        ("\n```python later\nx\n```", "x.md:2: a block says one of"),
+        ("```bash\nx", "never closed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            parse("x.md", text)
+
+
+def test_blocks_keep_their_line_and_lose_their_indent() -> None:
+    (block,) = parse("x.md", 'a\n\n    ```bash gpu title="t"\n    gem-core envs\n    ```\n')
+    assert block == Block("x.md", 4, "bash", frozenset({"gpu"}), "gem-core envs\n")
+
+
+def test_a_failing_block_names_the_page_and_line(tmp_path: Path) -> None:
+    python, bash, wrong = parse(
+        "x.md", "```python\n1 / 0\n```\n```bash\nfalse\ntrue\n```\n```bash gpu\ngem-core nope\n```"
+    )
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_python(python, {})
+    assert (caught.traceback[-1].frame.code.path, caught.traceback[-1].lineno) == ("x.md", 1)
+    with pytest.raises(AssertionError, match=r"x\.md:5 ended with 1"):
+        run_bash(bash, tmp_path)
+    with pytest.raises(SystemExit):
+        parse_bash(wrong)
