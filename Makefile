@@ -39,10 +39,7 @@ bench-record: $(VENV)/ready  ## the same, and write the table to docs/results/be
 study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advantage control
 	$(BIN)/python benchmarks/study.py normalisation
 
-gamma-bench-record: $(VENV)/ready  ## the same, and write the table to docs/results/bench.md
-	$(BIN)/python benchmarks/run.py --record
-
-study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
+gamma-study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
 	$(BIN)/python benchmarks/study.py gamma
 
 docs: $(VENV)/ready  ## build the documentation site into site/
