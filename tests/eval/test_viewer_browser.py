@@ -1,0 +1,148 @@
+"""The page in a real browser: Debian's chromium, headless, through ``--dump-dom``."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from gem_core.eval.viewer import write_page
+from tests.eval.traces import EVIL, TEXTS, episode, several, turn
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="no chromium: apt-get install chromium, or set CHROMIUM to a browser"
+)
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """Open the page at an address fragment; returns the document without its scripts."""
+
+    def open_page(fragment: str = "") -> str:
+        done = subprocess.run(
+            [
+                CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,900",
+                "--enable-logging=stderr", "--dump-dom", f"file://{tmp_path / 'page.html'}#{fragment}",
+            ],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+        document = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+        assert '<div id="failure" role="alert" hidden="">' in document
+        return document
+
+    return open_page
+
+
+def section(document: str, id: str) -> str:
+    """Text of the element with this id, tags taken out."""
+    match = re.search(rf'<(\w+)[^>]* id="{id}".*?</\1>', document, re.DOTALL)
+    assert match, id
+    return html.unescape(re.sub(r"<[^>]+>", " ", match[0]))
+
+
+def listed(document: str) -> list[int]:
+    return [int(number) for number in re.findall(r'<tr data-number="(\d+)"', document)]
+
+
+def test_an_episode_with_its_credit_and_tokens(tmp_path, browse):
+    write_page(several(), tmp_path / "page.html", title="a run", token_text=TEXTS.get)
+    document = browse("episode=0&tokens=1")
+    pane = " ".join(section(document, "episode").split())
+    assert "Episode 0: game:GuessTheNumber-v0-easy seed 10" in pane
+    assert "Turn 1 reward 0 return-to-go +0.5 advantage \N{MINUS SIGN}0.5" in pane
+    assert "Turn 2 reward +1 return-to-go +1 advantage +1.5" in pane
+    assert "The number is higher than 5." in pane
+    assert "step 3" in pane
+    assert '<span class="context" title="token 2">user </span>' in document
+    assert (
+        '<span class="response" title="token 4, log-prob \N{MINUS SIGN}0.5, p 0.607">\\boxed{7}</span>'
+        in document
+    )
+    assert "var(--minus-bar) 31%" in document  # 12 % and a third of 58 %: the strongest advantage is 1.5
+    assert "var(--plus-bar) 70%" in document
+    assert listed(document) == [0, 1, 2, 3]
+    facts = " ".join(section(document, "facts").split())
+    assert facts == "episodes 4 mean return 0.287 success 25 % mean turns 1 not trainable 1"
+    assert "<rect" in document
+
+
+def test_hostile_texts_are_inert_and_found_by_the_search(tmp_path, browse):
+    write_page(several(), tmp_path / "page.html", title=EVIL, token_text=TEXTS.get)
+    document = browse("episode=1&q=ONERROR%3Dalert(1)%3E&tokens=1")
+    assert listed(document) == [1]
+    assert "onerror=alert(1)&gt;</mark>" in document
+    assert "<title>broken" not in document
+    assert "<img" not in document
+    pane = section(document, "episode")
+    assert "</script>" in pane
+    assert "invalid length" in " ".join(pane.split())
+    assert "(empty)" in pane
+
+
+def test_filters_sorting_and_search_beyond_ascii(tmp_path, browse):
+    write_page(several(), tmp_path / "page.html")
+    assert listed(browse("sort=-return")) == [0, 3, 2, 1]
+    assert listed(browse("q=%C3%84pfel")) == [3]
+    document = browse("env=game%3AGuessTheNumber-v0-easy&success=no&sort=-seed&theme=dark&episode=2")
+    assert listed(document) == [2, 1]
+    assert 'data-theme="dark"' in document
+    assert "it broke </script>" in section(document, "episode")
+
+
+def test_a_person_clicks_and_types(tmp_path, browse):
+    write_page(several(), tmp_path / "page.html", token_text=TEXTS.get)
+    page = tmp_path / "page.html"
+    actions = """
+      const seen = {};
+      const rows = () => [...document.querySelectorAll('#body tr')].map((row) => Number(row.dataset.number));
+      const type = (text) => { q.value = text; q.dispatchEvent(new Event('input')); };
+      const q = document.getElementById('q');
+      type('code of'); seen.search = rows();
+      type(''); document.querySelector('#body tr[data-number="3"]').click();
+      seen.title = document.querySelector('#episode h2').textContent;
+      document.getElementById('tokens').click();
+      seen.tokens = document.querySelectorAll('#episode .tokens span').length;
+      document.querySelector('#column-return button').click(); seen.rising = rows();
+      document.querySelector('#column-return button').click(); seen.falling = rows();
+      document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'k', bubbles: true }));
+      q.dispatchEvent(new KeyboardEvent('keydown', { key: 'j', bubbles: true })); // typed, not a command
+      seen.selected = document.querySelector('#body tr[aria-selected="true"]').dataset.number;
+      seen.address = location.hash;
+      document.body.insertAdjacentHTML('beforeend', '<pre id="seen"></pre>');
+      document.getElementById('seen').textContent = JSON.stringify(seen);
+    """
+    changed = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())  # the policy would refuse our script
+    page.write_text(changed.replace("</body>", f"<script>{actions}</script></body>"))
+    seen = json.loads(section(browse(), "seen"))
+    assert seen["search"] == [3]
+    assert seen["title"] == "Episode 3: game:Mastermind-v0"
+    assert seen["tokens"] == 5
+    assert seen["rising"] == [1, 2, 3, 0]
+    assert seen["falling"] == [0, 3, 2, 1]
+    assert seen["selected"] == "0"
+    assert seen["address"] == "#sort=-return&tokens=1"
+
+
+def test_thousands_of_episodes_are_listed_as_they_are_needed(tmp_path, browse):
+    many = (episode(turn(0.1 * (i % 7)), seed=i) for i in range(3000))
+    write_page(many, tmp_path / "page.html", token_text=TEXTS.get)
+    document = browse("episode=2999")
+    assert "Episode 2999" in section(document, "episode")
+    assert 200 <= len(listed(document)) <= 600
+    assert "3000" in section(document, "facts")
+
+
+def test_an_empty_trace_and_a_wrong_number_say_so(tmp_path, browse):
+    write_page([], tmp_path / "page.html")
+    assert "The trace holds no episode." in section(browse(), "episode")
+    write_page(several(), tmp_path / "page.html")
+    assert "There is no episode 77." in section(browse("episode=77"), "episode")
