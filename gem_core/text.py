@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 
-_BOX = "\\boxed{"
 # An escaped brace does not count, nor does one behind "\\" count as escaped. "\\boxed{" with a
 # doubled backslash is a box all the same: models write it where text was escaped once too often.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
@@ -26,14 +25,13 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"first \boxed{1}, then \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
     """
-    start = text.rfind(_BOX)
-    if start < 0:
+    _, box, rest = text.rpartition("\\boxed{")
+    if not box:
         return None
-    end = text.find("}", start)
-    content = text[start + 7 : end]  # 7 is len(_BOX)
-    if end < 0 or "{" in content or "\\" in content:
-        return _last_boxed_nested(text)
-    return content  # the usual case, without a walk over the whole text
+    content, closed, _ = rest.partition("}")
+    if closed and "{" not in content and "\\" not in content:
+        return content  # the usual case, without a walk over the whole text
+    return _last_boxed_nested(text)
 
 
 def _last_boxed_nested(text: str) -> str | None:

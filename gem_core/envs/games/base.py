@@ -139,6 +139,10 @@ class Game(Env, Generic[Move]):
         if move is None:
             return self._format_error("The box holds no readable move.")
         text, reward, verdict = self.play(move)
+        if verdict == "goes on" and self.turn < self.turn_limit:  # most steps end here
+            return text, reward, False, False, {
+                "invalid": None, "parsed_action": content, "suffix": self._suffix()
+            }  # fmt: skip
         illegal = verdict == "illegal"
         info: Info = {"invalid": "illegal" if illegal else None, "parsed_action": content}
         if verdict == "solved" or verdict == "lost":

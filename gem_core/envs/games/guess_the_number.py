@@ -25,7 +25,7 @@ class GuessTheNumber(Game[int]):
     every registered variant leaves that many, so there it always reaches the maximum.
     """
 
-    state_fields = (*Game.state_fields, "low", "high", "number", "guesses", "closeness")
+    state_fields = (*Game.state_fields, "low", "high", "number", "guesses")
 
     def __init__(
         self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
@@ -50,9 +50,8 @@ class GuessTheNumber(Game[int]):
 
     def new_game(self) -> None:
         self.low, self.high, self.turn_limit = self.size or self._draw_size()
-        self.number = self.random.randint(self.low, self.high)
+        self.number = self.low + int(self.random.random() * (self.high - self.low + 1))
         self.guesses: list[int] = []
-        self.closeness = 0.0
 
     def _draw_size(self) -> tuple[int, int, int]:
         low = self.random.randint(1, 10)
@@ -66,28 +65,28 @@ class GuessTheNumber(Game[int]):
             "Give each guess as \\boxed{number}."
         )
 
-    def parse(self, text: str) -> int | None:
-        return integer(text)
+    parse = staticmethod(integer)
 
     def play(self, move: int) -> Outcome:
         if not self.low <= move <= self.high:
             return f"{move} is not from {self.low} to {self.high}.", 0.0, "illegal"
+        before = move in self.guesses
+        self.guesses.append(move)
         if move == self.number:
-            self.closeness = 1.0
             return f"{move} is right.", 1.0, "solved"
         hint = "higher" if move < self.number else "lower"
-        if move in self.guesses:
-            self.closeness = 0.0
+        if before:
             return f"You guessed {move} before: the number is {hint}.", 0.0, "goes on"
-        self.guesses.append(move)
-        self.closeness = 1.0 - abs(move - self.number) / (self.high - self.low)
         return f"The number is {hint} than {move}.", 0.0, "goes on"
 
     def progress(self) -> float:
-        return self.closeness
+        """Closeness of the last guess in range, 0 when it was guessed before."""
+        if not self.guesses or self.guesses[-1] in self.guesses[:-1]:
+            return 0.0
+        return 1.0 - abs(self.guesses[-1] - self.number) / (self.high - self.low)
 
     def limit_reward(self) -> float:
-        return self.closeness
+        return self.progress()
 
     def random_move(self, random: Random) -> str:
         return str(random.randint(self.low, self.high))

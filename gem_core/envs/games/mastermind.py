@@ -84,8 +84,7 @@ class Mastermind(Game[list[int]]):
             f"Give each guess as \\boxed{{{' '.join(['n'] * len(self.code))}}}."
         )
 
-    def parse(self, text: str) -> list[int] | None:
-        return integers(text)
+    parse = staticmethod(integers)
 
     def play(self, move: list[int]) -> Outcome:
         length = len(self.code)
