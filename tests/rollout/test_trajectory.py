@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from gem_core.errors import ConfigError, NonFiniteReward, TraceError
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout.trajectory import trainable_turn_rewards
+
+
+def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Episode:
+    turns = [
+        Turn([10 + number, 11], [20 + number] * (number + 1), [-0.5] * (number + 1), reward, "o", "a", "stop")
+        for number, reward in enumerate(rewards)
+    ]
+    return Episode("env", 3, turns, True, False, "terminated", trainable=trainable, context_mode=mode)  # type: ignore[arg-type]
+
+
+def test_the_sequence_of_a_small_episode() -> None:
+    row = episode(0.25, 1.0).sequence()
+    assert row.token_ids == [10, 11, 20, 11, 11, 21, 21]
+    assert row.response_mask == [0, 0, 1, 0, 0, 1, 1]
+    assert row.turn_ids == [-1, -1, 0, -1, -1, 1, 1]
+    assert row.logprobs == [0.0, 0.0, -0.5, 0.0, 0.0, -0.5, -0.5]
+    assert row.rewards == [0.0, 0.0, 0.25, 0.0, 0.0, 0.0, 1.0]
+    assert row.prompt_length == 2
+
+
+def test_the_transitions_of_a_small_episode() -> None:
+    rows = episode(0.25, 1.0).transitions()
+    assert [row.prompt_ids for row in rows] == [[10, 11], [10, 11, 20, 11, 11]]
+    assert [row.response_ids for row in rows] == [[20], [21, 21]]
+    assert [(row.turn, row.reward) for row in rows] == [(0, 0.25), (1, 1.0)]
+    rebuilt = episode(0.25, 1.0, mode="rebuild").transitions()
+    assert [row.prompt_ids for row in rebuilt] == [[10, 11], [11, 11]]
+
+
+def test_rebuilt_episodes_have_no_sequence() -> None:
+    with pytest.raises(ConfigError, match="transitions"):
+        episode(1.0, mode="rebuild").sequence()
+
+
+def test_an_episode_without_turns_is_an_empty_row() -> None:
+    row = episode().sequence()
+    assert (row.token_ids, row.response_mask, row.rewards, row.prompt_length) == ([], [], [], 0)
+    assert episode().transitions() == []
+    assert (episode().total_reward, episode().success) == (0.0, False)
+
+
+def test_one_turn_without_log_probs_leaves_the_row_without() -> None:
+    partly = episode(0.0, 1.0)
+    partly.turns[1].logprobs = None
+    assert partly.sequence().logprobs is None
+    assert partly.transitions()[0].logprobs == [-0.5]
+
+
+def test_totals() -> None:
+    many = episode(*[0.1] * 10)
+    assert many.total_reward == 1.0, "summed without rounding error"
+    assert many.num_response_tokens == 55
+    many.turns[-1].info["success"] = True
+    assert many.success
+
+
+def test_dict_round_trip_through_json() -> None:
+    before = episode(0.1, -0.0, 1e-300)
+    assert Episode.from_dict(json.loads(json.dumps(before.to_dict()))) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 2}, "schema version 2"),
+        ({"schema_version": None}, "schema version None"),
+        ({"unknown": 1}, "unknown"),
+        ({"turns": [{}]}, "context_ids"),
+        ({"turns": 3}, "not an episode"),
+    ],
+)
+def test_other_dicts_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        Episode.from_dict({**episode(1.0).to_dict(), **change})
+
+
+def test_trainable_turn_rewards_leave_failed_episodes_out() -> None:
+    assert trainable_turn_rewards([episode(1.0, 2.0), episode(9.0, trainable=False), episode(3.0)]) == [
+        [1.0, 2.0],
+        [3.0],
+    ]
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_a_reward_that_is_not_finite_names_the_episode_and_the_turn(trainable: bool) -> None:
+    with pytest.raises(NonFiniteReward, match=r"episode 1 \(env, seed 3\), turn 1: reward nan"):
+        trainable_turn_rewards([episode(1.0), episode(0.0, math.nan, trainable=trainable)])
+
+
+def test_both_views_give_the_same_policy_gradient() -> None:
+    """Summed over tokens, with each turn's advantage on its tokens, on a small recurrent model."""
+    torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+    torch.manual_seed(0)
+    embed = torch.nn.Embedding(32, 8, dtype=torch.float64)
+    cell = torch.nn.GRU(8, 16, batch_first=True, dtype=torch.float64)
+    head = torch.nn.Linear(16, 32, dtype=torch.float64)
+    parameters = [*embed.parameters(), *cell.parameters(), *head.parameters()]
+    played, advantages = episode(0.5, 0.0, 1.0), [0.3, -1.2, 0.9]
+
+    def gradient(rows: list[tuple[list[int], list[float]]]) -> list[torch.Tensor]:
+        loss = torch.zeros((), dtype=torch.float64)
+        for ids, weights in rows:
+            tokens = torch.tensor([ids])
+            logits = head(cell(embed(tokens[:, :-1]))[0])
+            logprobs = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[0, :, 0]
+            loss = loss - (logprobs * torch.tensor(weights[1:], dtype=torch.float64)).sum()
+        return list(torch.autograd.grad(loss, parameters))
+
+    sequence = played.sequence()
+    one_row = [(sequence.token_ids, [advantages[turn] if turn >= 0 else 0.0 for turn in sequence.turn_ids])]
+    row_a_turn = [
+        (
+            row.prompt_ids + row.response_ids,
+            [0.0] * len(row.prompt_ids) + [advantages[row.turn]] * len(row.response_ids),
+        )
+        for row in played.transitions()
+    ]
+    for ours, theirs in zip(gradient(one_row), gradient(row_a_turn), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        assert ours.abs().sum() > 0
