@@ -96,8 +96,10 @@ class Mastermind(Game[list[int]]):
             return "The numbers of the code are all different.", 0.0, "illegal"
         black, white = pegs(move, self.code)
         self.history.append([move, [black, white]])
-        reward = max(black - self.best, 0) / length
-        self.best = max(black, self.best)
+        reward = 0.0
+        if black > self.best:
+            reward = (black - self.best) / length
+            self.best = black
         if black == length:
             return "That is the code.", reward, "solved"
         return f"In place: {black}. Elsewhere: {white}.", reward, "goes on"
