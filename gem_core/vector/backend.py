@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gem_core.core import Env, StepResult
-from gem_core.errors import CallOrderError
 from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 
 Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
@@ -21,7 +20,10 @@ GRACE = 5.0
 
 
 class Backend(abc.ABC):
-    """Runs calls on slots; at most one call per slot at a time."""
+    """Runs calls on slots; at most one call per slot at a time.
+
+    One thread may `wait` while another one submits or closes.
+    """
 
     name: str
 
@@ -46,32 +48,6 @@ class Backend(abc.ABC):
     def close(self) -> None:
         """Close every environment and end every thread and process; wakes a `wait` elsewhere."""
 
-    def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Carry out calls and wait for all of them; results in the order of `calls`.
-
-        Replies to calls that were submitted before are kept for the next `wait`.
-        """
-        self.submit(calls, batch=True)
-        wanted = {index for index, _, _ in calls}
-        results: dict[int, Any] = {}
-        others: list[Reply] = []
-        while len(results) < len(calls):
-            replies = self.wait(None)
-            if not replies:
-                raise CallOrderError("the vector env was closed while it waited for its environments")
-            results.update(reply for reply in replies if reply[0] in wanted)
-            others += (reply for reply in replies if reply[0] not in wanted)
-        self._keep(others)
-        return [results[index] for index, _, _ in calls]
-
-    def step(self, indices: Sequence[int], actions: Sequence[str | None]) -> list[StepResult]:
-        """Step these slots and wait for all of them; results in the order of `indices`."""
-        return self.run([(i, "step", (action,)) for i, action in zip(indices, actions, strict=True)])
-
-    @abc.abstractmethod
-    def _keep(self, replies: list[Reply]) -> None:
-        """Hand these out at the next `wait`."""
-
 
 class InlineBackend(Backend):
     """One environment after the other in the caller's thread: best for cheap ones."""
@@ -83,25 +59,20 @@ class InlineBackend(Backend):
         self._replies: list[Reply] = []
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
-        self._keep([(index, getattr(self._slots[index], name)(*args)) for index, name, args in calls])
+        self._replies += [(index, getattr(self._slots[index], name)(*args)) for index, name, args in calls]
 
     def wait(self, timeout: float | None) -> list[Reply]:
         replies, self._replies = self._replies, []
         return replies
 
-    def run(self, calls: Sequence[Call]) -> list[Any]:
-        return [getattr(self._slots[index], name)(*args) for index, name, args in calls]
-
     def step(self, indices: Sequence[int], actions: Sequence[str | None]) -> list[StepResult]:
+        """`submit` and `wait` in one, for the tightest loop there is; results in the order of `indices`."""
         slots = self._slots
         return [slots[i].step(action) for i, action in zip(indices, actions, strict=True)]
 
     def close(self) -> None:
         for slot in self._slots:
             slot.close()
-
-    def _keep(self, replies: list[Reply]) -> None:
-        self._replies += replies
 
 
 class WorkerBackend(Backend):
@@ -152,9 +123,6 @@ class WorkerBackend(Backend):
     def _take(self) -> list[Reply]:
         replies, self._replies = self._replies, []
         return replies
-
-    def _keep(self, replies: list[Reply]) -> None:
-        self._replies += replies
 
 
 def build_slots(plans: Sequence[SlotPlan], probes: Mapping[int, Env]) -> list[Slot]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from gem_core.errors import ConfigError, MissingDependency
@@ -12,12 +14,11 @@ from gem_core.vector.slot import Slot, SlotPlan, one_line
 
 
 class RayWorker(Worker):
-    """An actor, and the calls to it that Ray has not answered."""
+    """An actor."""
 
     def __init__(self, indices: Sequence[int], actor: Any) -> None:
         super().__init__(f"Ray actor (environments {indices[0]} to {indices[-1]})", indices)
         self.actor = actor
-        self.refs: list[Any] = [actor.ready.remote()]
 
 
 class RayBackend(SliceBackend[RayWorker]):
@@ -33,6 +34,8 @@ class RayBackend(SliceBackend[RayWorker]):
         self._ray = _import_ray()
         if not self._ray.is_initialized():
             raise ConfigError("backend 'ray' needs a running Ray: call ray.init() first")
+        # filled by Ray's own thread; None wakes a wait() whose vector env is being closed
+        self._events: queue.SimpleQueue[tuple[RayWorker, Future[Any]] | None] = queue.SimpleQueue()
         options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_restarts": 0}
         self._actor_class = self._ray.remote(SlotActor).options(**options)
         if workers is None:
@@ -40,30 +43,29 @@ class RayBackend(SliceBackend[RayWorker]):
         super().__init__(plans, timeout, workers)
 
     def _start(self, indices: Sequence[int]) -> RayWorker:
-        return RayWorker(indices, self._actor_class.remote([self._plans[i] for i in indices]))
+        worker = RayWorker(indices, self._actor_class.remote([self._plans[i] for i in indices]))
+        self._watch(worker, worker.actor.ready.remote())
+        return worker
+
+    def _watch(self, worker: RayWorker, ref: Any) -> None:
+        ref.future().add_done_callback(lambda future: self._events.put((worker, future)))
 
     def _post(self, worker: RayWorker, calls: Sequence[Call], batch: bool) -> None:
         for part in [calls] if batch else [[call] for call in calls]:
-            worker.refs.append(worker.actor.run.remote(part))
+            self._watch(worker, worker.actor.run.remote(part))
 
     def _poll(self, timeout: float | None) -> list[tuple[RayWorker, list[Reply] | Ready | Died]]:
-        owners = {ref: worker for worker in self._workers for ref in worker.refs}
-        if not owners:
-            return []
-        self._ray.wait(list(owners), num_returns=1, timeout=timeout)
-        done, _ = self._ray.wait(list(owners), num_returns=len(owners), timeout=0)
         events: list[tuple[RayWorker, list[Reply] | Ready | Died]] = []
-        dead: set[RayWorker] = set()
-        for ref in done:
-            worker = owners[ref]
-            if worker in dead:
-                continue
-            worker.refs.remove(ref)
-            try:
-                events.append((worker, self._ray.get(ref)))
-            except self._ray.exceptions.RayError as error:
-                dead.add(worker)
-                events.append((worker, Died(f"failed ({one_line(error)[:300]})")))
+        try:
+            item = self._events.get(timeout=timeout)
+            while item is not None:
+                worker, future = item
+                error = future.exception()
+                result = future.result() if error is None else Died(f"failed ({one_line(error)[:300]})")
+                events.append((worker, result))
+                item = self._events.get_nowait()
+        except queue.Empty:
+            pass
         return events
 
     def _kill(self, worker: RayWorker) -> None:
@@ -72,10 +74,11 @@ class RayBackend(SliceBackend[RayWorker]):
     def _stop(self, workers: Sequence[RayWorker]) -> None:
         if not self._ray.is_initialized():  # its actors ended with it
             return
+        self._events.put(None)
         refs = [worker.actor.close.remote() for worker in workers]
         self._ray.wait(refs, num_returns=len(refs), timeout=GRACE)
         for worker in workers:
-            self._kill(worker)  # a wait() in another thread ends with its actors
+            self._kill(worker)
 
 
 class SlotActor:

@@ -68,6 +68,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
         super().__init__(plans, timeout)
         self._closing = threading.Event()
         self._waiting = threading.Lock()  # held by wait(): close() must not pull workers away under it
+        self._state = threading.Lock()  # of the workers: submit() must not give calls to one being replaced
         self._workers: list[WorkerType] = []
         try:
             # contiguous slices whose sizes differ by one at most
@@ -108,12 +109,13 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     # -- Backend ------------------------------------------------------------------------------
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
-        self._begin(calls)
         slices: dict[int, list[Call]] = {}
         for call in calls:
             slices.setdefault(self._holder[call[0]], []).append(call)
-        for k, slice_calls in slices.items():
-            self._give(self._workers[k], slice_calls, batch)
+        with self._state:
+            self._begin(calls)
+            for k, slice_calls in slices.items():
+                self._give(self._workers[k], slice_calls, batch)
 
     def wait(self, timeout: float | None) -> list[Reply]:
         end = None if timeout is None else time.monotonic() + timeout
@@ -121,14 +123,14 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
             while not (self._replies or self._closing.is_set()):
                 due = self._next_due()
                 ends = [at for at in (end, due) if at is not None]
-                left = max(0.0, min(ends) - time.monotonic()) if ends else None
-                events = self._poll(left)
+                events = self._poll(max(0.0, min(ends) - time.monotonic()) if ends else None)
                 if self._closing.is_set():
                     return []
-                self._handle(events)
                 now = time.monotonic()
-                if not events and due is not None and now >= due:
-                    self._replace_overdue(now)
+                with self._state:
+                    self._handle(events)
+                    if not events and due is not None and now >= due:
+                        self._replace_overdue(now)
                 if end is not None and now >= end:
                     break
             return self._take()
@@ -149,6 +151,8 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
 
     def _handle(self, events: Sequence[tuple[WorkerType, list[Reply] | Ready | Died]]) -> None:
         for worker, event in events:
+            if worker not in self._workers:  # replaced meanwhile
+                continue
             worker.since = time.monotonic()
             if isinstance(event, Ready):
                 if event.error is not None:
@@ -167,7 +171,9 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     def _next_due(self) -> float | None:
         if self._timeout is None:
             return None
-        return min((w.since + self._timeout for w in self._workers if w.ready and w.pending), default=None)
+        with self._state:
+            since = [worker.since for worker in self._workers if worker.ready and worker.pending]
+        return min(since) + self._timeout if since else None
 
     def _replace_overdue(self, now: float) -> None:
         assert self._timeout is not None

@@ -12,6 +12,7 @@ import numpy as np
 
 from gem_core.core import Info, Observation, ResetOptions, StepResult
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
+from gem_core.vector.backend import InlineBackend
 from gem_core.vector.slot import AutoresetMode
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gem_core.registration import EnvSpec
-    from gem_core.vector.backend import Backend, Call, Reply
+    from gem_core.vector.backend import Backend, Call
 
 _Result = TypeVar("_Result")
 _BEFORE_RESET = "the vector env was not reset yet; call reset() for all environments first"
@@ -77,9 +78,13 @@ class VectorEnv:
         self._seed = seed
         self._observations: list[Observation] = []  # the latest of each; empty before the first reset
         self._ended: set[int] = set()  # not kept in SAME_STEP, where the next episode begins at once
-        self._busy: set[int] = set()
-        self._ready: dict[int, StepResult] = {}
-        self._lock = threading.RLock()  # an async call runs in a thread
+        self._running: set[int] = set()  # with a call under way
+        self._sent: set[int] = set()  # the call is a sent step, whose result waits for recv
+        self._results: dict[int, Any] = {}  # of calls that are finished
+        self._abandoned: set[int] = set()  # the call is one whose caller was interrupted
+        # async calls run in threads: the lock guards the state above and is free while anybody waits
+        self._changed = threading.Condition()
+        self._waiting = False  # one thread waits for the backend, the others for its news
         self._closed = False
 
     @property
@@ -109,23 +114,26 @@ class VectorEnv:
             observation and an empty info. An environment that failed has an empty observation and
             ``info["error"]``; its next step is cut.
         """
-        with self._lock:
+        self._settle()
+        with self._changed:
             chosen = self._masked(mask)
             self._check_idle(chosen)
             if seed is None and not self._observations:
                 seed = self._seed
             seeds = self._seeds(seed)
             per_env = self._per_env("options", options) if _is_list(options) else [options] * self.num_envs
-            calls: list[Call] = [(i, "reset", (seeds[i], per_env[i])) for i in chosen]
-            observations: list[Observation] = self._observations or [""] * self.num_envs
+            self._start([(i, "reset", (seeds[i], per_env[i])) for i in chosen], batch=True)
+        results = self._finish(chosen)
+        with self._changed:
+            if not self._observations:
+                self._observations = [""] * self.num_envs
             infos: list[Info] = [{} for _ in range(self.num_envs)]
-            for i, (observation, info) in zip(chosen, self._backend.run(calls), strict=True):
-                observations[i], infos[i] = observation, info
-            self._observations = observations
+            for i, (observation, info) in zip(chosen, results, strict=True):
+                self._observations[i], infos[i] = observation, info
             self._ended.difference_update(chosen)
             if self.autoreset is AutoresetMode.DISABLED:
                 self._ended.update(i for i in chosen if "error" in infos[i])
-            return list(observations), infos
+            return list(self._observations), infos
 
     def step(self, actions: Sequence[str | None] | Mapping[int, str | None]) -> VectorStep:
         """Step every environment, or those of a mapping, and wait for all of them.
@@ -141,7 +149,8 @@ class VectorEnv:
             IndexError: There is no environment with that index.
             CallOrderError: An environment is busy with an action that was sent.
         """
-        with self._lock:
+        self._settle()
+        with self._changed:
             self._check_open()
             given: Sequence[str | None]
             if isinstance(actions, Mapping):
@@ -150,26 +159,14 @@ class VectorEnv:
             else:
                 self._check_number(actions)
                 indices, given = range(self.num_envs), actions
-            self._check_actions(indices, given)
-            self._check_running(indices)
-            self._check_idle(indices)
-            results = self._backend.step(indices, given)
-            observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
-            step = VectorStep(
-                list(observations),
-                np.array(rewards, dtype=np.float64),
-                np.array(terminated, dtype=np.bool_),
-                np.array(truncated, dtype=np.bool_),
-                list(infos),
-            )
-            for index, observation in zip(indices, observations, strict=True):
-                self._observations[index] = observation
-            if self.autoreset is not AutoresetMode.SAME_STEP:
-                self._ended.difference_update(indices)
-                self._ended.update(
-                    i for i, ended in zip(indices, step.terminated | step.truncated, strict=True) if ended
-                )
-            return step
+            self._check_steps(indices, given)
+            if isinstance(self._backend, InlineBackend):
+                return self._stepped(indices, self._backend.step(indices, given))
+            calls: list[Call] = [(i, "step", (action,)) for i, action in zip(indices, given, strict=True)]
+            self._start(calls, batch=True)
+        results = self._finish(indices)
+        with self._changed:
+            return self._stepped(indices, results)
 
     # -- each at its own pace -----------------------------------------------------------------
 
@@ -184,18 +181,17 @@ class VectorEnv:
             ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
             CallOrderError: An environment is still busy, or its last result was not received.
         """
-        with self._lock:
-            if self.autoreset is AutoresetMode.NEXT_STEP:
-                raise ConfigError(
-                    "send() and recv() do not work with AutoresetMode.NEXT_STEP, which is defined for "
-                    "lockstep only; make the vector env with SAME_STEP or DISABLED, or use step()"
-                )
+        if self.autoreset is AutoresetMode.NEXT_STEP:
+            raise ConfigError(
+                "send() and recv() do not work with AutoresetMode.NEXT_STEP, which is defined for "
+                "lockstep only; make the vector env with SAME_STEP or DISABLED, or use step()"
+            )
+        self._settle()
+        with self._changed:
             self._check_open()
-            self._check_actions(list(actions), list(actions.values()))
-            self._check_running(actions)
-            self._check_idle(actions)
-            self._busy.update(actions)
-            self._backend.submit([(i, "step", (action,)) for i, action in actions.items()], batch=False)
+            self._check_steps(list(actions), list(actions.values()))
+            self._sent.update(actions)
+            self._start([(i, "step", (action,)) for i, action in actions.items()], batch=False)
 
     def recv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
         """Wait for sent steps and take every result that is ready.
@@ -211,10 +207,8 @@ class VectorEnv:
         Raises:
             CallOrderError: Nothing was sent that has not been received.
         """
-        if not (self._busy or self._ready):
-            self._check_open()
-            raise CallOrderError("recv() without anything to receive; send() actions first")
-        self._pump(min_ready, timeout)
+        self._check_sent()
+        self._wait_for(lambda: self._missing(min_ready) <= 0, timeout)
         return self._take()
 
     # -- async forms --------------------------------------------------------------------------
@@ -239,9 +233,8 @@ class VectorEnv:
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
         """`recv` without blocking the event loop; when it is cancelled no result is lost."""
-        if not (self._busy or self._ready):
-            return self.recv()
-        await self._off_loop(lambda: self._pump(min_ready, timeout))
+        self._check_sent()
+        await self._off_loop(lambda: self._wait_for(lambda: self._missing(min_ready) <= 0, timeout))
         return self._take()
 
     # -- the end ------------------------------------------------------------------------------
@@ -272,32 +265,96 @@ class VectorEnv:
     async def _off_loop(self, call: Callable[[], _Result]) -> _Result:
         return call() if self.backend == "inline" else await asyncio.to_thread(call)
 
-    def _pump(self, min_ready: int, timeout: float | None) -> None:
-        """Move replies into `_ready` until there are enough or the time is over."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            while True:
-                missing = min(min_ready - len(self._ready), len(self._busy))
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                replies = self._backend.wait(left if missing > 0 else 0.0) if self._busy else []
-                self._check_open()
-                self._accept(replies)
-                if len(replies) >= missing or left == 0.0:
-                    return
+    def _settle(self) -> None:
+        """Let calls end whose caller was interrupted."""
+        if self._abandoned:
+            self._wait_for(lambda: not self._abandoned, None)
 
-    def _accept(self, replies: Iterable[Reply]) -> None:
+    def _start(self, calls: Sequence[Call], *, batch: bool) -> None:
+        self._running.update(index for index, _, _ in calls)
+        self._backend.submit(calls, batch=batch)
+
+    def _finish(self, indices: Sequence[int]) -> list[Any]:
+        """Wait for calls on these environments and take their results."""
+        try:
+            self._wait_for(lambda: self._running.isdisjoint(indices), None)
+        except BaseException:  # Ctrl-C, say: nobody will ask for these results
+            with self._changed:
+                self._abandoned.update(self._running.intersection(indices))
+                for index in indices:
+                    self._results.pop(index, None)
+            raise
+        with self._changed:
+            return [self._results.pop(index) for index in indices]
+
+    def _wait_for(self, enough: Callable[[], bool], timeout: float | None) -> None:
+        """Collect replies until there are `enough` or the time is over.
+
+        Any thread may wait for its own results: the first one takes replies from the backend, for
+        all of them, and the others wait for what it has to tell.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            if enough() and not self._waiting:
+                self._collect(0.0)  # what else is there by now
+            while not enough():
+                self._check_open()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                if self._waiting:
+                    self._changed.wait(left)
+                else:
+                    self._collect(left)
+            self._check_open()
+
+    def _collect(self, timeout: float | None) -> None:
+        self._waiting = True
+        self._changed.release()
+        try:
+            replies = self._backend.wait(timeout)
+        finally:
+            self._changed.acquire()
+            self._waiting = False
+            self._changed.notify_all()
         for index, result in replies:
-            self._busy.discard(index)
-            self._ready[index] = result
+            self._running.discard(index)
+            if index in self._abandoned:
+                self._abandoned.remove(index)
+            else:
+                self._results[index] = result
+
+    def _missing(self, min_ready: int) -> int:
+        """How many more results `recv` has to wait for."""
+        ready = len(self._sent & self._results.keys())
+        return min(min_ready, len(self._sent)) - ready
 
     def _take(self) -> dict[int, StepResult]:
-        with self._lock:
-            ready, self._ready = self._ready, {}
+        with self._changed:
+            ready = {i: self._results.pop(i) for i in list(self._results) if i in self._sent}
+            self._sent.difference_update(ready)
             for index, (observation, _, terminated, truncated, _) in ready.items():
                 self._observations[index] = observation
                 if self.autoreset is AutoresetMode.DISABLED and (terminated or truncated):
                     self._ended.add(index)
             return ready
+
+    def _stepped(self, indices: Sequence[int], results: Sequence[StepResult]) -> VectorStep:
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        step = VectorStep(
+            list(observations),
+            np.array(rewards, dtype=np.float64),
+            np.array(terminated, dtype=np.bool_),
+            np.array(truncated, dtype=np.bool_),
+            list(infos),
+        )
+        for index, observation in zip(indices, observations, strict=True):
+            self._observations[index] = observation
+        if self.autoreset is not AutoresetMode.SAME_STEP:
+            self._ended.difference_update(indices)
+            ended = step.terminated | step.truncated
+            self._ended.update(index for index, over in zip(indices, ended, strict=True) if over)
+        return step
 
     def _masked(self, mask: Sequence[bool] | NDArray[np.bool_] | None) -> list[int]:
         self._check_open()
@@ -334,16 +391,18 @@ class VectorEnv:
         if len(actions) != self.num_envs:
             raise TypeError(f"actions: expected {self.num_envs}, one per environment, got {len(actions)}")
 
-    def _check_actions(self, indices: Sequence[int], actions: Sequence[str | None]) -> None:
-        if isinstance(indices, list):
+    def _check_steps(self, indices: Sequence[int], actions: Sequence[str | None]) -> None:
+        """Each of these environments must be there, able and free to take its action."""
+        if isinstance(indices, list):  # given by the caller
             for index in indices:
                 if not (isinstance(index, (int, np.integer)) and 0 <= index < self.num_envs):
                     raise IndexError(f"environment {index!r}: expected an int from 0 to {self.num_envs - 1}")
-        if set(map(type, actions)) == {str}:  # nearly always
-            return
-        for index, action in zip(indices, actions, strict=True):
-            if not (isinstance(action, str) or (action is None and index in self._ended)):
-                raise TypeError(f"action of environment {index}: expected a str, got {action!r}")
+        if set(map(type, actions)) != {str}:
+            for index, action in zip(indices, actions, strict=True):
+                if not (isinstance(action, str) or (action is None and index in self._ended)):
+                    raise TypeError(f"action of environment {index}: expected a str, got {action!r}")
+        self._check_running(indices)
+        self._check_idle(indices)
 
     def _check_running(self, indices: Iterable[int]) -> None:
         if not self._observations:
@@ -357,12 +416,15 @@ class VectorEnv:
                 )
 
     def _check_idle(self, indices: Iterable[int]) -> None:
-        """Each of these environments must be free to take a call."""
-        if not (self._busy or self._ready):
-            return
-        waiting = sorted((self._busy | self._ready.keys()).intersection(indices))
-        if waiting:
-            raise CallOrderError(f"environments {waiting} have an unfinished step; recv() it first")
+        if self._running or self._results:
+            waiting = sorted((self._running | self._results.keys()).intersection(indices))
+            if waiting:
+                raise CallOrderError(f"environments {waiting} have an unfinished step; recv() it first")
+
+    def _check_sent(self) -> None:
+        self._check_open()
+        if not self._sent:
+            raise CallOrderError("recv() without anything to receive; send() actions first")
 
 
 def _is_list(value: object) -> bool:

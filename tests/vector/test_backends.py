@@ -18,7 +18,13 @@ VARIETY: list[dict[str, Any]] = [
     {"rewards": [0.0, 0.25], "truncate": True},
     {"rewards": [0.1, 0.2, 0.3], "fail_at": 1},
 ]
-CONCURRENT = [("thread", 1), ("thread", 3), ("process", 1), ("process", 2), ("process", 5)]
+SAME_STEP, NEXT_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
+CONCURRENT = [
+    *[("thread", workers, mode) for workers in (1, 3) for mode in AutoresetMode],
+    *[("process", 2, mode) for mode in AutoresetMode],
+    ("process", 1, SAME_STEP),
+    ("process", 5, DISABLED),  # one worker per environment
+]
 
 
 def build(
@@ -51,8 +57,7 @@ def expected() -> dict[AutoresetMode, list[Any]]:
     return played
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize(("backend", "workers"), CONCURRENT)
+@pytest.mark.parametrize(("backend", "workers", "mode"), CONCURRENT)
 def test_results_do_not_depend_on_the_backend(
     backend: str, workers: int, mode: AutoresetMode, expected: dict[AutoresetMode, list[Any]]
 ) -> None:

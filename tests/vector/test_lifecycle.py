@@ -240,6 +240,42 @@ def test_recv_with_a_time_limit_returns_what_there_is() -> None:
         assert list(envs.recv()) == [0]
 
 
+def test_recv_takes_all_that_is_ready_without_waiting() -> None:
+    with obedient(3) as envs:
+        envs.reset()
+        envs.send({2: "go", 0: "go"})
+        assert list(envs.recv(min_ready=0)) == [2, 0]
+
+
+def test_others_may_send_and_reset_while_one_task_waits_for_a_slow_environment() -> None:
+    async def play() -> None:
+        with obedient(3, backend="thread") as envs:
+            await envs.areset(seed=0)
+            await envs.asend({0: "hang", 1: "go"})
+            assert list(await envs.arecv()) == [1]
+            waiting = asyncio.ensure_future(envs.arecv(min_ready=2))
+            while not envs._waiting:  # until the task above is inside the backend
+                await asyncio.sleep(0)
+            assert (await envs.areset(seed=5, mask=[False, True, False]))[0][1] == Obedient().reset(6)[0]
+            assert (await envs.astep({2: "go"})).observations == ["turn 1"]
+            await envs.asend({1: "go"})
+            assert not waiting.done()
+            RELEASE.set()
+            assert sorted(await waiting) == [0, 1]
+
+    asyncio.run(play())
+
+
+def test_an_interrupted_step_does_not_block_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with obedient(2, backend="thread") as envs:
+        envs.reset(seed=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(envs._backend, "wait", lambda timeout: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                envs.step(["go", "go"])
+        assert envs.step(["go", "go"]).observations == ["turn 2", "turn 2"]
+
+
 def test_slow_environments_do_not_hold_back_a_masked_reset() -> None:
     with obedient(2, backend="thread") as envs:
         envs.reset(seed=0)
