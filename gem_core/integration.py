@@ -27,6 +27,7 @@ class SupportedTrainer:
         home_variable: Environment variable that names a source checkout; None when an installed
             distribution is the only form.
         on_index: Whether `distribution` can be installed from the package index.
+        checkout_module: Module that a source checkout on the import path has, ``package.module``.
         hook_modules: Modules of the plugin that the hook names.
         entry_point: Group and name of the entry point that the trainer reads; None when it reads none.
     """
@@ -39,6 +40,7 @@ class SupportedTrainer:
     hook: str
     home_variable: str | None = None
     on_index: bool = True
+    checkout_module: str | None = None
     hook_modules: tuple[str, ...] = ()
     entry_point: tuple[str, str] | None = None
 
@@ -59,9 +61,18 @@ class SupportedTrainer:
             return None
 
     def source_checkout(self) -> Path | None:
-        """Folder that `home_variable` names; None when it is unset."""
+        """Folder that `home_variable` names, else that of `checkout_module`; None when there is neither."""
+        from importlib.util import find_spec
+
         folder = os.environ.get(self.home_variable, "") if self.home_variable else ""
-        return Path(folder) if folder else None
+        if folder:
+            return Path(folder)
+        package, _, module = (self.checkout_module or "").partition(".")
+        found = find_spec(package) if package else None  # of the top package: imports nothing
+        for location in (found.submodule_search_locations if found else None) or ():
+            if any((Path(location) / name).exists() for name in (module, f"{module}.py")):
+                return Path(location).parent
+        return None
 
     def problem(self) -> str | None:
         """Why the plugin cannot work in this Python environment; None when it can."""

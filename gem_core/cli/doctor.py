@@ -8,7 +8,6 @@ import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import gem_core
@@ -102,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _extras() -> dict[str, list[Package]]:
     """Packages by extra, as this installation's own metadata lists them."""
+    from importlib import metadata
+
     try:
         requirements = metadata.requires("gem-core") or []
     except metadata.PackageNotFoundError:  # run from a source tree that was never installed
@@ -163,6 +164,8 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
 
 
 def _version(distribution: str) -> str | None:
+    from importlib import metadata  # takes as long to load as the rest of `gem-core --help`
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

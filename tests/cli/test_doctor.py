@@ -82,6 +82,20 @@ def test_an_installed_trainer_without_its_plugin_is_exit_1(changes, expected, ca
     assert expected in capsys.readouterr().out
 
 
+def test_a_source_checkout_is_found_by_its_variable_or_on_the_import_path(capsys, monkeypatch, tmp_path):
+    absent = {"distribution": "no-such-thing", "on_index": False, "home_variable": "OAT_HOME"}
+    (tmp_path / "oatmeal" / "flakes").mkdir(parents=True)
+    (tmp_path / "oatmeal" / "__init__.py").write_text("raise AssertionError('was imported')")
+    plugin(monkeypatch, **absent, checkout_module="oatmeal.flakes")
+    assert oat(doctor(capsys))["status"] == "absent"
+    monkeypatch.syspath_prepend(tmp_path)
+    assert oat(doctor(capsys))["installed"] == str(tmp_path)
+    plugin(monkeypatch, **absent, checkout_module="oatmeal.other")  # an unrelated package of that name
+    assert oat(doctor(capsys))["status"] == "absent"
+    monkeypatch.setenv("OAT_HOME", str(tmp_path / "oatmeal"))
+    assert oat(doctor(capsys))["installed"] == str(tmp_path / "oatmeal")
+
+
 def test_a_plugin_that_does_not_import_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "gem_oat", None)
     found = oat(doctor(capsys, code=1))

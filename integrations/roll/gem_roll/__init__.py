@@ -16,6 +16,7 @@ SUPPORTED = SupportedTrainer(
     below="1",
     hook="pipeline_cls and env_manager_cls in the pipeline's YAML",
     home_variable="ROLL_HOME",
+    checkout_module="roll.pipeline",
     on_index=False,
     hook_modules=("gem_roll.pipeline",),
 )
