@@ -295,6 +295,23 @@ def render_observation(observation: Observation, info: Mapping[str, Any]) -> Obs
     return [*before, *observation, *after]
 
 
+def observation_text(observation: Observation) -> str:
+    """An observation as text; content parts are joined by newlines.
+
+    Raises:
+        ConfigError: A part is no text, and would be lost.
+    """
+    if isinstance(observation, str):
+        return observation
+    kinds = sorted({str(part.get("type")) for part in observation} - {"text"})
+    if kinds:
+        raise ConfigError(
+            f"the observation holds parts of type {', '.join(kinds)}, which text cannot carry; use an "
+            "environment without them, or wrappers and a context that take content parts"
+        )
+    return "\n".join(part["text"] for part in observation)
+
+
 class _Forwarded:
     """Descriptor that reads and writes an attribute on the wrapped environment."""
 

@@ -153,7 +153,8 @@ def test_instance_is_left_alone() -> None:
 
 
 def test_wrapped_envs_are_checked_as_a_whole() -> None:
-    report = check_env(SOUND, wrappers="time_limit(max_turns=4), concat_with_action(max_history=2)")
+    stack = "time_limit(max_turns=4), concat_with_action(max_history=2), episode_statistics"
+    report = check_env(SOUND, wrappers=stack)
     assert set(report.skipped) == {"best_return"}
 
     class Leaky(Wrapper):

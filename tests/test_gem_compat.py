@@ -35,7 +35,7 @@ def play(env: Env, seed: int) -> tuple[float, int]:
     env.reset(seed)
     total, turns = 0.0, 0
     while True:
-        observation, reward, terminated, truncated, info = env.step(env.sample_random_action())
+        observation, reward, terminated, truncated, _ = env.step(env.sample_random_action())
         assert isinstance(observation, str)
         total += reward
         turns += 1

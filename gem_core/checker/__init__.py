@@ -162,12 +162,11 @@ def _check_failed(subject: Subject, rule: Rule, seen: str, advice: str) -> Check
 
 def _contract_test(rule: Rule) -> Callable[[EnvContract], None]:
     def test(self: EnvContract) -> None:
-        with self.make_env() as env:
-            subject = _subject(env, self.seeds, self.max_turns, self.patience, {})
-            try:
-                _check_rule(rule, subject)
-            except RuleSkipped as reason:
-                raise unittest.SkipTest(str(reason)) from None
+        subject = _subject(self.make_env, self.seeds, self.max_turns, self.patience, {})
+        try:
+            _check_rule(rule, subject)
+        except RuleSkipped as reason:
+            raise unittest.SkipTest(str(reason)) from None
 
     test.__doc__ = rule.statement
     return test

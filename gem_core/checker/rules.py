@@ -248,7 +248,7 @@ def junk_earns_nothing(subject: Subject) -> None:
 def any_text_is_taken(subject: Subject) -> None:
     """No text makes a step raise, return something malformed or pay a format error too well."""
     env = subject.fresh()
-    _try_texts(subject, env, (text for seed in subject.seeds for text in nasty_texts(seed)))
+    _try_texts(subject, env, nasty_texts(subject.seeds[0], count=100 * len(subject.seeds)))
 
 
 @rule()

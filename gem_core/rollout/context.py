@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from gem_core.core import Observation
+from gem_core.core import Observation, observation_text
 from gem_core.errors import ConfigError
 from gem_core.rollout.template import MessageFormat, Tokenizer, chat_renderer
 from gem_core.rollout.trajectory import ContextMode
@@ -83,8 +83,7 @@ class AppendContext:
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
         self._lock = threading.Lock()
-        end_ids = self._format("user").end_ids
-        self._end_id = end_ids[-1] if end_ids else None
+        self._format("user")
 
     @property
     def end_of_turn_id(self) -> int | None:
@@ -92,7 +91,8 @@ class AppendContext:
 
         Engines should stop on it, besides the tokenizer's own end-of-sequence token.
         """
-        return self._end_id
+        end_ids = self._format("user").end_ids
+        return end_ids[0] if end_ids else None
 
     def first(self, observation: Observation) -> list[int]:
         """The whole first prompt."""
@@ -112,15 +112,13 @@ class AppendContext:
         """
         message_format = self._format(role)
         ids = self._tokens.encode(message_format.between(observation_text(observation)))
-        if self._end_id is not None and len(response_ids) and response_ids[-1] == self._end_id:
-            del ids[: len(message_format.end_ids)]
-        return ids
+        overlap = message_format.overlap(response_ids)
+        return ids[message_format.space + overlap :] if overlap else ids
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """The response as text, without end-of-turn and other special tokens."""
-        if self._end_id is not None and len(response_ids) and response_ids[-1] == self._end_id:
-            response_ids = response_ids[:-1]  # a template's end-of-turn need not be flagged as special
-        return self._tokens.decode(response_ids)
+        overlap = self._format("user").overlap(response_ids)  # need not be flagged as special
+        return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
     def _format(self, role: str) -> MessageFormat:
         """The format of a role, probed when the role is first used."""
@@ -215,25 +213,6 @@ class _Tokens:
 
     def decode_all(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
-
-
-def observation_text(observation: Observation) -> str:
-    """The text of an observation; content parts are joined by newlines.
-
-    Raises:
-        ConfigError: A part is no text: these contexts are for text-only models.
-    """
-    if isinstance(observation, str):
-        return observation
-    texts = []
-    for part in observation:
-        if part.get("type") != "text":
-            raise ConfigError(
-                f"the observation holds a part of type {part.get('type')!r}, but this context is for "
-                "text-only models; use an environment without images"
-            )
-        texts.append(str(part["text"]))
-    return "\n".join(texts)
 
 
 def _message(role: str, content: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gem_core.core import Env, Observation
+from gem_core.core import Env, Observation, observation_text
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.wrappers.observation import History
 
@@ -64,7 +64,7 @@ class ConcatChat(History):
         self.tool_role = tool_role
 
     def entry(self, role: str, content: Observation) -> Any:
-        return {"role": self.tool_role if role == "tool" else role, "content": _text(content)}
+        return {"role": self.tool_role if role == "tool" else role, "content": observation_text(content)}
 
     def render(self) -> Observation:
         return self.apply_template(self.history)
@@ -94,10 +94,10 @@ class ConcatChatOnReset(ConcatChat):
     """
 
     def opening(self, content: Observation) -> Any:
-        return self.apply_template([{"role": "user", "content": _text(content)}])
+        return self.apply_template([{"role": "user", "content": observation_text(content)}])
 
     def entry(self, role: str, content: Observation) -> Any:
-        return _text(content)
+        return observation_text(content)
 
     def render(self) -> Observation:
         return str(self.history[0]) + "\n".join(self.history[1:])
@@ -122,15 +122,3 @@ def load_tokenizer(name: str) -> ChatTokenizer:
     except Exception as error:  # OSError, ValueError, KeyError, ... according to what is missing
         raise ModelError(f"cannot load a tokenizer from {name!r}: {type(error).__name__}: {error}") from error
     return tokenizer
-
-
-def _text(content: Observation) -> str:
-    if isinstance(content, str):
-        return content
-    kinds = sorted({str(part.get("type")) for part in content} - {"text"})
-    if kinds:
-        raise ConfigError(
-            f"a chat template wrapper renders text and would lose the {', '.join(kinds)} parts of this "
-            f"observation; use 'concat' or 'concat_with_action', which keep them"
-        )
-    return "\n".join(part["text"] for part in content)

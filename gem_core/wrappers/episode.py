@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult, Wrapper
 from gem_core.errors import ConfigError
@@ -44,7 +44,7 @@ class EpisodeStatistics(Wrapper):
         self._started = True
         self.step_counter = self.invalid_actions = self.tool_calls = 0
         self.cumulative_rewards = 0.0
-        told = cast(dict[str, Any], info)
+        told: dict[str, Any] = info  # type: ignore[assignment]  # keys of its own
         told["step_counter"] = 0
         told["cumulative_rewards"] = 0.0
         told["prev_ep_step_counter"] = self.prev_ep_step_counter

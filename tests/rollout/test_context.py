@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_core.core import observation_text
 from gem_core.errors import ConfigError
 from gem_core.rollout import AppendContext, RebuildContext
-from gem_core.rollout.context import observation_text
 from tests.rollout.tokenizers import CharTokenizer
 
 CHARS = CharTokenizer()
@@ -78,7 +78,7 @@ def test_content_parts_are_joined_and_images_refused() -> None:
     assert observation_text(parts) == "board\nmove"
     context = AppendContext(CHARS)
     assert context.first(parts) == context.first("board\nmove")
-    with pytest.raises(ConfigError, match=r"'image_url'.*text-only"):
+    with pytest.raises(ConfigError, match="image_url, which text cannot carry"):
         context.extend([*parts, {"type": "image_url"}], [65])
 
 
