@@ -12,6 +12,7 @@ the template on conversations of different lengths and contents when it is made,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -145,8 +146,9 @@ class MessageFormat:
         system_prompt: First message of each conversation; None for none.
 
     Attributes:
-        end_ids: Tokens that close an assistant turn; the last one is the end-of-turn token that a
-            model samples. Empty when the template closes a turn with plain text only.
+        end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty when
+            the template closes a turn with plain text.
+        space: Number of white-space tokens that the template puts before them.
 
     Raises:
         UnsupportedTemplate: The text depends on the rest of the conversation, or can be empty.
@@ -169,8 +171,15 @@ class MessageFormat:
         self._refuse_dependence()
         self._refuse_clock()
         self._refuse_changing_history()
-        self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
+        self.space, self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
         self._refuse_nothing_between(encode)
+
+    def overlap(self, response_ids: Sequence[int]) -> int:
+        """How many of `end_ids` the response ends with already."""
+        for count in range(len(self.end_ids), 0, -1):
+            if list(response_ids[-count:]) == self.end_ids[:count]:
+                return count
+        return 0
 
     def between(self, message: str) -> str:
         """Text from the end of one response to the start of the next, with `message` in it."""
@@ -254,10 +263,11 @@ class MessageFormat:
         ]
         history = self._history(2)
         _refuse_unless_grows(
-            self._render(question, generate=False), self._render([*question, *follow_up], generate=True)
+            [self._render(question, generate=generate) for generate in (False, True)],
+            self._render([*question, *follow_up], generate=True),
         )
         _refuse_unless_grows(
-            self._after_history(history, _MESSAGES[1], generate=False),
+            [self._after_history(history, _MESSAGES[1], generate=generate) for generate in (False, True)],
             self._after_history(history, _MESSAGES[1], follow_up),
         )
 
@@ -265,7 +275,7 @@ class MessageFormat:
         """At least one token must stand between two responses, whatever the message."""
         for message in _MESSAGES:
             ids = encode(self.between(message))
-            if len(ids) <= len(self.end_ids):
+            if len(ids) <= self.space + len(self.end_ids):
                 raise UnsupportedTemplate(
                     f"the chat template puts no token between two responses when the message is {message!r}, "
                     f"so they would be one run of 1s in the response mask; {_ADVICE}"
@@ -275,19 +285,26 @@ class MessageFormat:
 _ADVICE = "give the context another chat_template"
 
 
-def _refuse_unless_grows(last: str, later: str) -> None:
-    if not later.startswith(last):
+def _refuse_unless_grows(last: list[str], later: str) -> None:
+    # With and without the opening of an answer: what both begin with is the message itself. Some
+    # templates end a text without that opening with the end-of-sequence token.
+    message = "".join(
+        a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*last, strict=False))
+    )
+    if not later.startswith(message):
         raise UnsupportedTemplate(
             "the chat template renders a message differently once others follow it "
-            f"({last!r} is not how {later!r} starts), so tokens cannot only grow; {_ADVICE}"
+            f"({message!r} is not how {later!r} starts), so tokens cannot only grow; {_ADVICE}"
         )
 
 
-def _end_of_turn(ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]) -> list[int]:
-    """The ids up to the first special token, when only white space stands before it, else none."""
-    for position, token_id in enumerate(ids):
-        if token_id in atomic_ids:
-            return ids[: position + 1]
-        if decode([token_id]).strip():
+def _end_of_turn(
+    ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]
+) -> tuple[int, list[int]]:
+    """The first run of special tokens, if only white space stands before it, and where it starts."""
+    for start, first in enumerate(ids):
+        if first in atomic_ids:
+            return start, list(itertools.takewhile(atomic_ids.__contains__, ids[start:]))
+        if decode([first]).strip():
             break
-    return []
+    return 0, []

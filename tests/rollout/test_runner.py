@@ -335,7 +335,7 @@ def test_log_probs_may_be_absent() -> None:
 
 def test_images_are_refused_with_the_reason() -> None:
     env = OneStep(first=([{"type": "image_url", "image_url": {"url": "data:"}}], {}))
-    with pytest.raises(ConfigError, match=r"image_url.*text-only"):
+    with pytest.raises(ConfigError, match=r"image_url, which text cannot carry"):
         play(env, ScriptedPolicy([tokens("x")]))
 
 

@@ -160,6 +160,33 @@ def test_a_special_token_that_opens_the_next_turn_can_end_this_one() -> None:
     assert tok.decode(context.extend("No.", [5])) == "\n<|im_start|>No.\n<|im_end|>"
 
 
+def test_a_turn_may_end_with_several_special_tokens() -> None:
+    """Cohere's models write two: the first closes the response, the second the turn."""
+    tok = tokenizer("llama3")
+    end, turn, opening = (
+        tok.convert_tokens_to_ids(token) for token in ("<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>")
+    )
+    template = (
+        "{% for m in messages %}{{ '<|start_header_id|>' + m.content }}"
+        "{{ '<|eot_id|><|end_of_text|>' if m.role == 'assistant' else '<|end_header_id|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>' }}{% endif %}"
+    )
+    context = AppendContext(tok, chat_template=template)
+    no = [*tok.encode("No."), tok.convert_tokens_to_ids("<|end_header_id|>"), opening]
+    assert context.extend("No.", [99]) == [end, turn, opening, *no]
+    assert context.extend("No.", [99, end]) == [turn, opening, *no]
+    assert context.extend("No.", [99, end, turn]) == [opening, *no]
+    assert context.extend("No.", [99, opening]) == [end, turn, opening, *no], "an opening closes nothing"
+    assert context.decode([*tok.encode("Hi"), end, turn]) == "Hi"
+
+
+def test_a_text_without_generation_prompt_may_end_with_eos() -> None:
+    """Phi 3 puts the end-of-sequence token after a text that asks for no answer."""
+    template = CHATML.replace("{% endif %}", "{% else %}{{ '<|endoftext|>' }}{% endif %}")
+    context = AppendContext(tokenizer("chatml"), chat_template=template)
+    assert context.extend("No.", [5]) == AppendContext(tokenizer("chatml")).extend("No.", [5])
+
+
 LOOP = "{% for m in messages %}"
 END = "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 TURN = "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
