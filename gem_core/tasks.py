@@ -22,8 +22,9 @@ from gem_core.files import write_atomically
 
 Split: TypeAlias = Literal["train", "held_out"]
 
-SEEDS_PER_SPLIT = 2**30
-"""Train seeds are below it, held-out seeds from it on: no run can train on a held-out task."""
+EVAL_SEEDS = range(0, 1_000_000)
+"""Held-out seeds: evaluation takes the first ones, training never draws from here."""
+TRAIN_SEEDS = range(1_000_000, 2**31)
 
 
 class TaskRow(TypedDict):
@@ -53,15 +54,15 @@ class TaskSource:
 
     @classmethod
     def parse(cls, text: str) -> TaskSource:
-        """Read ``ID``, ``ID@WEIGHT``, ``ID(key=value, ...)`` or ``ID(key=value, ...)@WEIGHT``.
+        """Read ``ID``, ``ID=WEIGHT``, ``ID(key=value, ...)`` or ``ID(key=value, ...)=WEIGHT``.
 
-        >>> TaskSource.parse("game:GuessTheNumber-v0(max_number=50)@2")
+        >>> TaskSource.parse("game:GuessTheNumber-v0(max_number=50)=2")
         TaskSource(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
 
         Raises:
             ConfigError: None of these forms, or a weight that is not above 0.
         """
-        match = re.fullmatch(r"\s*([^()@\s]+)\s*(?:\((.*)\))?\s*(?:@\s*([^@()\s]+))?\s*", text, re.DOTALL)
+        match = re.fullmatch(r"\s*([^()=\s]+)\s*(?:\((.*)\))?\s*(?:=\s*([^=()\s]+))?\s*", text, re.DOTALL)
         try:
             if match is None:
                 raise ValueError("no id")
@@ -73,7 +74,7 @@ class TaskSource:
         except (SyntaxError, ValueError) as error:
             raise ConfigError(
                 f"{text!r} is not an environment of a mix: expected an id with an optional weight, such as "
-                f"'game:Mastermind-v0@2' or 'game:GuessTheNumber-v0(max_number=50)@2' ({error})"
+                f"'game:Mastermind-v0=2' or 'game:GuessTheNumber-v0(max_number=50)=2' ({error})"
             ) from None
         if not (isfinite(weight) and weight > 0):
             raise ConfigError(f"{text!r}: expected a weight above 0")
@@ -91,7 +92,9 @@ def make_tasks(
     """Rows of `num_tasks` tasks, ``num_tasks * group_size`` in all, the samples of a task together.
 
     The same arguments give the same rows, and fewer tasks give a prefix of more. No two tasks of a
-    call share a seed, and no train task shares one with a held-out task.
+    call share a seed, and no train task shares one with a held-out task. Held-out tasks have the
+    first seeds of `EVAL_SEEDS`, so that every evaluation plays the same ones; `seed` then chooses
+    between the sources only.
 
     Raises:
         ConfigError: No source, more tasks than seeds, or a number below 1.
@@ -100,9 +103,10 @@ def make_tasks(
         raise ConfigError("no environment is given: expected at least one task source")
     if num_tasks < 1 or group_size < 1:
         raise ConfigError(f"expected at least 1 task and 1 sample each, got {num_tasks} and {group_size}")
-    if num_tasks > SEEDS_PER_SPLIT:
-        raise ConfigError(f"{num_tasks} tasks are more than the {SEEDS_PER_SPLIT} seeds of a split")
-    return _rows(sources, num_tasks, seed, group_size, split)
+    seeds = TRAIN_SEEDS if split == "train" else EVAL_SEEDS
+    if num_tasks > len(seeds):
+        raise ConfigError(f"{num_tasks} tasks are more than the {len(seeds)} seeds of the split {split!r}")
+    return _rows(sources, num_tasks, seed, group_size, split, seeds)
 
 
 def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
@@ -111,15 +115,14 @@ def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
 
 
 def _rows(
-    sources: Sequence[TaskSource], num_tasks: int, seed: int, group_size: int, split: Split
+    sources: Sequence[TaskSource], num_tasks: int, seed: int, group_size: int, split: Split, seeds: range
 ) -> Iterator[TaskRow]:
     random = Random(f"tasks {split} {seed}")
-    first = random.randrange(SEEDS_PER_SPLIT)
-    offset = 0 if split == "train" else SEEDS_PER_SPLIT
+    first = random.randrange(len(seeds)) if split == "train" else 0
     shares = list(accumulate(source.weight for source in sources))
     for index in range(num_tasks):
         (source,) = random.choices(sources, cum_weights=shares)
-        task_seed = offset + (first + index) % SEEDS_PER_SPLIT
+        task_seed = seeds[(first + index) % len(seeds)]
         for _ in range(group_size):
             yield TaskRow(
                 env_id=source.env_id, env_kwargs=dict(source.env_kwargs), seed=task_seed, index=index

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.tasks import SEEDS_PER_SPLIT, TaskSource, make_tasks, write_tasks
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource, make_tasks, write_tasks
 
 EASY = TaskSource("game:GuessTheNumber-v0-easy")
 MIX = [EASY, TaskSource("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
@@ -19,10 +19,10 @@ MIX = [EASY, TaskSource("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
     ("text", "expected"),
     [
         ("game:A-v0", TaskSource("game:A-v0")),
-        ("game:A-v0@2.5", TaskSource("game:A-v0", {}, 2.5)),
+        ("game:A-v0=2.5", TaskSource("game:A-v0", {}, 2.5)),
         ("game:A-v0()", TaskSource("game:A-v0")),
-        ("game:A-v0(size=3, name='x@y)')@2", TaskSource("game:A-v0", {"size": 3, "name": "x@y)"}, 2.0)),
-        (" game:A-v0 ( size = [1, 2] ) @ 1 ", TaskSource("game:A-v0", {"size": [1, 2]}, 1.0)),
+        ("game:A-v0(size=3, name='x=y)')=2", TaskSource("game:A-v0", {"size": 3, "name": "x=y)"}, 2.0)),
+        (" game:A-v0 ( size = [1, 2] ) = 1 ", TaskSource("game:A-v0", {"size": [1, 2]}, 1.0)),
     ],
 )
 def test_parse(text, expected):
@@ -30,7 +30,7 @@ def test_parse(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "@2", "a@", "a@x", "a@0", "a@-1", "a@nan", "a@inf", "a(", "a(3)", "a(**x)", "a(b=open('f'))"]
+    "text", ["", "=2", "a=", "a=x", "a=0", "a=-1", "a=nan", "a=inf", "a(", "a(3)", "a(**x)", "a(b=open('f'))"]
 )
 def test_parse_refuses_with_an_example(text):
     with pytest.raises(ConfigError, match=r"expected (an id|a weight)"):
@@ -46,8 +46,8 @@ def test_groups_share_the_seed_and_tasks_do_not(seed, num_tasks, group_size, spl
         assert all(row == group[0] for row in group)
         assert group[0]["index"] == index
     assert len({group[0]["seed"] for group in groups}) == num_tasks
-    low = 0 if split == "train" else SEEDS_PER_SPLIT
-    assert all(low <= row["seed"] < low + SEEDS_PER_SPLIT for row in rows)
+    allowed = TRAIN_SEEDS if split == "train" else EVAL_SEEDS[:num_tasks]
+    assert all(row["seed"] in allowed for row in rows)
 
 
 @given(st.integers(0, 1000), st.integers(1, 30))
@@ -66,7 +66,7 @@ def test_another_seed_gives_other_rows():
 
 @pytest.mark.parametrize(
     ("sources", "num_tasks", "group_size"),
-    [([], 1, 1), (MIX, 0, 1), (MIX, 1, 0), (MIX, SEEDS_PER_SPLIT + 1, 1)],
+    [([], 1, 1), (MIX, 0, 1), (MIX, 1, 0), (MIX, len(TRAIN_SEEDS) + 1, 1)],
 )
 def test_refused_at_once(sources, num_tasks, group_size):
     with pytest.raises(ConfigError):

@@ -21,7 +21,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "write task rows for a trainer",
         examples=[
             "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",
-            "--to tasks --env 'game:GuessTheNumber-v0(max_number=50)@2' --env game:Mastermind-v0 "
+            "--to tasks --env 'game:GuessTheNumber-v0(max_number=50)=2' --env game:Mastermind-v0 "
             "--num 200 --held-out --out eval.jsonl",
         ],
         details=(
@@ -39,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--env",
         action="append",
         required=True,
-        metavar="ID[(KEY=VALUE)][@WEIGHT]",
+        metavar="ID[(KEY=VALUE)][=WEIGHT]",
         help="environment; repeat for a mix",
     )
     parser.add_argument("--num", type=positive_int, required=True, metavar="N", help="number of tasks")

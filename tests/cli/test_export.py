@@ -59,7 +59,7 @@ def test_a_trainers_exporter_is_given_the_rows_and_the_path(tmp_path, monkeypatc
     ("argv", "expected"),
     [
         (["--env", "game:GuessTheNumber-v0(max_number=0)", "--num", "1"], "max_number"),
-        (["--env", "game:GuessTheNumber-v0@0", "--num", "1"], "weight above 0"),
+        (["--env", "game:GuessTheNumber-v0=0", "--num", "1"], "weight above 0"),
         (["--env", "game:GuesTheNumber-v0", "--num", "1"], "Did you mean"),
         (["--env", EASY, "--num", "0"], "at least 1"),
     ],
