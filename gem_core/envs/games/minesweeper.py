@@ -83,19 +83,16 @@ class Minesweeper(Game[tuple[str, int, int]]):
         )
 
     def board(self) -> str:
-        cols = self.cols
-        lines = ["   " + " ".join([f"{c:>2}" for c in range(cols)])]
-        lines += [
-            f"{r:>2}  " + "  ".join(self.cells[r * cols : (r + 1) * cols]) for r in range(self.rows)
-        ]
-        return "\n".join(lines)
+        return _template(self.rows, self.cols) % tuple(self.cells)
 
     def parse(self, text: str) -> tuple[str, int, int] | None:
         words = text.replace(",", " ").split()
-        if len(words) != 3 or words[0].lower() not in ("reveal", "flag"):
+        if len(words) != 3:
             return None
-        row, col = map(integer, words[1:])
-        return None if row is None or col is None else (words[0].lower(), row, col)
+        verb, row, col = words[0].lower(), integer(words[1]), integer(words[2])
+        if verb not in ("reveal", "flag") or row is None or col is None:
+            return None
+        return verb, row, col
 
     def play(self, move: tuple[str, int, int]) -> Outcome:
         verb, row, col = move
@@ -194,3 +191,10 @@ def _neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
         for row in range(rows)
         for col in range(cols)
     )
+
+
+@lru_cache(maxsize=64)
+def _template(rows: int, cols: int) -> str:
+    """The board with a %s for each cell."""
+    head = "   " + " ".join(f"{col:>2}" for col in range(cols))
+    return "\n".join([head, *(f"{row:>2}" + "  %s" * cols for row in range(rows))])
