@@ -254,8 +254,7 @@ def _apply_wrapper(env: Env, wrapper: WrapperSpec) -> Env:
             f"no wrapper {wrapper.name!r}.{suggest(wrapper.name, _wrappers)} "
             f"There are: {', '.join(list_wrappers())}"
         )
-    module, _, attribute = _wrappers[wrapper.name].partition(":")
-    factory = getattr(importlib.import_module(module), attribute)
+    factory = load_attribute(wrapper.name, _wrappers[wrapper.name])
     _check_arguments(wrapper.name, factory, {"env": env, **wrapper.kwargs})
     wrapped: Env = factory(env, **wrapper.kwargs)
     return wrapped
@@ -274,16 +273,31 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def _load_entry_point(env_spec: EnvSpec) -> EnvFactory:
     if not isinstance(env_spec.entry_point, str):
         return env_spec.entry_point
-    module, _, attribute = env_spec.entry_point.partition(":")
-    try:
-        factory: EnvFactory = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if env_spec.extra is None:
-            raise
-        raise MissingDependency(
-            f"{env_spec.id} needs the package {error.name!r}: pip install 'gem-core[{env_spec.extra}]'"
-        ) from error
+    factory: EnvFactory = load_attribute(env_spec.id, env_spec.entry_point, env_spec.extra)
     return factory
+
+
+def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any:
+    """What an entry point ``module:attribute`` stands for; `name` is who it belongs to, for messages.
+
+    Raises:
+        MissingDependency: A package is not installed that comes with `extra`.
+        ConfigError: There is no such module or attribute.
+    """
+    module, _, attribute = entry_point.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if extra is not None:
+            raise MissingDependency(
+                f"{name} needs the package {error.name!r}: pip install 'gem-core[{extra}]'"
+            ) from error
+        if not f"{module}.".startswith(f"{error.name}."):  # a package that the module needs
+            raise
+        raise ConfigError(f"{name}: entry point {entry_point!r} cannot be imported: {error}") from error
+    if not hasattr(loaded, attribute):
+        raise ConfigError(f"{name}: entry point {entry_point!r} does not exist: no {attribute} in {module}")
+    return getattr(loaded, attribute)
 
 
 def _check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:

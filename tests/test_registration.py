@@ -132,6 +132,22 @@ def test_missing_extra_names_the_command(tmp_path: Path, monkeypatch: pytest.Mon
         make("test:NoExtra-v0")
 
 
+def test_entry_points_that_do_not_exist() -> None:
+    register("test:Gone-v0", "no_such_package.envs:Env")
+    with pytest.raises(
+        ConfigError, match=r"test:Gone-v0: entry point 'no_such_package.envs:Env' cannot be imported"
+    ):
+        make("test:Gone-v0")
+    register("test:Typo-v0", "tests.support:ScriptedEnvv")
+    with pytest.raises(ConfigError, match=r"test:Typo-v0: entry point .* does not exist: no ScriptedEnvv"):
+        make("test:Typo-v0")
+    register_wrapper("gone", "gem_core.no_such_module:Wrapper")
+    with pytest.raises(
+        ConfigError, match=r"gone: entry point 'gem_core.no_such_module:Wrapper' cannot be imported"
+    ):
+        wrap(ScriptedEnv(), "gone")
+
+
 # -- specs ------------------------------------------------------------------------------------
 
 _json_values = st.recursive(
