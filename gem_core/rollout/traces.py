@@ -11,6 +11,7 @@ line is torn, and a torn last line is left out by readers and cut off by the nex
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +57,11 @@ class TraceWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: int | None = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            _cut_torn_line(self._file, self.path)
-        except OSError as error:
+            with _named_errors(self.path), _locked(self._file):
+                _cut_torn_line(self._file, self.path)
+        except OSError:
             self.close()
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+            raise
 
     def write(self, episode: Episode) -> None:
         """Append one episode."""
@@ -64,16 +71,16 @@ class TraceWriter:
         if self._decode is not None:
             record["token_text"] = self._token_text(episode)
         line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-        start = os.fstat(self._file).st_size
-        written = 0
-        try:
-            while written < len(line):
-                written += os.write(self._file, line[written:])
-        except OSError as error:
-            # Nobody else has written since, if the file has grown by our bytes only.
-            if written and os.fstat(self._file).st_size == start + written:
-                os.ftruncate(self._file, start)
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        with _named_errors(self.path), _locked(self._file):
+            start = os.fstat(self._file).st_size
+            written = 0
+            try:
+                while written < len(line):
+                    written += os.write(self._file, line[written:])
+            except OSError:
+                if written:
+                    os.ftruncate(self._file, start)
+                raise
 
     def close(self) -> None:
         """Bring everything to the disk. May be called more than once."""
@@ -82,9 +89,8 @@ class TraceWriter:
         file, self._file = self._file, None
         try:
             if os.path.isfile(self.path):  # a pipe or /dev/stdout has no disk to wait for
-                os.fsync(file)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+                with _named_errors(self.path):
+                    os.fsync(file)
         finally:
             os.close(file)
 
@@ -154,6 +160,30 @@ def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise TraceError(f"{path}, line {number}: expected an object, found {type(record).__name__}")
             yield number, record
+
+
+@contextlib.contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Errors of calls on a file descriptor do not name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def _locked(file: int) -> Iterator[None]:
+    """Keep other writers out: half of their line must not be taken for a torn one."""
+    locked = False
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+            locked = True
+    try:
+        yield
+    finally:
+        if locked:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _cut_torn_line(file: int, path: Path) -> None:
