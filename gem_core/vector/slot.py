@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
-from gem_core.errors import EnvError
+from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import EnvSpec, WrapperLike, make, register_wrapper, wrapper_entry_points
 
 logger = logging.getLogger(__name__)
@@ -105,17 +105,22 @@ class Slot:
         if env is None and plan.lost is None:
             self._env = plan.recipe.make()
 
-    def reset(self, seed: int | None, options: ResetOptions | None = None) -> ResetResult:
-        """Start an episode; when that fails, the observation is empty and info has ``error``."""
-        self._lost = None
-        self._ended = False
+    def reset(self, seed: int | None, options: ResetOptions | None = None) -> ResetResult | ConfigError:
+        """Start an episode; when that fails, the observation is empty and info has ``error``.
+
+        Options that the environment refuses are the caller's mistake: the error is returned as it is.
+        """
         if seed is not None:
             self._seed, self._losses, self._rebuilds = seed, 0, 0
         try:
-            return self._start(seed, options)
+            result = self._start(seed, options)
+            self._lost = None
         except Exception as error:
-            failed: ResetResult = self.fail("reset", error)
-            return failed
+            if isinstance(error, ConfigError) and options is not None:
+                return error
+            result = self.fail("reset", error)
+        self._ended = False
+        return result
 
     def step(self, action: str | None) -> StepResult:
         """Take one action and do what the autoreset mode says; a failure cuts the episode."""
@@ -181,7 +186,10 @@ class Slot:
             message, self._lost = self._lost, None
             return self._cut(message)
         self._ended = False  # NEXT_STEP: this step is the reset
-        observation, info = self.reset(None)
+        try:
+            observation, info = self._start()
+        except Exception as error:
+            observation, info = self.fail("reset", error)
         return observation, 0.0, False, False, info
 
     def _end(self, result: StepResult) -> StepResult:

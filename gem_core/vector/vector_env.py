@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -13,6 +12,7 @@ import numpy as np
 from gem_core.core import Info, Observation, ResetOptions, StepResult
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
 from gem_core.vector.backend import InlineBackend
+from gem_core.vector.mailbox import Mailbox
 from gem_core.vector.slot import AutoresetMode
 
 if TYPE_CHECKING:
@@ -78,14 +78,9 @@ class VectorEnv:
         self._seed = seed
         self._observations: list[Observation] = []  # the latest of each; empty before the first reset
         self._ended: set[int] = set()  # not kept in SAME_STEP, where the next episode begins at once
-        self._running: set[int] = set()  # with a call under way
-        self._sent: set[int] = set()  # the call is a sent step, whose result waits for recv
-        self._results: dict[int, Any] = {}  # of calls that are finished
-        self._abandoned: set[int] = set()  # the call is one whose caller was interrupted
-        # async calls run in threads: the lock guards the state above and is free while anybody waits
-        self._changed = threading.Condition()
-        self._waiting = False  # one thread waits for the backend, the others for its news
-        self._closed = False
+        self._sent: set[int] = set()  # with a step whose result is for recv
+        self._mail = Mailbox(backend)
+        self._lock = self._mail.changed  # async calls run in threads; free while one of them waits
 
     @property
     def backend(self) -> str:
@@ -113,24 +108,38 @@ class VectorEnv:
             Observations and infos of all n environments; one that is not reset has its latest
             observation and an empty info. An environment that failed has an empty observation and
             ``info["error"]``; its next step is cut.
+
+        Raises:
+            ConfigError: An environment refuses its options, or there is a wrong number of something.
+            CallOrderError: An environment to be reset has an unfinished step.
         """
-        self._settle()
-        with self._changed:
+        self._mail.settle()
+        with self._lock:
             chosen = self._masked(mask)
             self._check_idle(chosen)
             if seed is None and not self._observations:
                 seed = self._seed
             seeds = self._seeds(seed)
-            per_env = self._per_env("options", options) if _is_list(options) else [options] * self.num_envs
-            self._start([(i, "reset", (seeds[i], per_env[i])) for i in chosen], batch=True)
-        results = self._finish(chosen)
-        with self._changed:
+            per_env = (
+                self._per_env("options", options)
+                if isinstance(options, Sequence)
+                else [options] * self.num_envs
+            )
+            self._mail.start([(i, "reset", (seeds[i], per_env[i])) for i in chosen], batch=True)
+        results = self._mail.finish(chosen)
+        with self._lock:
             if not self._observations:
                 self._observations = [""] * self.num_envs
             infos: list[Info] = [{} for _ in range(self.num_envs)]
-            for i, (observation, info) in zip(chosen, results, strict=True):
-                self._observations[i], infos[i] = observation, info
-            self._ended.difference_update(chosen)
+            refused: ConfigError | None = None
+            for i, result in zip(chosen, results, strict=True):
+                if isinstance(result, ConfigError):
+                    refused = ConfigError(f"environment {i}: {result}")
+                else:
+                    self._observations[i], infos[i] = result
+                    self._ended.discard(i)
+            if refused is not None:
+                raise refused
             if self.autoreset is AutoresetMode.DISABLED:
                 self._ended.update(i for i in chosen if "error" in infos[i])
             return list(self._observations), infos
@@ -149,9 +158,9 @@ class VectorEnv:
             IndexError: There is no environment with that index.
             CallOrderError: An environment is busy with an action that was sent.
         """
-        self._settle()
-        with self._changed:
-            self._check_open()
+        self._mail.settle()
+        with self._lock:
+            self._mail.check_open()
             given: Sequence[str | None]
             if isinstance(actions, Mapping):
                 indices: Sequence[int] = list(actions)
@@ -163,9 +172,9 @@ class VectorEnv:
             if isinstance(self._backend, InlineBackend):
                 return self._stepped(indices, self._backend.step(indices, given))
             calls: list[Call] = [(i, "step", (action,)) for i, action in zip(indices, given, strict=True)]
-            self._start(calls, batch=True)
-        results = self._finish(indices)
-        with self._changed:
+            self._mail.start(calls, batch=True)
+        results = self._mail.finish(indices)
+        with self._lock:
             return self._stepped(indices, results)
 
     # -- each at its own pace -----------------------------------------------------------------
@@ -186,12 +195,12 @@ class VectorEnv:
                 "send() and recv() do not work with AutoresetMode.NEXT_STEP, which is defined for "
                 "lockstep only; make the vector env with SAME_STEP or DISABLED, or use step()"
             )
-        self._settle()
-        with self._changed:
-            self._check_open()
+        self._mail.settle()
+        with self._lock:
+            self._mail.check_open()
             self._check_steps(list(actions), list(actions.values()))
             self._sent.update(actions)
-            self._start([(i, "step", (action,)) for i, action in actions.items()], batch=False)
+            self._mail.start([(i, "step", (action,)) for i, action in actions.items()], batch=False)
 
     def recv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
         """Wait for sent steps and take every result that is ready.
@@ -208,7 +217,7 @@ class VectorEnv:
             CallOrderError: Nothing was sent that has not been received.
         """
         self._check_sent()
-        self._wait_for(lambda: self._missing(min_ready) <= 0, timeout)
+        self._mail.wait_for(lambda: self._missing(min_ready) <= 0, timeout)
         return self._take()
 
     # -- async forms --------------------------------------------------------------------------
@@ -234,15 +243,15 @@ class VectorEnv:
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
         """`recv` without blocking the event loop; when it is cancelled no result is lost."""
         self._check_sent()
-        await self._off_loop(lambda: self._wait_for(lambda: self._missing(min_ready) <= 0, timeout))
+        await self._off_loop(lambda: self._mail.wait_for(lambda: self._missing(min_ready) <= 0, timeout))
         return self._take()
 
     # -- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close every environment and end every thread and process. May be called more than once."""
-        if not self._closed:
-            self._closed = True
+        if not self._mail.closed:
+            self._mail.closed = True
             self._backend.close()
 
     def __enter__(self) -> Self:
@@ -265,73 +274,14 @@ class VectorEnv:
     async def _off_loop(self, call: Callable[[], _Result]) -> _Result:
         return call() if self.backend == "inline" else await asyncio.to_thread(call)
 
-    def _settle(self) -> None:
-        """Let calls end whose caller was interrupted."""
-        if self._abandoned:
-            self._wait_for(lambda: not self._abandoned, None)
-
-    def _start(self, calls: Sequence[Call], *, batch: bool) -> None:
-        self._running.update(index for index, _, _ in calls)
-        self._backend.submit(calls, batch=batch)
-
-    def _finish(self, indices: Sequence[int]) -> list[Any]:
-        """Wait for calls on these environments and take their results."""
-        try:
-            self._wait_for(lambda: self._running.isdisjoint(indices), None)
-        except BaseException:  # Ctrl-C, say: nobody will ask for these results
-            with self._changed:
-                self._abandoned.update(self._running.intersection(indices))
-                for index in indices:
-                    self._results.pop(index, None)
-            raise
-        with self._changed:
-            return [self._results.pop(index) for index in indices]
-
-    def _wait_for(self, enough: Callable[[], bool], timeout: float | None) -> None:
-        """Collect replies until there are `enough` or the time is over.
-
-        Any thread may wait for its own results: the first one takes replies from the backend, for
-        all of them, and the others wait for what it has to tell.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            if enough() and not self._waiting:
-                self._collect(0.0)  # what else is there by now
-            while not enough():
-                self._check_open()
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                if self._waiting:
-                    self._changed.wait(left)
-                else:
-                    self._collect(left)
-            self._check_open()
-
-    def _collect(self, timeout: float | None) -> None:
-        self._waiting = True
-        self._changed.release()
-        try:
-            replies = self._backend.wait(timeout)
-        finally:
-            self._changed.acquire()
-            self._waiting = False
-            self._changed.notify_all()
-        for index, result in replies:
-            self._running.discard(index)
-            if index in self._abandoned:
-                self._abandoned.remove(index)
-            else:
-                self._results[index] = result
-
     def _missing(self, min_ready: int) -> int:
         """How many more results `recv` has to wait for."""
-        ready = len(self._sent & self._results.keys())
+        ready = len(self._sent & self._mail.results.keys())
         return min(min_ready, len(self._sent)) - ready
 
     def _take(self) -> dict[int, StepResult]:
-        with self._changed:
-            ready = {i: self._results.pop(i) for i in list(self._results) if i in self._sent}
+        with self._lock:
+            ready = {i: self._mail.results.pop(i) for i in list(self._mail.results) if i in self._sent}
             self._sent.difference_update(ready)
             for index, (observation, _, terminated, truncated, _) in ready.items():
                 self._observations[index] = observation
@@ -340,7 +290,9 @@ class VectorEnv:
             return ready
 
     def _stepped(self, indices: Sequence[int], results: Sequence[StepResult]) -> VectorStep:
-        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        observations, rewards, terminated, truncated, infos = (
+            zip(*results, strict=True) if results else [()] * 5
+        )
         step = VectorStep(
             list(observations),
             np.array(rewards, dtype=np.float64),
@@ -357,7 +309,7 @@ class VectorEnv:
         return step
 
     def _masked(self, mask: Sequence[bool] | NDArray[np.bool_] | None) -> list[int]:
-        self._check_open()
+        self._mail.check_open()
         if mask is None:
             return list(range(self.num_envs))
         flags = np.asarray(mask)
@@ -372,18 +324,14 @@ class VectorEnv:
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if _is_list(seed):
-            return self._per_env("seed", seed)
-        return [seed + i for i in range(self.num_envs)]  # type: ignore[operator]  # a number here
+        if isinstance(seed, (Sequence, np.ndarray)):
+            return [None if s is None else operator.index(s) for s in self._per_env("seed", seed)]
+        return [operator.index(seed) + i for i in range(self.num_envs)]
 
     def _per_env(self, name: str, values: Any) -> Sequence[Any]:
         if len(values) != self.num_envs:
             raise ConfigError(f"{name}: expected one or {self.num_envs} values, got {len(values)}")
         return list(values)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise CallOrderError("the vector env was closed; make a new one")
 
     def _check_number(self, actions: Sequence[str | None]) -> None:
         if isinstance(actions, (str, bytes)):
@@ -416,16 +364,12 @@ class VectorEnv:
                 )
 
     def _check_idle(self, indices: Iterable[int]) -> None:
-        if self._running or self._results:
-            waiting = sorted((self._running | self._results.keys()).intersection(indices))
+        if self._mail.running or self._mail.results:
+            waiting = sorted((self._mail.running | self._mail.results.keys()).intersection(indices))
             if waiting:
                 raise CallOrderError(f"environments {waiting} have an unfinished step; recv() it first")
 
     def _check_sent(self) -> None:
-        self._check_open()
+        self._mail.check_open()
         if not self._sent:
             raise CallOrderError("recv() without anything to receive; send() actions first")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gem_core.registration import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
@@ -64,3 +67,25 @@ def test_results_do_not_depend_on_the_backend(
     with build(backend, workers, mode) as envs:
         assert envs.backend == backend
         assert play(envs) == expected[mode]
+
+
+@given(
+    st.lists(st.sets(st.integers(0, len(VARIETY) - 1), min_size=1), max_size=12), st.sampled_from([1, 2, 5])
+)
+@settings(max_examples=30, deadline=None)
+def test_an_env_does_not_see_when_the_others_are_stepped(order: list[set[int]], workers: int) -> None:
+    turns = Counter(index for indices in order for index in indices)
+    with build("inline") as envs, build("thread", workers) as others:
+        assert envs.reset(seed=0) == others.reset(seed=0)
+        alone = {i: [envs.step({i: "go"}) for _ in range(count)] for i, count in turns.items()}
+        seen: dict[int, list[Any]] = {i: [] for i in turns}
+        for indices in order:
+            others.send(dict.fromkeys(indices, "go"))
+            left = len(indices)
+            while left:
+                got = others.recv()
+                left -= len(got)
+                for i, result in got.items():
+                    seen[i].append(result)
+    for i, steps in alone.items():
+        assert [tuple(column[0] for column in step) for step in steps] == seen[i]

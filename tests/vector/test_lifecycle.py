@@ -254,7 +254,7 @@ def test_others_may_send_and_reset_while_one_task_waits_for_a_slow_environment()
             await envs.asend({0: "hang", 1: "go"})
             assert list(await envs.arecv()) == [1]
             waiting = asyncio.ensure_future(envs.arecv(min_ready=2))
-            while not envs._waiting:  # until the task above is inside the backend
+            while not envs._mail.waiting:  # until the task above is inside the backend
                 await asyncio.sleep(0)
             assert (await envs.areset(seed=5, mask=[False, True, False]))[0][1] == Obedient().reset(6)[0]
             assert (await envs.astep({2: "go"})).observations == ["turn 1"]

@@ -109,6 +109,13 @@ def test_send_and_recv_serve_each_env_at_its_own_pace() -> None:
         assert observation.startswith("seed None")
 
 
+def test_recv_without_time_takes_what_is_there() -> None:
+    with scripted() as envs:
+        envs.reset(seed=0)
+        envs.send({1: "a"})
+        assert list(envs.recv(timeout=0)) == [1]
+
+
 def test_wrong_order_of_send_and_recv_is_named() -> None:
     with scripted() as envs:
         with pytest.raises(ResetNeeded, match="call reset"):
@@ -173,6 +180,7 @@ def test_a_mapping_steps_only_these() -> None:
         assert envs.step({1: "g", 0: "h"}).terminated.tolist() == [True, True]
         with pytest.raises(IndexError):
             envs.step({3: "a"})
+        assert [len(column) for column in envs.step({})] == [0] * 5
     with scripted() as envs:
         envs.reset()
         with pytest.raises(TypeError, match="environment 1"):
@@ -206,6 +214,19 @@ def test_seeds_and_options_per_env() -> None:
             envs.reset(seed=[1])
         with pytest.raises(ConfigError, match="mask: expected 3 bools"):
             envs.reset(mask=[0, 1, 2])
+        with pytest.raises(TypeError, match="float"):
+            envs.reset(seed=1.5)  # type: ignore[arg-type]
+        assert envs.reset(seed=np.array([5, 6, 7])) == envs.reset(seed=np.int64(5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_options_that_an_env_refuses_are_the_callers_error(backend: Any) -> None:
+    with make_vec("game:GuessTheNumber-v0-easy", 2, backend=backend) as envs:
+        envs.reset(seed=0)
+        before = envs.step([r"\boxed{1}"] * 2).infos
+        with pytest.raises(ConfigError, match=r"environment 1: .*levle"):
+            envs.reset(options=[None, {"levle": 3}])  # type: ignore[typeddict-unknown-key]
+        assert all("error" not in info for info in before + envs.step([r"\boxed{2}"] * 2).infos)
 
 
 def test_closed_env_says_so_and_closes_once() -> None:

@@ -1,0 +1,101 @@
+"""Who waits for which reply: the calls of one vector env on their way to the backend and back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gem_core.errors import CallOrderError
+from gem_core.vector.backend import Backend, Call
+
+
+class Mailbox:
+    """Calls under way and results that nobody has taken yet.
+
+    Any thread may wait for its own results. The first one takes replies from the backend, for all
+    of them, and the others wait for what it has to tell.
+
+    Attributes:
+        changed: Its lock guards what follows. It is free while a thread waits.
+        running: Indices of the slots with a call under way.
+        results: Of finished calls, by index, oldest first.
+        waiting: Whether a thread waits for the backend.
+        closed: Whether the vector env was closed.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.changed = threading.Condition()
+        self.running: set[int] = set()
+        self.results: dict[int, Any] = {}
+        self.waiting = False
+        self.closed = False
+        self._abandoned: set[int] = set()  # with a call whose caller was interrupted
+
+    def start(self, calls: Sequence[Call], *, batch: bool) -> None:
+        """Give calls to the backend. The caller holds the lock."""
+        self.running.update(index for index, _, _ in calls)
+        self._backend.submit(calls, batch=batch)
+
+    def finish(self, indices: Sequence[int]) -> list[Any]:
+        """Wait for the calls on these slots and take their results."""
+        try:
+            self.wait_for(lambda: self.running.isdisjoint(indices), None)
+        except BaseException:  # Ctrl-C, say: nobody will ask for these results
+            with self.changed:
+                self._abandoned.update(self.running.intersection(indices))
+                for index in indices:
+                    self.results.pop(index, None)
+            raise
+        with self.changed:
+            return [self.results.pop(index) for index in indices]
+
+    def settle(self) -> None:
+        """Let calls end whose caller was interrupted; their slots are free then."""
+        if self._abandoned:
+            self.wait_for(lambda: not self._abandoned, None)
+
+    def wait_for(self, enough: Callable[[], bool], timeout: float | None) -> None:
+        """Collect replies until there are `enough` or the time is over. The lock must be free.
+
+        Raises:
+            CallOrderError: The vector env was closed meanwhile.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.changed:
+            at_once = enough() or (timeout is not None and timeout <= 0)
+            if at_once and not self.waiting:
+                self._collect(0.0)  # whatever is there by now
+            while not enough():
+                self.check_open()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                if self.waiting:
+                    self.changed.wait(left)
+                else:
+                    self._collect(left)
+            self.check_open()
+
+    def check_open(self) -> None:
+        """Raise `CallOrderError` once the vector env is closed."""
+        if self.closed:
+            raise CallOrderError("the vector env was closed; make a new one")
+
+    def _collect(self, timeout: float | None) -> None:
+        self.waiting = True
+        self.changed.release()
+        try:
+            replies = self._backend.wait(timeout)
+        finally:
+            self.changed.acquire()
+            self.waiting = False
+            self.changed.notify_all()
+        for index, result in replies:
+            self.running.discard(index)
+            if index in self._abandoned:
+                self._abandoned.remove(index)
+            else:
+                self.results[index] = result
