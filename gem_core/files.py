@@ -18,7 +18,7 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
         parts: Text (written as UTF-8) or bytes, in order.
 
     Raises:
-        OSError: A full disk, a folder that may not be written to; nothing is left behind.
+        OSError: A full disk, a folder that may not be written to; names the file, and nothing is left behind.
     """
     target = Path(path)
     if target.exists() and not target.is_file():
@@ -34,9 +34,12 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except OSError as error:  # name the file that was asked for: a full disk names none
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
 def _encoded(parts: Iterable[str | bytes]) -> Iterable[bytes]:

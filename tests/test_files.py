@@ -23,7 +23,7 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path):
         yield "new"
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_atomically(path, parts())
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
@@ -52,3 +52,9 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
 def test_a_folder_is_refused(tmp_path):
     with pytest.raises(IsADirectoryError):
         write_atomically(tmp_path, ["text"])
+
+
+def test_an_error_about_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the-source"):
+        write_atomically(tmp_path / "file", (open(name).read() for name in ["the-source"]))
+    assert os.listdir(tmp_path) == []

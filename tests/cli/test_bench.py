@@ -6,6 +6,7 @@ import pytest
 
 import gem_core
 from gem_core.cli import main
+from tests.cli.terminal import Terminal
 from tests.support import ScriptedEnv
 
 EASY = "game:GuessTheNumber-v0-easy"
@@ -49,3 +50,15 @@ def test_failing_steps_are_exit_1(capsys, monkeypatch):
     gem_core.register("test:FailsLater-v0", FailsLater)
     result = measure(capsys, "test:FailsLater-v0", "--num-envs", "2", code=1)
     assert result["errors"] > 0
+
+
+@pytest.mark.parametrize("hide_rich", [False, True])
+def test_a_bar_on_a_terminal_goes_away_before_the_result(hide_rich):
+    if not hide_rich:
+        pytest.importorskip("rich", reason="needs the extra 'train'")
+    with Terminal("bench", EASY, "--seconds", "0.3", hide_rich=hide_rich) as terminal:
+        if not hide_rich:
+            terminal.wait_for(f"stepping {EASY}")
+        terminal.wait_for(f"{EASY} (one environment): ")
+        terminal.wait_for("steps/s")
+        assert terminal.exit_code() == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import types
 
@@ -76,3 +77,15 @@ def test_an_unwritable_place_is_one_line(tmp_path, capsys):
     argv = ["export", "--to", "tasks", "--env", EASY, "--num", "1", "--out", str(tmp_path / "file" / "rows")]
     assert main(argv) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(tmp_path):
+    command = (
+        f"ulimit -f 4; exec {sys.executable} -m gem_core export --to tasks --env {EASY} --num 1000 --out rows"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"gem-core: error: [Errno 27] File too large: '{tmp_path / 'rows'}'\n"
+    assert list(tmp_path.iterdir()) == []

@@ -71,6 +71,19 @@ def test_a_closed_pipe_is_silent():
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_what_the_terminals_encoding_lacks_is_escaped():
+    code = (
+        "import gem_core, sys; gem_core.register('test:Odd-v0', 'a:b', description='caf\\u00e9 \\ud800');"
+        "from gem_core.cli import main; sys.exit(main(['envs', 'test:Odd-v0']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "caf\\xe9 \\ud800" in done.stdout
+
+
 def test_interrupt_is_130(monkeypatch, capsys):
     from gem_core import registration
 

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
-import select
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
 import gem_core
 from gem_core.cli import main
+from tests.cli.terminal import Terminal
 from tests.support import ScriptedEnv
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -116,47 +112,6 @@ def test_wrappers_and_kwargs_reach_the_game(monkeypatch, capsys):
     )
     assert "from 1 to 1000" in shown
     assert "out of turns after 1 turn" in shown
-
-
-class Terminal:
-    """A person at a terminal: waits for text, types lines."""
-
-    def __init__(self, *argv: str, hide_rich: bool = False) -> None:
-        # A shell that runs the tests in the background lets them inherit an ignored SIGINT.
-        code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        code += "sys.modules['rich'] = None; " if hide_rich else ""
-        code += "from gem_core.cli import main; sys.exit(main(sys.argv[1:]))"
-        self.screen, inside = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, *argv],
-            stdin=inside, stdout=inside, stderr=inside, close_fds=True, start_new_session=True,
-            env={**os.environ, "TERM": "xterm"},
-        )  # fmt: skip
-        os.close(inside)
-        self.shown = ""
-
-    def wait_for(self, text: str, limit: float = 30.0) -> None:
-        """Read until `text` appears in what was not waited for yet."""
-        end = time.monotonic() + limit
-        while text not in self.shown:
-            ready, _, _ = select.select([self.screen], [], [], end - time.monotonic())
-            assert ready, f"{text!r} did not appear in {self.shown!r}"
-            self.shown += os.read(self.screen, 4096).decode()
-        self.shown = self.shown.partition(text)[2]
-
-    def type(self, text: str) -> None:
-        os.write(self.screen, text.encode())
-
-    def exit_code(self) -> int:
-        return self.process.wait(30)
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.wait(30)
-        os.close(self.screen)
 
 
 @pytest.mark.parametrize("hide_rich", [False, True])

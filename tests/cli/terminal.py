@@ -1,0 +1,51 @@
+"""A person at a terminal, for the tests of what a terminal shows."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+
+class Terminal:
+    """Runs gem-core in a pseudo-terminal: waits for text, types lines."""
+
+    def __init__(self, *argv: str, hide_rich: bool = False) -> None:
+        # A shell that runs the tests in the background lets them inherit an ignored SIGINT.
+        code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        code += "sys.modules['rich'] = None; " if hide_rich else ""
+        code += "from gem_core.cli import main; sys.exit(main(sys.argv[1:]))"
+        self.screen, inside = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *argv],
+            stdin=inside, stdout=inside, stderr=inside, close_fds=True, start_new_session=True,
+            env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(inside)
+        self.shown = ""
+
+    def wait_for(self, text: str, limit: float = 30.0) -> None:
+        """Read until `text` appears in what was not waited for yet."""
+        end = time.monotonic() + limit
+        while text not in self.shown:
+            ready, _, _ = select.select([self.screen], [], [], end - time.monotonic())
+            assert ready, f"{text!r} did not appear in {self.shown!r}"
+            self.shown += os.read(self.screen, 4096).decode()
+        self.shown = self.shown.partition(text)[2]
+
+    def type(self, text: str) -> None:
+        os.write(self.screen, text.encode())
+
+    def exit_code(self) -> int:
+        return self.process.wait(30)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        os.close(self.screen)
