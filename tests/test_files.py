@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -56,5 +57,5 @@ def test_a_folder_is_refused(tmp_path):
 
 def test_an_error_about_another_file_keeps_its_name(tmp_path):
     with pytest.raises(FileNotFoundError, match="the-source"):
-        write_atomically(tmp_path / "file", (open(name).read() for name in ["the-source"]))
+        write_atomically(tmp_path / "file", (Path(name).read_text() for name in ["the-source"]))
     assert os.listdir(tmp_path) == []
