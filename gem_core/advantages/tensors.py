@@ -194,7 +194,7 @@ def _returns(
 
 
 def _spread(layout: TurnLayout, credit: FloatArray, gs: FloatArray, stats: ReturnStats) -> Advantages:
-    with np.errstate(over="ignore"):  # beyond float32 a return is infinite; an advantage never is so large
+    with np.errstate(over="ignore"):  # a return beyond float32 is infinite; normalised, it fits
         tokens = layout.spread(credit.astype(np.float32)), layout.spread(gs.astype(np.float32))
     return Advantages(*tokens, stats)
 
@@ -233,5 +233,7 @@ def _merge(own: ReturnStats | None, process_group: ProcessGroup | None, device: 
     wires = [part.tolist() for part in gathered]
     failed = [rank for rank, (count, _, _) in enumerate(wires) if math.isnan(count)]
     if failed and own is not None:
-        raise NonFiniteReward(f"rank {failed[0]} of the process group has no finite returns: see its error")
+        raise NonFiniteReward(
+            f"rank {failed[0]} of the process group could not compute its returns: see its error"
+        )
     return ReturnStats().merge(*(ReturnStats.from_wire(w) for r, w in enumerate(wires) if r not in failed))

@@ -168,6 +168,17 @@ def test_a_device_that_numpy_cannot_see_gives_the_same(monkeypatch):
     assert torch.equal(tensors.turn_ids_from_mask(mask) >= 0, mask)
 
 
+@pytest.mark.parametrize("block", [1, 96, 500, 10**6])  # less than a row, a row, five rows, all
+def test_the_size_of_the_blocks_does_not_matter(monkeypatch, block):
+    rewards, mask = random_batch(8)
+    monkeypatch.setattr(turns, "BLOCK", block)
+    got = turns.TurnLayout(mask).sum_rewards(rewards)
+    wanted = [
+        float(r) for row in zip(mask.tolist(), rewards.tolist(), strict=True) for _, r in turns_of_row(*row)
+    ]
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_gives_the_same():
     rewards, mask = random_batch(5)
