@@ -22,7 +22,6 @@ from gem_core.text import last_boxed
 
 Move = TypeVar("Move")
 
-
 Verdict: TypeAlias = Literal["goes on", "solved", "lost", "illegal"]
 """What a readable move led to; an illegal one was not played, and the game goes on."""
 
@@ -62,6 +61,7 @@ class Game(Env, Generic[Move]):
 
     state_fields: ClassVar[tuple[str, ...]] = ("turn", "turn_limit")
     format_error_reward = -0.1
+    """Paid, once, for a response without a readable move."""
     max_return: float | None = 1.0
     """Every game pays 1 in all for a perfect episode."""
 
