@@ -14,6 +14,7 @@ import functools
 import logging
 import math
 import numbers
+import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -33,8 +34,9 @@ LengthCut: TypeAlias = Literal["invalid", "pass"]
 MAX_THREADS = 32
 """Blocking environments that step at the same moment; the others wait for a free thread."""
 
-_pool_lock = threading.Lock()
-_shared_pool: ThreadPoolExecutor | None = None
+_pools_lock = threading.Lock()
+_pools: dict[int, ThreadPoolExecutor] = {}
+"""By process id: a pool that a fork has copied has no threads."""
 
 
 async def run_episode(
@@ -310,11 +312,11 @@ _DEFAULT_ASYNC = (Env.areset, Env.astep, Wrapper.areset, Wrapper.astep)
 
 
 def _default_pool() -> ThreadPoolExecutor:
-    global _shared_pool
-    with _pool_lock:
-        if _shared_pool is None:
-            _shared_pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="gem-env")
-        return _shared_pool
+    process = os.getpid()
+    with _pools_lock:
+        if process not in _pools:
+            _pools[process] = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="gem-env")
+        return _pools[process]
 
 
 def _shown(observation: Any, info: Any) -> Observation:

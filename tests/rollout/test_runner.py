@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import multiprocessing
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -468,6 +470,21 @@ def test_64_episodes_at_once_equal_64_one_by_one() -> None:
     assert asyncio.run(together()) == [asyncio.run(episode(number)) for number in range(64)]
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("gem-env")]
     assert 0 < len(threads) <= MAX_THREADS
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of forks with threads
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    play(ScriptedEnv(blocking=True), ScriptedPolicy([tokens("x")]))
+    process = multiprocessing.get_context("fork").Process(
+        target=play, args=(ScriptedEnv(blocking=True), ScriptedPolicy([tokens("x")]))
+    )
+    process.start()
+    process.join(30)
+    hung = process.is_alive()
+    process.kill()
+    process.join()
+    assert (hung, process.exitcode) == (False, 0)
 
 
 # -- info -------------------------------------------------------------------------------------
