@@ -128,6 +128,12 @@ class PartWithoutType(Sound):
 
 
 @breaks("reset_results")
+class PartHoldsBytes(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return [{"type": "image", "data": b"PNG"}], super().reset(seed, options=options)[1]
+
+
+@breaks("reset_results")
 class ResetReturnsText(Sound):
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         return super().reset(seed, options=options)[0]

@@ -340,6 +340,7 @@ def _check_observation(observation: Any) -> None:
         sound = isinstance(part, dict) and isinstance(part.get("type"), str)
         if not sound or (part["type"] == "text" and not isinstance(part.get("text"), str)):
             broken(f"the observation holds {clip(part)}", 'give parts like {"type": "text", "text": "..."}')
+    _check_json("the observation", observation)
 
 
 _INFO_TYPES: dict[str, type] = {
@@ -370,7 +371,11 @@ def _check_info(info: Any, *, ended: bool) -> None:
             f"info['success'] was {'missing at the end' if ended else 'present before the end'}",
             "set it in the last step, and only there",
         )
+    _check_json("info", info)
+
+
+def _check_json(name: str, value: Any) -> None:
     try:
-        json.dumps(info, allow_nan=False)
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        broken(f"info is not JSON-able ({error}): {clip(info)}", "use str, numbers, lists and dicts")
+        broken(f"{name} is not JSON-able ({error}): {clip(value)}", "use str, numbers, lists and dicts")
