@@ -155,7 +155,7 @@ def episodes_end(subject: Subject) -> None:
             broken(f"seed {seed}: random play went on after {subject.max_turns} steps", "add a turn limit")
     first = subject.recording(subject.seeds[0]).actions[0]
     for action in (first, JUNK[0]):
-        recording = subject.play(subject.fresh(), subject.seeds[0], lambda env, action=action: action)  # type: ignore[misc]
+        recording = subject.play(subject.fresh(), subject.seeds[0], _always(action))
         if not recording.ended:
             broken(
                 f"an answer of {clip(action)} each time went on after {subject.max_turns} steps",
@@ -282,6 +282,10 @@ def _try_texts(subject: Subject, env: Env, texts: Iterable[str]) -> None:
 
 
 # -- helpers ----------------------------------------------------------------------------------
+
+
+def _always(action: str) -> Callable[[Env], str]:
+    return lambda env: action
 
 
 def _oracle(env: Env) -> str:
