@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def never_fail_on_odd_characters() -> None:
-    """Write what a terminal's encoding lacks as an escape instead of raising UnicodeEncodeError."""
+    """Escape what a terminal's encoding lacks, and replace what cannot be read in it, instead of failing."""
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

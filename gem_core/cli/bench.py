@@ -19,6 +19,7 @@ from gem_core.cli._arguments import (
     positive_int,
 )
 from gem_core.core import Env
+from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from gem_core.vector import VectorEnv
@@ -119,7 +120,10 @@ def _prepare(env: Env, seed: int) -> list[str]:
     env.reset(seed)
     actions = []
     for _ in range(PREPARED):
-        actions.append(env.sample_random_action())
+        try:
+            actions.append(env.sample_random_action())
+        except NotImplementedError as error:
+            raise ConfigError(f"{error}: the benchmark plays random legal actions") from error
         _, _, terminated, truncated, _ = env.step(actions[-1])
         if terminated or truncated:
             env.reset()

@@ -62,7 +62,7 @@ def _play(env: Env, episode_seed: int) -> None:
         f"{env.spec.id if env.spec else env} with --seed {episode_seed}; :help lists commands"
     )
     _show(observation, info)
-    boxed = last_boxed(env.sample_random_action()) is not None
+    boxed = last_boxed(_random_action(env) or "") is not None
     turn, total = 0, 0.0
     while True:
         line = _read()
@@ -88,8 +88,8 @@ def _play(env: Env, episode_seed: int) -> None:
 def _action(line: str, env: Env, boxed: bool) -> str | None:
     """The response that a typed line stands for; None when it asked for something else."""
     if line == ":random":
-        action = env.sample_random_action()
-        print(action)
+        action = _random_action(env)
+        print("This environment cannot draw a random move." if action is None else action)
         return action
     if line == ":hint":
         print(env.oracle_action() or "This environment knows no best move.")
@@ -101,6 +101,13 @@ def _action(line: str, env: Env, boxed: bool) -> str | None:
         print(f"There is no command {line}.\n{HELP}")
         return None
     return rf"\boxed{{{line}}}" if boxed and last_boxed(line) is None else line
+
+
+def _random_action(env: Env) -> str | None:
+    try:
+        return env.sample_random_action()
+    except NotImplementedError:  # optional for environments that nobody has checked yet
+        return None
 
 
 def _read() -> str | None:

@@ -91,7 +91,7 @@ def write_page(
     }
     template = folder.joinpath("viewer.html").read_text(encoding="utf-8")
     # One pass over the template, so that a trace that holds __TURNS__ is not taken for a place.
-    page = re.sub(r"__([A-Z]+)__", lambda match: values[match[1]], template).encode()
+    page = re.sub(r"__([A-Z]+)__", lambda match: values[match[1]], template).encode(errors="replace")
     write_atomically(out, [page])
     return PageSummary(len(index), number_of_turns, len(page), bool(known))
 
@@ -163,7 +163,10 @@ def _images(observation: Observation) -> list[str]:
 
 def _inert(value: Any) -> str:
     """One line of JSON without a character that could end the script element it stands in."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # rare, and looking at every number first would double the time
+        text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

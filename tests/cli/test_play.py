@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -61,6 +63,21 @@ def test_a_bare_answer_stays_bare_where_no_box_is_wanted(monkeypatch, capsys):
     assert "-- turn 2: reward +0.5, return 0.5\n" in shown
 
 
+def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
+    class Bare(ScriptedEnv):
+        def sample_random_action(self) -> str:
+            raise NotImplementedError("Bare does not define sample_random_action()")
+
+    monkeypatch.setattr("gem_core.registration._envs", {})
+    gem_core.register("test:Bare-v0", Bare)
+    shown = play(monkeypatch, capsys, ":random\n:hint\none\n", "test:Bare-v0")
+    assert "cannot draw a random move" in shown
+    assert "knows no best move" in shown
+    assert "left after 1 turn" in shown
+    assert main(["bench", "test:Bare-v0"]) == 2
+    assert "the benchmark plays random legal actions" in capsys.readouterr().err
+
+
 def test_hint_shows_and_random_plays(monkeypatch, capsys):
     shown = play(monkeypatch, capsys, ":hint\n:random\n:quit\n")
     assert "\\boxed{5}\n" in shown
@@ -86,6 +103,16 @@ def test_unknown_commands_and_empty_lines_show_the_help(monkeypatch, capsys):
     assert "There is no command :state" in shown
     assert shown.count(":random  play a random legal move") == 3
     assert "-- turn" not in shown
+
+
+def test_input_that_is_no_text_is_a_bad_answer_and_no_failure():
+    done = subprocess.run(
+        [sys.executable, "-m", "gem_core", "play", GAME, "--seed", "3"],
+        input=b"\xff\xfe\n", capture_output=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"no answer could be read out of that" in done.stdout
 
 
 def test_the_end_of_the_input_ends_the_game(monkeypatch, capsys):

@@ -114,6 +114,11 @@ def test_images_inside_the_trace_are_shown_and_addresses_are_not_fetched(tmp_pat
     assert page.lines("turns")[0][0]["images"] == ["data:image/png;base64,AAAA"]
 
 
+def test_text_that_utf8_lacks_is_no_failure(tmp_path):
+    page = page_of(tmp_path, [episode(turn(observation="half \ud83d of a pair"))], title="odd \udcff name")
+    assert page.lines("texts")[0][0][0] == "half \ud83d of a pair"
+
+
 def test_each_token_text_is_asked_for_once(tmp_path):
     asked = []
     write_page([episode(turn(), turn())], tmp_path / "page.html", token_text=lambda id: asked.append(id))
