@@ -41,6 +41,8 @@ class History(Wrapper):
             )
         self.max_history = max_history
         self._max_entries = None if max_history is None else 1 + max_history * (1 + self.keeps_actions)
+        # observations only, all of them, as they are: a third of the work
+        self._plain = max_history is None and not self.keeps_actions and type(self).entry is History.entry
         self.history = []
 
     def entry(self, role: str, content: Observation) -> Any:
@@ -68,15 +70,21 @@ class History(Wrapper):
         truncated: bool,
         info: Info,
     ) -> StepResult:
+        shown = _take_shown(observation, info)
+        if self._plain:
+            self.history.append(shown)
+        else:
+            self._add_exchange(action, shown, "tool" if info.get("use_tool") else "user")
+        return self.render(), reward, terminated, truncated, info
+
+    def _add_exchange(self, action: str, shown: Observation, role: str) -> None:
         history = self.history
         if self.keeps_actions:
             history.append(self.entry("assistant", action))
-        role = "tool" if info.get("use_tool") else "user"
-        history.append(self.entry(role, _take_shown(observation, info)))
+        history.append(self.entry(role, shown))
         limit = self._max_entries
         if limit is not None and len(history) > limit:
             del history[1 : 1 + len(history) - limit]
-        return self.render(), reward, terminated, truncated, info
 
 
 class Concat(History):
@@ -101,10 +109,10 @@ class ConcatWithAction(Concat):
 
 
 def _take_shown(observation: Observation, info: Info) -> Observation:
-    shown = render_observation(observation, info)
-    info.pop("prefix", None)
-    info.pop("suffix", None)
-    return shown
+    suffix = info.pop("suffix", "")
+    if "prefix" not in info and isinstance(observation, str) and observation:  # nearly always
+        return f"{observation}\n{suffix}" if suffix else observation
+    return render_observation(observation, {"prefix": info.pop("prefix", ""), "suffix": suffix})
 
 
 def _parts(entry: Observation) -> list[dict[str, Any]]:
