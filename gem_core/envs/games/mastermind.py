@@ -32,7 +32,7 @@ class Mastermind(Game[list[int]]):
     than 100,000 codes.
     """
 
-    state_fields = (*Game.state_fields, "num_numbers", "code", "best", "history")
+    state_fields = (*Game.state_fields, "num_numbers", "code", "best", "guesses")
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Mastermind(Game[list[int]]):
         length, self.num_numbers, self.turn_limit = self.size or self.random.choice(_SIZES)
         self.code = self._draw(self.random, length)
         self.best = 0
-        self.history: list[list[list[int]]] = []
+        self.guesses: list[list[int]] = []
 
     def rules(self) -> str:
         different = "" if self.duplicate_numbers else " different"
@@ -95,7 +95,7 @@ class Mastermind(Game[list[int]]):
         if not self.duplicate_numbers and len(set(move)) < length:
             return "The numbers of the code are all different.", 0.0, "illegal"
         black, white = pegs(move, self.code)
-        self.history.append([move, [black, white]])
+        self.guesses.append(move)
         reward = 0.0
         if black > self.best:
             reward = (black - self.best) / length
@@ -112,8 +112,9 @@ class Mastermind(Game[list[int]]):
 
     def best_move(self) -> str | None:
         """The first code in ascending order that would have earned every answer so far."""
+        answers = [(guess, pegs(guess, self.code)) for guess in self.guesses]
         for code in self._codes():
-            if all(pegs(guess, code) == (black, white) for guess, (black, white) in self.history):
+            if all(pegs(guess, code) == answer for guess, answer in answers):
                 return " ".join(map(str, code))
         return None
 
