@@ -65,9 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    parser = build_parser()
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse_args(words)
     except SystemExit as stop:  # argparse: 0 after --help, 2 after a mistake
         return stop.code if isinstance(stop.code, int) else MISTAKE
     if args.command is None:
@@ -77,8 +78,8 @@ def _run(argv: Sequence[str] | None) -> int:
     return code
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands, or of one: a command need not wait for the modules of the others."""
     parser = argparse.ArgumentParser(
         prog="gem-core",
         description="Environments for LLM agents: look at them, play them, check them, train on them.",
@@ -87,7 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gem-core {gem_core.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in COMMANDS:
+    for name in COMMANDS if only is None else (only,):
         importlib.import_module(f"gem_core.cli.{name}").add_parser(commands)
     return parser
 
