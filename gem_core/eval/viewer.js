@@ -291,6 +291,7 @@ function renderEpisode() {
   const chips = make("div", { class: "bar" },
     chip("return", format(episode.return)), chip("turns", episode.turns), chip("sampled tokens", tokens),
     chip("stopped by", episode.stop), chip("solved", episode.success ? "yes" : "no", episode.success ? "good" : ""));
+  chips.append(chip("discount", format(episode.gamma)));
   if (!episode.trainable) chips.append(chip("trainable", "no", "bad"));
   if (episode.mode !== "append") chips.append(chip("context", episode.mode));
   for (const [key, value] of Object.entries({ ...episode.kwargs, ...episode.metadata })) {

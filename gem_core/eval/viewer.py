@@ -66,9 +66,10 @@ def write_page(
                     vocabulary[id] = token_text(id)
             if turn.advantage is not None and math.isfinite(turn.advantage):
                 strongest = max(strongest, abs(turn.advantage))
-        index.append(_index_entry(episode))
+        discount = float(episode.metadata.get("gamma", gamma))
+        index.append(_index_entry(episode, discount))
         texts.append(_inert([_turn_texts(turn, vocabulary) for turn in episode.turns]))
-        turns.append(_inert(_turn_entries(episode, gamma)))
+        turns.append(_inert(_turn_entries(episode, discount)))
     known = {id: text for id, text in vocabulary.items() if text is not None}
     number_of_turns = sum(entry["turns"] for entry in index)
     about = {
@@ -103,7 +104,7 @@ def readable(observation: Observation) -> str:
     return "\n".join(part["text"] if part.get("type") == "text" else "[image]" for part in observation)
 
 
-def _index_entry(episode: Episode) -> dict[str, Any]:
+def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
     return {
         "env": episode.env_id,
         "seed": episode.seed,
@@ -115,7 +116,8 @@ def _index_entry(episode: Episode) -> dict[str, Any]:
         "error": episode.error,
         "mode": episode.context_mode,
         "kwargs": episode.env_kwargs,
-        "metadata": episode.metadata,
+        "gamma": gamma,
+        "metadata": {key: value for key, value in episode.metadata.items() if key != "gamma"},
     }
 
 
@@ -136,7 +138,7 @@ def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | Non
 def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
     to_go: Iterable[float | None] = [None] * len(episode.turns)
     if all(map(math.isfinite, episode.rewards)):  # else there is no return to show, only the rewards
-        to_go = returns([episode.rewards], float(episode.metadata.get("gamma", gamma)))[0].tolist()
+        to_go = returns([episode.rewards], gamma)[0].tolist()
     return [
         {
             "context_ids": turn.context_ids,

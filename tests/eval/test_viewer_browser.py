@@ -61,6 +61,7 @@ def test_an_episode_with_its_credit_and_tokens(tmp_path, browse):
     assert "Turn 1 reward 0 return-to-go +0.5 advantage \N{MINUS SIGN}0.5" in pane
     assert "Turn 2 reward +1 return-to-go +1 advantage +1.5" in pane
     assert "The number is higher than 5." in pane
+    assert "discount 0.5" in pane
     assert "step 3" in pane
     assert '<span class="context" title="token 2">user </span>' in document
     assert (
