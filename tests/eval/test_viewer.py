@@ -85,6 +85,12 @@ def test_return_to_go_uses_the_discount_of_the_episode_or_the_given_one(tmp_path
     assert to_go == [[0.5, 1.0], [0.25, 1.0]]
 
 
+@pytest.mark.parametrize("said", ["fast", None, 7, [0.5]])
+def test_metadata_called_gamma_that_is_no_discount_is_passed_over(said, tmp_path):
+    page = page_of(tmp_path, [episode(turn(0.0), turn(1.0), metadata={"gamma": said})], gamma=0.5)
+    assert page.lines("turns")[0][0]["return_to_go"] == 0.5
+
+
 def test_numbers_that_json_lacks_travel_as_text(tmp_path):
     strange = episode(turn(math.nan, logprobs=[-math.inf, -1.0], advantage=math.inf), turn(1.0))
     (turns,) = page_of(tmp_path, [strange]).lines("turns")
