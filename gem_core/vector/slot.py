@@ -132,7 +132,7 @@ class Slot:
             observation, reward, terminated, truncated, info = result
             if not (  # the usual case is decided here, the rest in _checked
                 type(reward) is float
-                and -math.inf < reward < math.inf
+                and reward - reward == 0.0  # neither NaN nor infinite
                 and type(terminated) is bool
                 and type(truncated) is bool
                 and not (terminated and truncated)

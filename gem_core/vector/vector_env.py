@@ -300,8 +300,11 @@ class VectorEnv:
             np.array(truncated, dtype=np.bool_),
             list(infos),
         )
-        for index, observation in zip(indices, observations, strict=True):
-            self._observations[index] = observation
+        if isinstance(indices, range):  # all of them
+            self._observations[:] = observations
+        else:
+            for index, observation in zip(indices, observations, strict=True):
+                self._observations[index] = observation
         if self.autoreset is not AutoresetMode.SAME_STEP:
             self._ended.difference_update(indices)
             ended = step.terminated | step.truncated
