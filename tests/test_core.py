@@ -352,3 +352,31 @@ def test_import_is_light_and_works_with_numpy_alone(tmp_path: Path) -> None:
 def test_unknown_attribute_of_the_package() -> None:
     with pytest.raises(AttributeError, match="no_such_thing"):
         gem_core.no_such_thing  # noqa: B018
+
+
+def test_hooks_are_those_of_the_object_however_step_is_reached() -> None:
+    class Outer(Wrapper):
+        def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
+            return f"outer {observation}", *rest
+
+    class Inner(Outer):
+        def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
+            return f"inner {observation}", *rest
+
+        def step(self, action: str) -> Any:
+            return super().step(action)
+
+    class Acting(Outer):
+        def on_action(self, action: str) -> str:
+            return action.upper()
+
+    class Repeating(Acting):
+        def on_action(self, action: str) -> str:
+            return super().on_action(action) * 2
+
+    for wrapper, sent, prefix in ((Outer, "a", "outer"), (Inner, "a", "inner"), (Repeating, "AA", "outer")):
+        env = wrapper(ScriptedEnv([0.0, 0.0]))
+        env.reset(seed=0)
+        assert env.step("a")[0].startswith(f"{prefix} turn 1")
+        assert asyncio.run(env.astep("a"))[0].startswith(f"{prefix} turn 2")
+        assert env.actions == [sent, sent]
