@@ -81,9 +81,10 @@ class GuessTheNumber(Game[int]):
 
     def progress(self) -> float:
         """Closeness of the last guess in range, 0 when it was guessed before."""
-        if not self.guesses or self.guesses[-1] in self.guesses[:-1]:
+        if not self.guesses:
             return 0.0
-        return 1.0 - abs(self.guesses[-1] - self.number) / (self.high - self.low)
+        last = self.guesses[-1]
+        return 0.0 if self.guesses.count(last) > 1 else 1.0 - abs(last - self.number) / (self.high - self.low)
 
     def limit_reward(self) -> float:
         return self.progress()
