@@ -1,0 +1,46 @@
+"""The reference trainer: one process, torch and transformers, any causal language model.
+
+    from gem_core.train import TrainConfig, train
+    outcome = train(TrainConfig(env={"game:GuessTheNumber-v0-easy": 1.0}, out="runs/guess"))
+
+Needs the extra ``train``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gem_core.errors import MissingDependency
+from gem_core.train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from gem_core.train.report import Outcome, Reporter
+    from gem_core.train.tiny import TinyOptions, make_tiny, save_tiny
+    from gem_core.train.trainer import train
+
+__all__ = ["Outcome", "Reporter", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
+
+_HOMES = {
+    "Outcome": "report",
+    "Reporter": "report",
+    "TinyOptions": "tiny",
+    "make_tiny": "tiny",
+    "save_tiny": "tiny",
+    "train": "trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and transformers when they are first needed."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(f"gem_core.train.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in ("torch", "transformers", "tokenizers"):
+            raise
+        raise MissingDependency(
+            f"training needs the package {error.name!r}: pip install 'gem-core[train]'"
+        ) from error

@@ -61,8 +61,8 @@ class EpisodeStatistics(Wrapper):
         info: Info,
     ) -> StepResult:
         told: dict[str, Any] = info  # type: ignore[assignment]  # a cast would cost a call per step
-        told["step_counter"] = self.step_counter = self.step_counter + 1
-        told["cumulative_rewards"] = self.cumulative_rewards = self.cumulative_rewards + reward
+        told["step_counter"] = self.step_counter = turns = self.step_counter + 1
+        told["cumulative_rewards"] = self.cumulative_rewards = total = self.cumulative_rewards + reward
         if told.get("invalid"):
             self.invalid_actions += 1
         if told.get("use_tool"):
@@ -70,8 +70,8 @@ class EpisodeStatistics(Wrapper):
         if terminated or truncated:
             info["metrics"] = {
                 **info.get("metrics", {}),
-                "return": self.cumulative_rewards,
-                "turns": self.step_counter,
+                "return": total,
+                "turns": turns,
                 "invalid_actions": self.invalid_actions,
                 "tool_calls": self.tool_calls,
             }

@@ -1,0 +1,93 @@
+"""`gem-core train`: the reference trainer."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from typing import Any
+
+from gem_core.cli import _console
+from gem_core.cli._arguments import add_json_flag, command_parser, parse_kwargs
+from gem_core.errors import ConfigError
+
+_DICTS = ("env", "env_kwargs")
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command: a flag for each field of `TrainConfig`."""
+    from gem_core.train.config import TrainConfig
+
+    parser = command_parser(
+        commands,
+        "train",
+        "train a language model on environments",
+        examples=[
+            "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",
+            "--model ./my-model --env game:Mastermind-v0=2 --env game:GuessTheNumber-v0=1 --algorithm grpo "
+            "--group-size 8",
+        ],
+        details="A run that was interrupted goes on from its newest checkpoint when it is started again.",
+    )
+    annotations = typing.get_type_hints(TrainConfig, include_extras=True)
+    for item in dataclasses.fields(TrainConfig):
+        flag = "--" + item.name.replace("_", "-")
+        kind_of_value, text = typing.get_args(annotations[item.name])
+        if item.name in _DICTS:
+            metavar = "ID[=WEIGHT]" if item.name == "env" else "JSON|KEY=VALUE"
+            parser.add_argument(flag, action="append", metavar=metavar, help=text)
+        elif kind_of_value is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            shown = "" if item.default in (None, "") else f" (default {item.default})"
+            kind = _scalar(kind_of_value)
+            metavar = "TEXT" if kind is str else "N"
+            parser.add_argument(flag, type=kind, metavar=metavar, help=text + shown)
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train."""
+    from gem_core.train import Reporter, TrainConfig, train
+    from gem_core.train.console import ConsoleReporter
+
+    names = [item.name for item in dataclasses.fields(TrainConfig)]
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if "env" in given:
+        given["env"] = dict(_weighted(text) for text in given["env"])
+    if "env_kwargs" in given:
+        given["env_kwargs"] = parse_kwargs(given["env_kwargs"])
+    config = TrainConfig(**given)
+    outcome = train(config, Reporter() if args.json else ConsoleReporter(config))
+    if args.json:
+        _console.print_json(
+            {
+                "folder": str(outcome.folder),
+                "checkpoint": str(outcome.checkpoint),
+                "before": outcome.before,
+                "after": outcome.after,
+            }
+        )
+    return 0
+
+
+def _scalar(annotation: Any) -> Any:
+    """The constructor for the values of a field: int, float or str."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        annotation = next(kind for kind in typing.get_args(annotation) if kind is not type(None))
+    if typing.get_origin(annotation) is typing.Literal:
+        return str
+    return annotation
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    """Read ``ID`` or ``ID=WEIGHT``."""
+    id, equals, weight = text.partition("=")
+    if not equals:
+        return id, 1.0
+    try:
+        return id, float(weight)
+    except ValueError:
+        raise ConfigError(f"--env {text!r}: {weight!r} is no number; expected ID or ID=WEIGHT") from None

@@ -1,0 +1,138 @@
+"""Checkpoints: folders that are there as a whole or not at all, and exact resumption from them.
+
+A checkpoint ``checkpoints/step-000050`` is a Hugging Face folder (model and tokenizer) with the
+trainer's own ``trainer_state.pt`` in it: optimiser, critic, random states and the metrics so far.
+It is written under another name and renamed when it is complete and on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gem_core.errors import CheckpointError
+
+STATE_NAME = "trainer_state.pt"
+_NAME = re.compile(r"step-(\d{6,})")
+
+
+@contextlib.contextmanager
+def replace_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `target` when the block ends without an error.
+
+    Raises:
+        CheckpointError: It cannot be written; what was at `target` is untouched.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise CheckpointError(f"cannot write {target}: {error.strerror or error}") from error
+    try:
+        # mkdtemp's folder is private; this one is to be read by whoever may read its neighbours.
+        temporary.chmod(0o777 & ~_umask())
+        yield temporary
+        _sync(temporary)
+        if target.exists():
+            old = temporary.with_name(temporary.name + ".old")
+            target.rename(old)
+            temporary.rename(target)
+            shutil.rmtree(old)
+        else:
+            temporary.rename(target)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
+    except Exception as error:
+        if not _says_disk(error):
+            raise
+        raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def save_checkpoint(
+    run: Path, step: int, model: Any, tokenizer: Any, state: dict[str, Any], keep: int
+) -> Path:
+    """Write ``checkpoints/step-<step>`` of a run, then drop all but the newest `keep`.
+
+    Raises:
+        CheckpointError: It cannot be written; the checkpoints before are untouched.
+    """
+    target = run / "checkpoints" / f"step-{step:06d}"
+    with replace_folder(target) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        torch.save({**state, "step": step}, folder / STATE_NAME)
+    for old in list_checkpoints(run)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """Complete checkpoints of a run, oldest first."""
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and (path / STATE_NAME).exists()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def load_state(checkpoint: Path) -> dict[str, Any]:
+    """The trainer's own state in a checkpoint.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    try:
+        state: dict[str, Any] = torch.load(checkpoint / STATE_NAME, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever its unpickler raises
+        raise CheckpointError(f"cannot read {checkpoint / STATE_NAME}: {_reason(error)}") from error
+    return state
+
+
+def write_text(target: Path, text: str) -> None:
+    """Replace a file at once: readers see the old or the new text, never a part."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, target)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have the files on disk before the rename makes them visible."""
+    for path in [*folder.iterdir(), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _says_disk(error: Exception) -> bool:
+    """Whether torch or safetensors report a failed write, which they do not do as an OSError."""
+    signs = ("SafetensorError", "file write failed", "PytorchStreamWriter")
+    return any(sign in f"{type(error).__name__} {error}" for sign in signs)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,185 @@
+"""`TrainConfig`: every option of the reference trainer, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.errors import ConfigError
+from gem_core.registration import spec
+from gem_core.rollout.runner import LengthCut
+
+EVAL_SEEDS = range(0, 1_000_000)
+"""Held-out seeds: evaluation takes the first ones, training never draws from here."""
+TRAIN_SEEDS = range(1_000_000, 2**31)
+
+Schedule: TypeAlias = Literal["constant", "linear"]
+
+
+@dataclass
+class TrainConfig:
+    """Options of one training run; the command line has a flag for each field.
+
+    Raises:
+        ConfigError: A value is out of range, or two of them do not go together.
+        UnknownEnv: No such environment.
+        UnknownName: No such algorithm.
+    """
+
+    # what is trained on what
+    model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = "tiny"
+    out: Annotated[str, "folder of the run"] = "runs/train"
+    env: Annotated[
+        dict[str, float], "environment, or ID=WEIGHT for a mix (repeatable)"
+    ] = field(default_factory=lambda: {"game:GuessTheNumber-v0-easy": 1.0})
+    env_kwargs: Annotated[
+        dict[str, Any], "arguments of the environments: JSON or key=value (repeatable)"
+    ] = field(default_factory=dict)
+    wrappers: Annotated[str, "wrappers around them, such as 'time_limit(max_turns=5)'"] = ""
+    # algorithm
+    algorithm: Annotated[str, "rebn, reinforce, grpo, rloo, ppo, or a registered estimator"] = "rebn"
+    gamma: Annotated[float, "discount per turn"] = 0.9
+    lam: Annotated[float, "lambda of the turn-level gae of ppo"] = 0.95
+    zero_advantages: Annotated[bool, "a control: set every advantage to 0"] = False
+    # rollouts
+    steps: Annotated[int, "policy updates"] = 200
+    episodes_per_step: Annotated[int, "episodes per update"] = 128
+    group_size: Annotated[int, "episodes that share a seed; grpo and rloo need at least 2"] = 1
+    max_turns: Annotated[int | None, "most turns of an episode; none: the environment's own limit"] = None
+    max_tokens_per_turn: Annotated[int, "most tokens of a response"] = 32
+    max_total_tokens: Annotated[int | None, "most tokens of an episode; none: what the model takes"] = None
+    on_length_cut: Annotated[
+        LengthCut, "what a response cut by the limit is: 'invalid' or 'pass'"
+    ] = "invalid"
+    temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
+    max_batch: Annotated[int, "most rows in one forward pass of sampling"] = 256
+    # update
+    lr: Annotated[float, "learning rate of AdamW"] = 1e-3
+    lr_schedule: Annotated[Schedule, "'constant', or 'linear' down to lr_end"] = "linear"
+    lr_end: Annotated[float, "share of lr that is left at the last step of the linear schedule"] = 0.1
+    warmup_steps: Annotated[int, "steps over which the learning rate rises from 0"] = 10
+    weight_decay: Annotated[float, "of AdamW"] = 0.0
+    max_grad_norm: Annotated[float, "gradients are scaled down to this norm"] = 1.0
+    epochs: Annotated[int, "passes over the episodes of a step"] = 1
+    minibatches: Annotated[int, "updates per pass"] = 1
+    clip: Annotated[float, "PPO's epsilon, used when a step makes several updates"] = 0.2
+    loss_scale: Annotated[Literal["token-mean", "turn-mean"], "'token-mean' or 'turn-mean'"] = "token-mean"
+    entropy: Annotated[float, "weight of the entropy bonus; falls linearly to 0 over the run"] = 0.0
+    kl: Annotated[float, "weight of the KL to the first model; falls linearly to 0 over the run"] = 0.0
+    value_weight: Annotated[float, "ppo: weight of the critic's loss"] = 0.5
+    max_tokens_per_pass: Annotated[int, "tokens in one forward pass of the update, padding counted"] = 32768
+    # run
+    eval_episodes: Annotated[int, "held-out seeds played before and after training; 0 for none"] = 1000
+    save_every: Annotated[int, "steps between checkpoints; the last step is always saved"] = 50
+    keep_checkpoints: Annotated[int, "checkpoints kept"] = 2
+    trace_every: Annotated[int, "steps between traces of training episodes; 0 for none"] = 25
+    trace_episodes: Annotated[int, "episodes per trace"] = 16
+    resume: Annotated[bool, "go on from the newest checkpoint in the folder of the run"] = True
+    seed: Annotated[int, "of everything that is random"] = 0
+    device: Annotated[str, "'cpu', 'cuda', 'cuda:1', or 'auto'"] = "auto"
+    dtype: Annotated[Literal["float32", "bfloat16"], "of the weights: 'float32' or 'bfloat16'"] = "float32"
+    threads: Annotated[int, "torch threads; 0 leaves torch's own choice"] = 0
+    tensorboard: Annotated[bool, "write TensorBoard events"] = False
+    wandb: Annotated[str, "project at Weights & Biases to report to, when wandb is installed"] = ""
+
+    def __post_init__(self) -> None:
+        if not self.env:
+            raise ConfigError("name at least one environment")
+        for id, weight in self.env.items():
+            spec(id)
+            if not (math.isfinite(weight) and weight > 0):
+                raise ConfigError(f"the weight of {id} must be above 0, not {weight}")
+        get_estimator(self.estimator)
+        self._check_numbers()
+        if self.needs_groups and self.group_size < 2:
+            raise ConfigError(
+                f"{self.algorithm} compares the episodes of a group: group_size must be at least 2, "
+                f"not {self.group_size}"
+            )
+        if self.episodes_per_step % self.group_size:
+            raise ConfigError(
+                f"episodes_per_step={self.episodes_per_step} is not a multiple of "
+                f"group_size={self.group_size}"
+            )
+        if self.minibatches > self.episodes_per_step:
+            raise ConfigError(
+                f"minibatches={self.minibatches} is more than episodes_per_step={self.episodes_per_step}"
+            )
+        if self.eval_episodes > len(EVAL_SEEDS):
+            raise ConfigError(f"eval_episodes must be at most {len(EVAL_SEEDS)}, not {self.eval_episodes}")
+
+    def _check_numbers(self) -> None:
+        for names, low, high in (
+            (("steps", "episodes_per_step", "group_size", "max_tokens_per_turn", "max_batch"), 1, None),
+            (("epochs", "minibatches", "save_every", "keep_checkpoints", "trace_episodes"), 1, None),
+            (("max_turns", "max_total_tokens", "max_tokens_per_pass"), 1, None),
+            (("warmup_steps", "eval_episodes", "trace_every", "seed", "threads"), 0, None),
+            (("entropy", "kl", "value_weight", "weight_decay"), 0, None),
+            (("gamma", "lam", "lr_end"), 0, 1),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                if value is None:
+                    continue
+                if not math.isfinite(value) or value < low or (high is not None and value > high):
+                    limits = f"at least {low}" if high is None else f"from {low} to {high}"
+                    raise ConfigError(f"{name} must be {limits}, not {value}")
+        for name in ("temperature", "lr", "max_grad_norm", "clip"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} must be above 0, not {value}")
+        for name, choices in (
+            ("lr_schedule", ("constant", "linear")),
+            ("loss_scale", ("token-mean", "turn-mean")),
+            ("on_length_cut", ("invalid", "pass")),
+            ("dtype", ("float32", "bfloat16")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+
+    @property
+    def estimator(self) -> str:
+        """Name of the advantage estimator behind the algorithm: PPO's is "gae"."""
+        return "gae" if self.algorithm == "ppo" else self.algorithm
+
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the estimator compares episodes that share a seed."""
+        return "group_ids" in get_estimator(self.estimator).needs
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether the estimator needs a critic's values."""
+        return "values" in get_estimator(self.estimator).needs
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """Fields whose value would make a resumed run differ from the recorded one."""
+        free = {"out", "resume", "save_every", "keep_checkpoints"}
+        free |= {"tensorboard", "wandb", "threads", "device"}
+        mine = self.to_dict().items()
+        return [name for name, value in mine if name not in free and recorded.get(name) != value]
+
+    def prepare_folder(self) -> Path:
+        """Make the folder of the run and prove that it can be written.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+        folder = Path(self.out)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f".probe-{os.getpid()}"
+            probe.write_text("")
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(f"the folder {folder} cannot be written: {error.strerror}") from error
+        return folder

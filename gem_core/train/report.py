@@ -1,0 +1,147 @@
+"""What a run leaves to look at: the learning curve, and its best and worst episodes as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from gem_core.errors import MissingDependency
+from gem_core.rollout import Episode
+from gem_core.rollout.context import observation_text
+from gem_core.train.checkpoint import write_text
+from gem_core.train.config import TrainConfig
+
+Metrics = dict[str, float]
+
+
+@dataclass
+class Outcome:
+    """Result of a run.
+
+    Attributes:
+        folder: Of the run.
+        checkpoint: The last one, a Hugging Face folder.
+        history: One dict per step.
+        before: Environment id to metrics on the held-out seeds, with the first weights.
+        after: The same with the last weights.
+    """
+
+    folder: Path
+    checkpoint: Path
+    history: list[Metrics]
+    before: dict[str, Metrics]
+    after: dict[str, Metrics]
+
+    def mean(self, when: str, metric: str) -> float:
+        """A metric of the evaluation ``"before"`` or ``"after"``, mean over the environments."""
+        return fmean(metrics.get(metric, 0.0) for metrics in getattr(self, when).values())
+
+
+class Reporter:
+    """Told about a run while it runs; this one keeps quiet."""
+
+    def note(self, text: str) -> None:
+        """One line about what happens now."""
+
+    def start(self, steps: int, done: int) -> None:
+        """Training begins, with `done` of `steps` behind it."""
+
+    def step(self, metrics: Metrics) -> None:
+        """A step is complete."""
+
+    def stop(self) -> None:
+        """Training is over; evaluation follows."""
+
+    def finish(self, outcome: Outcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
+        """The run is over; the episodes are those of the two evaluations."""
+
+    def close(self) -> None:
+        """No more calls will follow."""
+
+
+def write_report(outcome: Outcome, config: TrainConfig, episodes: Sequence[Episode]) -> None:
+    """Write ``curve.png`` and ``episodes.txt``; `episodes` are those of the last evaluation."""
+    write_text(outcome.folder / "episodes.txt", best_and_worst(episodes))
+    title = f"{', '.join(config.env)}: {config.algorithm}, gamma {config.gamma:g}"
+    plot_curve(outcome, title, outcome.folder / "curve.png")
+
+
+def best_and_worst(episodes: Sequence[Episode], count: int = 3) -> str:
+    """The episodes with the highest and the lowest returns; among equals the shorter is the better."""
+    played = [episode for episode in episodes if episode.trainable]
+    order = sorted(played, key=lambda episode: (-episode.total_reward, len(episode.turns)))
+    parts = []
+    for name, some in (("Best", order[:count]), ("Worst", order[::-1][:count])):
+        parts += [f"{name} episodes\n{'=' * (len(name) + 9)}\n", *(episode_text(e) + "\n" for e in some)]
+    return "\n".join(parts)
+
+
+def episode_text(episode: Episode) -> str:
+    """An episode as a conversation."""
+    end = "solved" if episode.success else episode.error or episode.stop_reason
+    lines = [f"{episode.env_id}, seed {episode.seed}: return {episode.total_reward:.2f}, {end}"]
+    for number, turn in enumerate(episode.turns, 1):
+        lines += [f"  env    {line}" for line in observation_text(turn.observation).splitlines()]
+        answer = turn.action if turn.finish_reason == "stop" else f"{turn.action} [cut by the length limit]"
+        credit = "" if turn.advantage is None else f", advantage {turn.advantage:+.2f}"
+        lines.append(f"  agent  {answer}   (turn {number}: reward {turn.reward:.2f}{credit})")
+    return "\n".join(lines)
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """Mean of each value and the up to `window` - 1 values before it."""
+    return [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]
+
+
+def new_figure(columns: int) -> tuple[Any, Any]:
+    """A matplotlib figure that needs no display, and its row of axes."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependency("matplotlib is not installed: pip install 'gem-core[train]'") from error
+    figure = Figure(figsize=(4.6 * columns, 3.6), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25, linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.set_xlabel("step")
+    return figure, axes
+
+
+def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
+    """Success, return and turns over the steps, with the held-out evaluations as dots."""
+    figure, axes = new_figure(3)
+    steps = [metrics["step"] for metrics in outcome.history]
+    for axis, (metric, name, colour) in zip(
+        axes,
+        (
+            ("gem/success", "success", "#1b7f5c"),
+            ("gem/return", "return", "#2c5fa8"),
+            ("gem/turns", "turns per episode", "#b0562a"),
+        ),
+        strict=True,
+    ):
+        values = [metrics.get(metric, 0.0) for metrics in outcome.history]
+        axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
+        smoothed = smooth(values, max(1, len(steps) // 25))
+        axis.plot(steps, smoothed, color=colour, linewidth=2, label="training")
+        if outcome.before and outcome.after and steps:
+            ends = [outcome.mean("before", metric), outcome.mean("after", metric)]
+            dots = {"color": colour, "markeredgecolor": "white", "markersize": 8}
+            axis.plot([0, steps[-1]], ends, "o", label="held-out", **dots)
+            for x, y in zip((0, steps[-1]), ends, strict=True):
+                axis.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(0, 8), ha="center")
+        axis.set_title(name, loc="left", fontsize=11)
+        if metric == "gem/success":
+            axis.set_ylim(0, 1.08)
+            axis.legend(frameon=False, loc="lower right")
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    temporary = path.with_name(f".{path.name}.png")
+    figure.savefig(temporary)
+    temporary.replace(path)

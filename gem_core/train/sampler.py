@@ -1,0 +1,277 @@
+"""Batched sampling from a causal LM: many episodes ask, one forward pass answers.
+
+`BatchingPolicy` is the `Policy` of the reference trainer. Each running episode awaits `generate`;
+the requests that are pending at the same moment are sampled together, left-padded, with a KV cache
+that is kept per episode, so a turn costs its new tokens only. Random numbers belong to the request
+and not to the batch: the same request gives the same response in whatever company it is sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from transformers import DynamicCache
+
+from gem_core.rollout.policy import Generation
+from gem_core.rollout.trajectory import FinishReason
+
+_MASKED = float("-inf")
+
+
+class _Prefix(NamedTuple):
+    """Keys and values of the tokens of an episode that the model has seen."""
+
+    token_ids: list[int]
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
+    """Per layer: keys and values, each (heads, tokens, head size)."""
+
+
+@dataclass
+class _Request:
+    prompt_ids: list[int]
+    max_tokens: int
+    request_id: str
+    future: asyncio.Future[Generation] | None = None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: FinishReason = "length"
+
+
+class BatchingPolicy:
+    """Samples the pending requests of all running episodes in one batch.
+
+    Args:
+        model: A Hugging Face causal LM; put in evaluation mode while it samples.
+        eos_token_ids: Ids that end a response; the one that was sampled is part of the response.
+        pad_token_id: Any valid id; masked everywhere.
+        temperature: Divides the logits; above 0.
+        top_p: Keep the smallest set of tokens with at least this probability; 1 keeps all.
+        top_k: Keep this many of the likeliest tokens; 0 keeps all.
+        seed: Of the random numbers; together with request id and prompt length it decides a response.
+        max_batch: Most rows in one forward pass.
+        reuse_prefix: Keep each episode's KV cache between turns. Costs memory until `forget`.
+
+    Log-probabilities are those of the distribution that was sampled from, after temperature, top_k
+    and top_p.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        eos_token_ids: Iterable[int],
+        pad_token_id: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int | str = 0,
+        max_batch: int = 512,
+        reuse_prefix: bool = True,
+    ) -> None:
+        self.model = model
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self.pad_token_id = pad_token_id
+        self.temperature = temperature
+        self.top_p = top_p
+        self.top_k = top_k
+        self.seed = seed
+        self.max_batch = max_batch
+        self.reuse_prefix = reuse_prefix and _full_attention(model.config)
+        self._pending: list[_Request] = []
+        self._flush: asyncio.Task[None] | None = None
+        self._prefixes: dict[str, _Prefix] = {}
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        """Sample one response; see `gem_core.rollout.Policy`."""
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Request(list(prompt_ids), max_tokens, request_id, future))
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.ensure_future(self._sample_pending())
+        return await future
+
+    def forget(self) -> None:
+        """Drop the KV caches; needed after the weights changed or the episodes ended."""
+        self._prefixes.clear()
+
+    async def _sample_pending(self) -> None:
+        while self._pending:
+            known = -1
+            while known != len(self._pending):  # until no other episode has anything to add
+                known = len(self._pending)
+                await asyncio.sleep(0)
+            requests = [request for request in self._pending if not _cancelled(request)]
+            self._pending = []
+            # Rows of similar length share a batch, so that little of it is padding.
+            requests.sort(key=lambda request: len(request.prompt_ids))
+            for start in range(0, len(requests), self.max_batch):
+                batch = requests[start : start + self.max_batch]
+                try:
+                    self.sample(batch)
+                except Exception as error:
+                    for request in batch:
+                        if request.future is not None and not request.future.done():
+                            request.future.set_exception(error)
+                    continue
+                for request in batch:
+                    if request.future is not None and not request.future.done():
+                        request.future.set_result(
+                            Generation(request.token_ids, request.logprobs, request.finish_reason)
+                        )
+
+    # -- one batch ----------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def sample(self, requests: list[_Request]) -> None:
+        """Sample one response for each request, in one batch."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            self._sample(requests)
+        finally:
+            self.model.train(training)
+
+    def _sample(self, requests: list[_Request]) -> None:
+        device = self.model.device
+        prefixes = [self._prefix(request) for request in requests]
+        past = max(0 if prefix is None else len(prefix.token_ids) for prefix in prefixes)
+        new_ids = [
+            request.prompt_ids[0 if prefix is None else len(prefix.token_ids) :]
+            for request, prefix in zip(requests, prefixes, strict=True)
+        ]
+        width = max(map(len, new_ids))
+        # Columns: [left padding, cached tokens][left padding, new tokens][response ...]
+        ids = torch.full((len(requests), width), self.pad_token_id, dtype=torch.long)
+        mask = torch.zeros((len(requests), past + width), dtype=torch.long)
+        for row, (new, prefix) in enumerate(zip(new_ids, prefixes, strict=True)):
+            ids[row, width - len(new) :] = torch.tensor(new, dtype=torch.long)
+            mask[row, past + width - len(new) :] = 1
+            if prefix is not None:
+                mask[row, past - len(prefix.token_ids) : past] = 1
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
+        ids, mask, positions = ids.to(device), mask.to(device), positions.to(device)
+        cache = self._join(prefixes, past)
+
+        generators = [
+            Random(f"{self.seed}/{request.request_id}/{len(request.prompt_ids)}") for request in requests
+        ]
+        running = list(range(len(requests)))
+        rows = {number: number for number in running}  # request -> row of the batch
+        for _ in range(max(request.max_tokens for request in requests)):
+            output = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            cache = output.past_key_values
+            uniforms = torch.zeros(len(requests), dtype=torch.float64)
+            for number in running:
+                uniforms[rows[number]] = generators[number].random()
+            tokens, logprobs = self._draw(output.logits[:, -1], uniforms.to(device))
+            sampled, sampled_logprobs = tokens.tolist(), logprobs.tolist()
+            still_running = []
+            for number in running:
+                request, token = requests[number], sampled[rows[number]]
+                request.token_ids.append(token)
+                request.logprobs.append(sampled_logprobs[rows[number]])
+                if token in self.eos_token_ids:
+                    request.finish_reason = "stop"
+                elif len(request.token_ids) < request.max_tokens:
+                    still_running.append(number)
+            running = still_running
+            if not running:
+                break
+            ids = tokens[:, None]
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            positions = positions[:, -1:] + 1
+        if self.reuse_prefix:
+            self._keep(requests, cache, past, [len(new) for new in new_ids], width)
+
+    def _draw(self, logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token and log-probability per row, by inverse transform of one uniform number a row."""
+        logits = logits.float() / self.temperature
+        if self.top_k and self.top_k < logits.shape[-1]:
+            smallest = logits.topk(self.top_k, dim=-1).values[:, -1:]
+            logits = logits.masked_fill(logits < smallest, _MASKED)
+        if self.top_p < 1:
+            ordered, order = logits.softmax(-1).sort(dim=-1, descending=True)
+            beyond = ordered.cumsum(-1) - ordered >= self.top_p
+            logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), _MASKED)
+        logprobs = logits.log_softmax(-1)
+        cumulative = logprobs.double().exp().cumsum(-1)
+        targets = uniforms[:, None] * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, targets, right=True).squeeze(1)
+        tokens = tokens.clamp(max=logits.shape[-1] - 1)
+        return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
+
+    # -- prefix cache -------------------------------------------------------------------------
+
+    def _prefix(self, request: _Request) -> _Prefix | None:
+        prefix = self._prefixes.get(request.request_id)
+        if prefix is None:
+            return None
+        length = len(prefix.token_ids)
+        if length < len(request.prompt_ids) and request.prompt_ids[:length] == prefix.token_ids:
+            return prefix
+        return None  # a context that was rebuilt: start over
+
+    def _join(self, prefixes: list[_Prefix | None], past: int) -> DynamicCache:
+        """Stack the episodes' keys and values, left-padded to `past` columns."""
+        cache = DynamicCache()
+        first = next((prefix for prefix in prefixes if prefix is not None), None)
+        if first is None:
+            return cache
+        for layer, (keys, values) in enumerate(first.layers):
+            shape = (len(prefixes), keys.shape[0], past, keys.shape[2])
+            all_keys, all_values = keys.new_zeros(shape), values.new_zeros((*shape[:3], values.shape[2]))
+            for row, prefix in enumerate(prefixes):
+                if prefix is not None:
+                    start = past - len(prefix.token_ids)
+                    all_keys[row, :, start:] = prefix.layers[layer][0]
+                    all_values[row, :, start:] = prefix.layers[layer][1]
+            cache.update(all_keys, all_values, layer)
+        return cache
+
+    def _keep(
+        self, requests: list[_Request], cache: Any, past: int, new_lengths: list[int], width: int
+    ) -> None:
+        layers = _layers(cache)
+        columns = layers[0][0].shape[2]
+        for row, (request, new_length) in enumerate(zip(requests, new_lengths, strict=True)):
+            # The last sampled token has not been through the model yet, unless others went on.
+            response = min(len(request.token_ids), columns - past - width)
+            token_ids = request.prompt_ids + request.token_ids[:response]
+            cached = len(request.prompt_ids) - new_length
+            kept = torch.cat(
+                [
+                    torch.arange(past - cached, past),
+                    torch.arange(past + width - new_length, past + width + response),
+                ]
+            ).to(layers[0][0].device)
+            self._prefixes[request.request_id] = _Prefix(
+                token_ids, [(keys[row][:, kept], values[row][:, kept]) for keys, values in layers]
+            )
+
+
+def _cancelled(request: _Request) -> bool:
+    return request.future is not None and request.future.done()
+
+
+def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values per layer, in the cache classes of transformers 4 and 5."""
+    if hasattr(cache, "layers"):
+        return [(layer.keys, layer.values) for layer in cache.layers]
+    return list(zip(cache.key_cache, cache.value_cache, strict=True))
+
+
+def _full_attention(config: Any) -> bool:
+    """Whether every layer attends to the whole context, so that a joined cache is exact."""
+    kinds = getattr(config.get_text_config(), "layer_types", None) or ["full_attention"]
+    return set(kinds) == {"full_attention"}

@@ -1,0 +1,298 @@
+"""A tiny causal LM and its tokenizer, made on the spot for the environments it will play.
+
+The tokenizer is a byte-level BPE trained on the text of those environments: the lines that they
+repeat become single tokens, so that an episode is a few dozen tokens long. The model is a small
+Llama. Both are saved as an ordinary Hugging Face folder that any trainer or engine loads.
+
+The warm start teaches the format and nothing else: supervised learning on *random legal play*
+(`Env.sample_random_action`, never the oracle's actions). The model then knows how an answer looks
+and how the environment talks; which answer is good is left to reinforcement learning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import gem_core
+from gem_core.core import Env
+from gem_core.errors import ConfigError
+from gem_core.rollout import AppendContext, Episode, Generation, run_episode
+from gem_core.train.checkpoint import replace_folder
+from gem_core.train.config import TRAIN_SEEDS
+from gem_core.train.objective import make_batch, score_tokens
+
+logger = logging.getLogger(__name__)
+
+MAX_RANDOM_TOKENS = 4096
+RECORD_NAME = "gem_tiny.json"
+SPECIAL_TOKENS = ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+_PIECES = r"\\boxed\{[^{}\n]*\}|[^\n\\]*\n+|[^\n\\]+|\\"
+"""What the tokenizer never merges across: an answer is a piece, and so is each line around it."""
+
+
+@dataclass(frozen=True)
+class TinyOptions:
+    """How a tiny model is made; the same options give the same model.
+
+    Attributes:
+        envs: Ids of the environments whose text the tokenizer learns and whose format the model learns.
+        env_kwargs: Keyword arguments for all of them.
+        hidden_size: Width; a multiple of 32 times `heads`' share (head size 32 suits every engine).
+        layers: Decoder layers.
+        vocab_size: Most tokens; rounded up to a multiple of 64 in the model.
+        max_positions: Longest context in tokens.
+        warm_start_steps: Supervised steps on random legal play; 0 leaves the weights random.
+        warm_start_episodes: Episodes per step.
+        warm_start_lr: Learning rate of Adam.
+        corpus_episodes: Random episodes per environment from which the tokenizer learns.
+        seed: Of the weights and of the random play.
+    """
+
+    envs: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    hidden_size: int = 64
+    layers: int = 1
+    vocab_size: int = 2048
+    max_positions: int = 4096
+    warm_start_steps: int = 60
+    warm_start_episodes: int = 32
+    warm_start_lr: float = 3e-3
+    corpus_episodes: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.envs:
+            raise ConfigError("a tiny model needs at least one environment id")
+        if self.hidden_size < 32 or self.hidden_size % 32:
+            raise ConfigError(f"hidden_size must be a multiple of 32, not {self.hidden_size}")
+        for name in ("layers", "max_positions", "warm_start_episodes", "corpus_episodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.warm_start_steps < 0:
+            raise ConfigError(f"warm_start_steps must be at least 0, not {self.warm_start_steps}")
+        if self.vocab_size < 512:
+            raise ConfigError(f"vocab_size must be at least 512, not {self.vocab_size}")
+
+
+def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
+    """Make the model and its tokenizer in memory.
+
+    Returns:
+        ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`.
+    """
+    envs = [gem_core.make(id, **options.env_kwargs) for id in options.envs]
+    try:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # sums in one order, whatever the machine: the same weights
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            tokenizer = _make_tokenizer(_corpus(envs, options), options.vocab_size)
+            model = _make_model(tokenizer, options)
+            _warm_start(model, tokenizer, envs, options)
+    finally:
+        torch.set_num_threads(threads)
+        for env in envs:
+            env.close()
+    return model, tokenizer
+
+
+def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
+    """Make a tiny model and save it as a Hugging Face folder.
+
+    Args:
+        folder: Replaced as a whole once the new one is complete.
+        options: See `TinyOptions`.
+
+    Returns:
+        SHA-256 over the files of the folder; also recorded in ``gem_tiny.json`` there.
+    """
+    target = Path(folder)
+    if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
+        raise ConfigError(f"{target} exists and is no tiny model; name a new folder")
+    model, tokenizer = make_tiny(options)
+    with replace_folder(target) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        _name_tokenizer_class(temporary / "tokenizer_config.json")
+        digest = folder_hash(temporary)
+        record = {"options": asdict(options), "sha256": digest, "gem_core": gem_core.__version__}
+        (temporary / RECORD_NAME).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return digest
+
+
+def _name_tokenizer_class(path: Path) -> None:
+    """transformers 5 writes a class name that 4 does not know; both know this one."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def folder_hash(folder: Path) -> str:
+    """SHA-256 over the names and contents of the files in a folder, the record excluded."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.name != RECORD_NAME:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+# -- the parts --------------------------------------------------------------------------------
+
+
+class RandomPlayer:
+    """A `Policy` that answers with random legal actions of one environment."""
+
+    def __init__(self, env: Env, tokenizer: Any, end_id: int) -> None:
+        self.env = env
+        self.tokenizer = tokenizer
+        self.end_id = end_id
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        ids = self.tokenizer.encode(self.env.sample_random_action(), add_special_tokens=False)
+        return Generation([*ids, self.end_id], None, "stop")
+
+
+def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
+    """What a conversation is made of, in random legal play: prompts, actions and replies."""
+    bytes_only = _byte_tokenizer()
+    for episode in _random_play(envs, bytes_only, options.corpus_episodes, f"{options.seed}/corpus"):
+        for turn in episode.turns:
+            yield str(turn.observation)
+            yield turn.action
+
+
+def _random_play(envs: Sequence[Env], tokenizer: Any, episodes: int, stream: str) -> list[Episode]:
+    """Random legal play of each environment, on seeds of its own stream."""
+    context = AppendContext(tokenizer)
+    random = Random(stream)
+
+    async def play() -> list[Episode]:
+        return [
+            await run_episode(
+                env,
+                RandomPlayer(env, tokenizer, tokenizer.eos_token_id),
+                context,
+                seed=random.randrange(TRAIN_SEEDS.start, TRAIN_SEEDS.stop),
+                max_tokens_per_turn=MAX_RANDOM_TOKENS,
+            )
+            for _ in range(episodes)
+            for env in envs
+        ]
+
+    return asyncio.run(play())
+
+
+def _byte_tokenizer() -> Any:
+    """The tokenizer before it has learned anything: one token a byte."""
+    return _wrap(Tokenizer(models.BPE(vocab=_alphabet(), merges=[])))
+
+
+def _alphabet() -> dict[str, int]:
+    return {text: id for id, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+
+
+def _make_tokenizer(corpus: Iterator[str], vocab_size: int) -> Any:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = _splitter()
+    tokenizer.train_from_iterator(
+        corpus,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(SPECIAL_TOKENS),
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        ),
+    )
+    return _wrap(tokenizer)
+
+
+def _splitter() -> Any:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _wrap(tokenizer: Tokenizer) -> Any:
+    tokenizer.pre_tokenizer = _splitter()
+    tokenizer.decoder = decoders.ByteLevel()
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
+        clean_up_tokenization_spaces=False,
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
+
+
+def _make_model(tokenizer: Any, options: TinyOptions) -> Any:
+    heads = options.hidden_size // 32
+    config = LlamaConfig(
+        vocab_size=(len(tokenizer) + 63) // 64 * 64,
+        hidden_size=options.hidden_size,
+        intermediate_size=2 * options.hidden_size,
+        num_hidden_layers=options.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=options.max_positions,
+        # 1 / sqrt(fan in): with the usual 0.02 so narrow a model takes three times as many steps
+        # to see what is in its context.
+        initializer_range=options.hidden_size**-0.5,
+        tie_word_embeddings=True,
+        head_dim=32,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def _warm_start(model: Any, tokenizer: Any, envs: Sequence[Env], options: TinyOptions) -> None:
+    """Next-token prediction on transcripts of random legal play.
+
+    The environment's words are learned as well as the actions: a model that knows what the replies
+    say needs fewer episodes to learn what to do about them.
+    """
+    if not options.warm_start_steps:
+        return
+    optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
+    per_env = -(-options.warm_start_episodes // len(envs))
+    model.train()
+    for step in range(options.warm_start_steps):
+        batch = make_batch(_random_play(envs, tokenizer, per_env, f"{options.seed}/warm start/{step}"))
+        batch.response_mask = batch.attention_mask.float()
+        batch.response_mask[:, 0] = 0.0
+        loss = -score_tokens(model, batch).logprobs.sum() / batch.response_mask.sum()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+    logger.info(
+        "warm start: %d steps on random legal actions (never an oracle's); loss %.3f per token",
+        options.warm_start_steps, loss.item(),
+    )  # fmt: skip
