@@ -75,7 +75,7 @@ def game_line(game: str, variant: str, stack: str, quick: bool) -> common.Result
             peer = wrapper(peer)
     moves = actions(game, kwargs)
     pair = common.compare(
-        player(ours, moves), player(peer, moves), seconds=0.01 if quick else 0.1, rounds=3 if quick else 9
+        player(ours, moves), player(peer, moves), seconds=0.01 if quick else 0.03, rounds=3 if quick else 31
     )
     limit = 1.3 if pair.peer > FAST else 2.0
     return common.Result(
@@ -101,7 +101,9 @@ def textarena_line(quick: bool) -> common.Result:
                 peer.reset(num_players=1)
         return STEPS
 
-    pair = common.compare(player(ours, moves), work, seconds=0.01 if quick else 0.1, rounds=3 if quick else 9)
+    pair = common.compare(
+        player(ours, moves), work, seconds=0.01 if quick else 0.03, rounds=3 if quick else 31
+    )
     return common.Result("game: GuessTheNumber, bare", *pair, "steps/s", note="peer: textarena raw; CPU time")
 
 

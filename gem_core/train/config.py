@@ -34,12 +34,12 @@ class TrainConfig:
     # what is trained on what
     model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = "tiny"
     out: Annotated[str, "folder of the run"] = "runs/train"
-    env: Annotated[
-        dict[str, float], "environment, or ID=WEIGHT for a mix (repeatable)"
-    ] = field(default_factory=lambda: {"game:GuessTheNumber-v0-easy": 1.0})
-    env_kwargs: Annotated[
-        dict[str, Any], "arguments of the environments: JSON or key=value (repeatable)"
-    ] = field(default_factory=dict)
+    env: Annotated[dict[str, float], "environment, or ID=WEIGHT for a mix (repeatable)"] = field(
+        default_factory=lambda: {"game:GuessTheNumber-v0-easy": 1.0}
+    )
+    env_kwargs: Annotated[dict[str, Any], "arguments of the environments: JSON or key=value (repeatable)"] = (
+        field(default_factory=dict)
+    )
     wrappers: Annotated[str, "wrappers around them, such as 'time_limit(max_turns=5)'"] = ""
     # algorithm
     algorithm: Annotated[str, "rebn, reinforce, grpo, rloo, ppo, or a registered estimator"] = "rebn"
@@ -53,9 +53,9 @@ class TrainConfig:
     max_turns: Annotated[int | None, "most turns of an episode; none: the environment's own limit"] = None
     max_tokens_per_turn: Annotated[int, "most tokens of a response"] = 32
     max_total_tokens: Annotated[int | None, "most tokens of an episode; none: what the model takes"] = None
-    on_length_cut: Annotated[
-        LengthCut, "what a response cut by the limit is: 'invalid' or 'pass'"
-    ] = "invalid"
+    on_length_cut: Annotated[LengthCut, "what a response cut by the limit is: 'invalid' or 'pass'"] = (
+        "invalid"
+    )
     temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
     max_batch: Annotated[int, "most rows in one forward pass of sampling"] = 256
     # update

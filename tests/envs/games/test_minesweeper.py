@@ -28,12 +28,7 @@ def test_golden_game_ends_when_all_safe_cells_are_revealed():
     observation, reward, terminated, truncated, info = reveal(env, 3, 3)
     assert (observation, reward, terminated, truncated) == ("Revealed 12 cells.", 12 / 14, False, False)
     assert info["suffix"] == (
-        "    0  1  2  3\n"
-        " 0  .  .  1  0\n"
-        " 1  .  .  1  0\n"
-        " 2  1  1  1  0\n"
-        " 3  0  0  0  0\n"
-        "Turns left: 19."
+        "    0  1  2  3\n 0  .  .  1  0\n 1  .  .  1  0\n 2  1  1  1  0\n 3  0  0  0  0\nTurns left: 19."
     )
     assert reveal(env, 0, 1)[:2] == ("Revealed 1 cell.", 1 / 14)
     assert reveal(env, 1, 0)[1:4] == (1 / 14, True, False)
