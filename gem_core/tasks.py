@@ -80,6 +80,12 @@ class TaskSource:
             raise ConfigError(f"{text!r}: expected a weight above 0")
         return cls(match[1], kwargs, weight)
 
+    @property
+    def label(self) -> str:
+        """``ID`` or ``ID(key=value, ...)``: what `parse` reads, without the weight."""
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.env_kwargs.items())
+        return f"{self.env_id}({arguments})" if arguments else self.env_id
+
 
 def make_tasks(
     sources: Sequence[TaskSource],

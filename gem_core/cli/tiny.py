@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, parse_kwargs, positive_int, seed
+from gem_core.cli._arguments import add_json_flag, command_parser, positive_int, seed
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,13 +22,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "give\nthe same files; their SHA-256 is printed and recorded in the folder.",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to save")
-    parser.add_argument("--env", action="append", metavar="ID", help="environment it will play (repeatable)")
     parser.add_argument(
-        "--kwargs",
-        action="append",
-        default=[],
-        metavar="JSON|KEY=VALUE",
-        help="arguments of the environments: a JSON object, or key=value (repeatable)",
+        "--env", action="append", metavar="ID[(KEY=VALUE)]", help="environment it will play (repeatable)"
     )
     parser.add_argument("--hidden-size", type=positive_int, metavar="N", help="width, a multiple of 32")
     parser.add_argument("--layers", type=positive_int, metavar="N", help="decoder layers")
@@ -53,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.env:
         given["envs"] = tuple(args.env)
-    options = TinyOptions(**given, env_kwargs=parse_kwargs(args.kwargs))
+    options = TinyOptions(**given)
     if not args.json:
         _console.note(
             f"warm start: {options.warm_start_steps} steps on random legal actions (never on an oracle's)"

@@ -9,10 +9,7 @@ import typing
 from typing import Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, parse_kwargs
-from gem_core.errors import ConfigError
-
-_DICTS = ("env", "env_kwargs")
+from gem_core.cli._arguments import add_json_flag, command_parser
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,9 +31,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for item in dataclasses.fields(TrainConfig):
         flag = "--" + item.name.replace("_", "-")
         kind_of_value, text = typing.get_args(annotations[item.name])
-        if item.name in _DICTS:
-            metavar = "ID[=WEIGHT]" if item.name == "env" else "JSON|KEY=VALUE"
-            parser.add_argument(flag, action="append", metavar=metavar, help=text)
+        if item.name == "env":
+            metavar = "ID[(KEY=VALUE)][=WEIGHT]"
+            parser.add_argument(flag, action="append", metavar=metavar, help=f"{text} (repeatable)")
         elif kind_of_value is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
@@ -55,10 +52,6 @@ def run(args: argparse.Namespace) -> int:
 
     names = [item.name for item in dataclasses.fields(TrainConfig)]
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if "env" in given:
-        given["env"] = dict(_weighted(text) for text in given["env"])
-    if "env_kwargs" in given:
-        given["env_kwargs"] = parse_kwargs(given["env_kwargs"])
     config = TrainConfig(**given)
     outcome = train(config, Reporter() if args.json else ConsoleReporter(config))
     if args.json:
@@ -80,14 +73,3 @@ def _scalar(annotation: Any) -> Any:
     if typing.get_origin(annotation) is typing.Literal:
         return str
     return annotation
-
-
-def _weighted(text: str) -> tuple[str, float]:
-    """Read ``ID`` or ``ID=WEIGHT``."""
-    id, equals, weight = text.partition("=")
-    if not equals:
-        return id, 1.0
-    try:
-        return id, float(weight)
-    except ValueError:
-        raise ConfigError(f"--env {text!r}: {weight!r} is no number; expected ID or ID=WEIGHT") from None

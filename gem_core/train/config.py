@@ -13,10 +13,7 @@ from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.runner import LengthCut
-
-EVAL_SEEDS = range(0, 1_000_000)
-"""Held-out seeds: evaluation takes the first ones, training never draws from here."""
-TRAIN_SEEDS = range(1_000_000, 2**31)
+from gem_core.tasks import EVAL_SEEDS, TaskSource
 
 Schedule: TypeAlias = Literal["constant", "linear"]
 
@@ -34,13 +31,10 @@ class TrainConfig:
     # what is trained on what
     model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = "tiny"
     out: Annotated[str, "folder of the run"] = "runs/train"
-    env: Annotated[dict[str, float], "environment, or ID=WEIGHT for a mix (repeatable)"] = field(
-        default_factory=lambda: {"game:GuessTheNumber-v0-easy": 1.0}
+    env: Annotated[list[str], "environment: ID, 'ID(key=value)', or either with =WEIGHT for a mix"] = field(
+        default_factory=lambda: ["game:GuessTheNumber-v0-easy"]
     )
-    env_kwargs: Annotated[dict[str, Any], "arguments of the environments: JSON or key=value (repeatable)"] = (
-        field(default_factory=dict)
-    )
-    wrappers: Annotated[str, "wrappers around them, such as 'time_limit(max_turns=5)'"] = ""
+    wrappers: Annotated[str, "wrappers around each, such as 'time_limit(max_turns=5)'"] = ""
     # algorithm
     algorithm: Annotated[str, "rebn, reinforce, grpo, rloo, ppo, or a registered estimator"] = "rebn"
     gamma: Annotated[float, "discount per turn"] = 0.9
@@ -57,7 +51,7 @@ class TrainConfig:
         "invalid"
     )
     temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
-    max_batch: Annotated[int, "most rows in one forward pass of sampling"] = 256
+    max_batch: Annotated[int, "most episodes at once, the rows of a forward pass of sampling"] = 512
     # update
     lr: Annotated[float, "learning rate of AdamW"] = 1e-3
     lr_schedule: Annotated[Schedule, "'constant', or 'linear' down to lr_end"] = "linear"
@@ -90,10 +84,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not self.env:
             raise ConfigError("name at least one environment")
-        for id, weight in self.env.items():
-            spec(id)
-            if not (math.isfinite(weight) and weight > 0):
-                raise ConfigError(f"the weight of {id} must be above 0, not {weight}")
+        labels = [source.label for source in self.sources]
+        for source in self.sources:
+            spec(source.env_id)
+            if labels.count(source.label) > 1:
+                raise ConfigError(f"{source.label} is given twice; name it once and give it a weight")
         get_estimator(self.estimator)
         self._check_numbers()
         if self.needs_groups and self.group_size < 2:
@@ -141,6 +136,11 @@ class TrainConfig:
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+
+    @property
+    def sources(self) -> list[TaskSource]:
+        """The environments of `env`, with their arguments and weights."""
+        return [TaskSource.parse(text) for text in self.env]
 
     @property
     def estimator(self) -> str:

@@ -22,7 +22,7 @@ def prepare_model(config: TrainConfig, reporter: Reporter) -> str:
         return config.model
     folder = Path(config.out) / TINY
     if not (folder / RECORD_NAME).exists():
-        options = TinyOptions(envs=tuple(config.env), env_kwargs=config.env_kwargs, seed=config.seed)
+        options = TinyOptions(envs=tuple(source.label for source in config.sources), seed=config.seed)
         reporter.note(
             f"making a tiny model in {folder}; warm start: {options.warm_start_steps} steps on random "
             "legal actions, so that it knows the format (never on an oracle's actions)"
@@ -59,7 +59,7 @@ def load_model(source: str, device: torch.device, dtype: str) -> Any:
     """
     _require_folder(source)
     try:
-        model = AutoModelForCausalLM.from_pretrained(source)
+        model: Any = AutoModelForCausalLM.from_pretrained(source)
     except Exception as error:
         raise ModelError(f"{source}: no causal LM can be loaded ({_first_line(error)})") from error
     return model.to(device=device, dtype=getattr(torch, dtype)).eval()

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from gem_core.core import observation_text
 from gem_core.errors import MissingDependency
 from gem_core.rollout import Episode
-from gem_core.rollout.context import observation_text
 from gem_core.train.checkpoint import write_text
 from gem_core.train.config import TrainConfig
 

@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
-import itertools
-from collections.abc import Coroutine, Mapping, Sequence
-from random import Random
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
 
 import gem_core
 from gem_core.core import Env
 from gem_core.rollout import Context, Episode, Policy, run_episode
-from gem_core.train.config import EVAL_SEEDS, TRAIN_SEEDS, TrainConfig
-
-T = TypeVar("T")
-
-
-class Task(NamedTuple):
-    """One episode to be played."""
-
-    env_id: str
-    seed: int
-    group: int
-    """Episodes of a group share environment and seed."""
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.train.config import TrainConfig
 
 
-def training_tasks(config: TrainConfig, step: int) -> list[Task]:
+def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
     """Episodes of a training step, a function of the run's seed and the step alone.
 
     Nothing of it has to be saved, so a resumed run goes on with the same data.
     """
-    random = Random(f"{config.seed}/tasks/{step}")
-    ids, bounds = list(config.env), list(itertools.accumulate(config.env.values()))
-    tasks = []
-    for group in range(config.episodes_per_step // config.group_size):
-        env_id = ids[bisect.bisect(bounds, random.random() * bounds[-1], hi=len(ids) - 1)]
-        seed = random.randrange(TRAIN_SEEDS.start, TRAIN_SEEDS.stop)
-        tasks += [Task(env_id, seed, group)] * config.group_size
-    return tasks
+    return list(
+        make_tasks(
+            config.sources,
+            config.episodes_per_step // config.group_size,
+            seed=(config.seed << 32) + step,
+            group_size=config.group_size,
+        )
+    )
 
 
-def evaluation_tasks(env_id: str, episodes: int) -> list[Task]:
+def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
     """The first `episodes` held-out seeds."""
-    return [Task(env_id, seed, group) for group, seed in enumerate(EVAL_SEEDS[:episodes])]
+    return list(make_tasks([source], episodes, split="held_out"))
 
 
 class Rollouts:
@@ -59,10 +45,11 @@ class Rollouts:
         self.config = config
         self.context = context
         self.max_total_tokens = max_total_tokens
-        self._idle: dict[str, list[Env]] = {id: [self._make(id)] for id in config.env}
+        self._room = asyncio.Semaphore(config.max_batch)
+        self._idle: dict[str, list[Env]] = {source.label: [self._make(source)] for source in config.sources}
         self._loop = asyncio.new_event_loop()
 
-    def play(self, tasks: Sequence[Task], policy: Policy, *, name: str) -> list[Episode]:
+    def play(self, tasks: Sequence[TaskRow], policy: Policy, *, name: str) -> list[Episode]:
         """Play all tasks, in any order of turns; the episodes come in the order of the tasks.
 
         Args:
@@ -74,42 +61,36 @@ class Rollouts:
 
         async def all_tasks() -> list[Episode]:
             return await asyncio.gather(
-                *(
-                    self._play(task, policy, f"{name}/{number}", {"name": name, "group": task.group})
-                    for number, task in enumerate(tasks)
-                )
+                *(self._play(task, policy, f"{name}/{number}") for number, task in enumerate(tasks))
             )
 
-        return self._run(all_tasks())
+        return self._loop.run_until_complete(all_tasks())
 
-    async def _play(
-        self, task: Task, policy: Policy, request_id: str, metadata: Mapping[str, Any]
-    ) -> Episode:
-        idle = self._idle[task.env_id]
-        env = idle.pop() if idle else self._make(task.env_id)
-        episode = await run_episode(
-            env,
-            policy,
-            self.context,
-            seed=task.seed,
-            max_turns=self.config.max_turns,
-            max_tokens_per_turn=self.config.max_tokens_per_turn,
-            max_total_tokens=self.max_total_tokens,
-            on_length_cut=self.config.on_length_cut,
-            request_id=request_id,
-            metadata=metadata,
-        )
-        if episode.error is None:
-            idle.append(env)
-        else:
-            env.close()  # nobody knows what state it is in
+    async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> Episode:
+        source = TaskSource(task["env_id"], task["env_kwargs"])
+        async with self._room:  # no more environments than rows of a batch
+            idle = self._idle[source.label]
+            env = idle.pop() if idle else self._make(source)
+            episode = await run_episode(
+                env,
+                policy,
+                self.context,
+                seed=task["seed"],
+                max_turns=self.config.max_turns,
+                max_tokens_per_turn=self.config.max_tokens_per_turn,
+                max_total_tokens=self.max_total_tokens,
+                on_length_cut=self.config.on_length_cut,
+                request_id=request_id,
+                metadata={"request": request_id, "group": task["index"]},
+            )
+            if episode.error is None:
+                idle.append(env)
+            else:
+                env.close()  # nobody knows what state it is in
         return episode
 
-    def _make(self, id: str) -> Env:
-        return gem_core.make(id, wrappers=self.config.wrappers or (), **self.config.env_kwargs)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(work)
+    def _make(self, source: TaskSource) -> Env:
+        return gem_core.make(source.env_id, wrappers=self.config.wrappers or (), **source.env_kwargs)
 
     def close(self) -> None:
         """Close the environments and the event loop."""

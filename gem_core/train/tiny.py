@@ -16,8 +16,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,8 +30,8 @@ import gem_core
 from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout import AppendContext, Episode, Generation, run_episode
+from gem_core.tasks import TRAIN_SEEDS, TaskSource
 from gem_core.train.checkpoint import replace_folder
-from gem_core.train.config import TRAIN_SEEDS
 from gem_core.train.objective import make_batch, score_tokens
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ class TinyOptions:
     """How a tiny model is made; the same options give the same model.
 
     Attributes:
-        envs: Ids of the environments whose text the tokenizer learns and whose format the model learns.
-        env_kwargs: Keyword arguments for all of them.
+        envs: Environments whose text the tokenizer learns and whose format the model learns: ids, or
+            ids with arguments such as ``game:GuessTheNumber-v0(max_number=50)``.
         hidden_size: Width; a multiple of 32 times `heads`' share (head size 32 suits every engine).
         layers: Decoder layers.
         vocab_size: Most tokens; rounded up to a multiple of 64 in the model.
@@ -69,7 +69,6 @@ class TinyOptions:
     """
 
     envs: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     hidden_size: int = 64
     layers: int = 1
     vocab_size: int = 2048
@@ -100,7 +99,8 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
     Returns:
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`.
     """
-    envs = [gem_core.make(id, **options.env_kwargs) for id in options.envs]
+    sources = [TaskSource.parse(text) for text in options.envs]
+    envs = [gem_core.make(source.env_id, **source.env_kwargs) for source in sources]
     try:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums in one order, whatever the machine: the same weights
@@ -141,7 +141,7 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
 
 
 def _name_tokenizer_class(path: Path) -> None:
-    """transformers 5 writes a class name that 4 does not know; both know this one."""
+    """Write the class name that transformers 4 and 5 both know; 5 writes one of its own."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

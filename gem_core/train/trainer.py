@@ -24,6 +24,7 @@ from gem_core.advantages.registry import get_estimator
 from gem_core.errors import CheckpointError, EnvError
 from gem_core.rollout import AppendContext, Episode, TraceWriter, episode_metrics, read_traces
 from gem_core.rollout.trajectory import trainable_turn_rewards
+from gem_core.tasks import TaskRow
 from gem_core.train.checkpoint import list_checkpoints, load_state, save_checkpoint, write_text
 from gem_core.train.config import TrainConfig
 from gem_core.train.models import context_limit, load_model, load_tokenizer, pick_device, prepare_model
@@ -170,9 +171,7 @@ class Trainer:
         config = self.config
         began = time.perf_counter()
         tasks = training_tasks(config, step)
-        episodes = self.rollouts.play(tasks, self._policy(f"{config.seed}/train"), name=f"step {step}")
-        for episode in episodes:
-            episode.metadata["step"] = step
+        episodes = self._play(tasks, self._policy(f"{config.seed}/train"), f"step {step}", step)
         rolled_out = time.perf_counter()
         metrics: dict[str, float] = {"step": step, **episode_metrics(episodes)}
         trained = [episode for episode in episodes if episode.trainable]
@@ -187,6 +186,12 @@ class Trainer:
         metrics["time/rollout"] = rolled_out - began
         metrics["time/update"] = time.perf_counter() - rolled_out
         return metrics, episodes
+
+    def _play(self, tasks: Sequence[TaskRow], policy: BatchingPolicy, name: str, step: int) -> list[Episode]:
+        episodes = self.rollouts.play(tasks, policy, name=name)
+        for episode in episodes:
+            episode.metadata |= {"step": step, "gamma": self.config.gamma}
+        return episodes
 
     # -- credit -------------------------------------------------------------------------------
 
@@ -349,13 +354,12 @@ class Trainer:
         played: list[Episode] = []
         if config.eval_episodes:
             self.reporter.note(f"evaluation {when} training: {config.eval_episodes} held-out seeds")
-        for env_id in config.env if config.eval_episodes else ():
-            tasks = evaluation_tasks(env_id, config.eval_episodes)
-            # The same random numbers before and after: what differs is the policy.
-            episodes = self.rollouts.play(tasks, self._policy(f"{config.seed}/eval"), name=f"{when} {env_id}")
-            for episode in episodes:
-                episode.metadata["step"] = self.progress.step
-            results[env_id] = episode_metrics(episodes)
+        for source in config.sources if config.eval_episodes else ():
+            tasks = evaluation_tasks(source, config.eval_episodes)
+            # The same name and so the same random numbers before and after: what differs is the policy.
+            name = f"evaluation of {source.label}"
+            episodes = self._play(tasks, self._policy(f"{config.seed}/eval"), name, self.progress.step)
+            results[source.label] = episode_metrics(episodes)
             played += episodes
             self._trace(episodes[: config.trace_episodes])
         recorded = {"before": self.progress.before or results}
