@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -68,25 +69,30 @@ def run(quick: bool) -> list[common.Result]:
     end = context.end_of_turn_id
     responses = [[*tokenizer.encode(answer), end] for answer in answers]
 
+    # No message comes twice: a context remembers the token ids of those that it has seen.
+    turns, ours, theirs = count(), count(), count()
+
     def one_turn(turn: int) -> Callable[[], int]:
         def work() -> int:
-            context.extend(observations[turn], responses[turn - 1])
+            context.extend(f"{next(turns):08} {observations[turn]}", responses[turn - 1])
             return 1
 
         return work
 
     def append() -> int:
-        ids = context.first(observations[0])
+        episode = f"{next(ours):08}"
+        ids = context.first(f"{episode} {observations[0]}")
         for observation, response in zip(observations[1:], responses, strict=False):
             ids += response
-            ids += context.extend(observation, response)
+            ids += context.extend(f"{episode} {observation}", response)
         return len(ids)
 
     def render_all() -> int:
+        episode = f"{next(theirs):08}"
         messages: list[dict[str, str]] = []
         ids: list[int] = []
         for observation, answer in zip(observations, answers, strict=True):
-            messages.append({"role": "user", "content": observation})
+            messages.append({"role": "user", "content": f"{episode} {observation}"})
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             ids = tokenizer.encode(text, add_special_tokens=False)
             messages.append({"role": "assistant", "content": answer})

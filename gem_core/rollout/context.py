@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from gem_core.core import Observation, observation_text
 from gem_core.errors import ConfigError
 from gem_core.rollout.template import MessageFormat, Tokenizer, chat_renderer
 from gem_core.rollout.trajectory import ContextMode
+
+_REMEMBERED = 1024
+"""Messages of each kind whose token ids a context keeps."""
 
 
 class Context(Protocol):
@@ -84,6 +88,9 @@ class AppendContext:
         self._formats: dict[str, MessageFormat] = {}
         self._lock = threading.Lock()
         self._format("user")
+        # Episodes of a group share their first prompt, and many environments say the same few things.
+        self._first_ids = lru_cache(_REMEMBERED)(self._encode_first)
+        self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
 
     @property
     def end_of_turn_id(self) -> int | None:
@@ -96,9 +103,7 @@ class AppendContext:
 
     def first(self, observation: Observation) -> list[int]:
         """The whole first prompt."""
-        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
-        messages.append(_message("user", observation_text(observation)))
-        return self._tokens.encode(self._render(messages, generate=True))
+        return list(self._first_ids(observation_text(observation)))
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
@@ -111,14 +116,21 @@ class AppendContext:
             role: Role of the message in the chat template.
         """
         message_format = self._format(role)
-        ids = self._tokens.encode(message_format.between(observation_text(observation)))
         overlap = message_format.overlap(response_ids)
-        return ids[message_format.space + overlap :] if overlap else ids
+        ids = self._message_ids(role, observation_text(observation))
+        return list(ids[message_format.space + overlap :] if overlap else ids)
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """The response as text, without end-of-turn and other special tokens."""
         overlap = self._format("user").overlap(response_ids)  # need not be flagged as special
         return self._tokens.decode(response_ids[: len(response_ids) - overlap])
+
+    def _encode_first(self, text: str) -> tuple[int, ...]:
+        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
+        return tuple(self._tokens.encode(self._render([*messages, _message("user", text)], generate=True)))
+
+    def _encode_message(self, role: str, text: str) -> tuple[int, ...]:
+        return tuple(self._tokens.encode(self._format(role).between(text)))
 
     def _format(self, role: str) -> MessageFormat:
         """The format of a role, probed when the role is first used."""
