@@ -15,6 +15,9 @@ from gem_core.registration import spec
 from gem_core.rollout.runner import LengthCut
 from gem_core.tasks import EVAL_SEEDS, TaskSource
 
+TINY = "tiny"
+"""The model that is made on the spot."""
+
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
@@ -29,7 +32,7 @@ class TrainConfig:
     """
 
     # what is trained on what
-    model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = "tiny"
+    model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = TINY
     out: Annotated[str, "folder of the run"] = "runs/train"
     env: Annotated[list[str], "environment: ID, 'ID(key=value)', or either with =WEIGHT for a mix"] = field(
         default_factory=lambda: ["game:GuessTheNumber-v0-easy"]
@@ -41,8 +44,8 @@ class TrainConfig:
     lam: Annotated[float, "lambda of the turn-level gae of ppo"] = 0.95
     zero_advantages: Annotated[bool, "a control: set every advantage to 0"] = False
     # rollouts
-    steps: Annotated[int, "policy updates"] = 200
-    episodes_per_step: Annotated[int, "episodes per update"] = 128
+    steps: Annotated[int, "rounds of rollout and update"] = 100
+    episodes_per_step: Annotated[int, "episodes per step"] = 512
     group_size: Annotated[int, "episodes that share a seed; grpo and rloo need at least 2"] = 1
     max_turns: Annotated[int | None, "most turns of an episode; none: the environment's own limit"] = None
     max_tokens_per_turn: Annotated[int, "most tokens of a response"] = 32
@@ -53,18 +56,18 @@ class TrainConfig:
     temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
     max_batch: Annotated[int, "most episodes at once, the rows of a forward pass of sampling"] = 512
     # update
-    lr: Annotated[float, "learning rate of AdamW"] = 1e-3
+    lr: Annotated[float | None, "learning rate of AdamW; none: 2e-3 for 'tiny', 1e-5 for others"] = None
     lr_schedule: Annotated[Schedule, "'constant', or 'linear' down to lr_end"] = "linear"
     lr_end: Annotated[float, "share of lr that is left at the last step of the linear schedule"] = 0.1
     warmup_steps: Annotated[int, "steps over which the learning rate rises from 0"] = 10
     weight_decay: Annotated[float, "of AdamW"] = 0.0
     max_grad_norm: Annotated[float, "gradients are scaled down to this norm"] = 1.0
     epochs: Annotated[int, "passes over the episodes of a step"] = 1
-    minibatches: Annotated[int, "updates per pass"] = 1
+    minibatches: Annotated[int, "updates per pass"] = 4
     clip: Annotated[float, "PPO's epsilon, used when a step makes several updates"] = 0.2
     loss_scale: Annotated[Literal["token-mean", "turn-mean"], "'token-mean' or 'turn-mean'"] = "token-mean"
     entropy: Annotated[float, "weight of the entropy bonus; falls linearly to 0 over the run"] = 0.0
-    kl: Annotated[float, "weight of the KL to the first model; falls linearly to 0 over the run"] = 0.0
+    kl: Annotated[float, "weight of the KL to the first model; falls linearly to 0 over the run"] = 0.3
     value_weight: Annotated[float, "ppo: weight of the critic's loss"] = 0.5
     max_tokens_per_pass: Annotated[int, "tokens in one forward pass of the update, padding counted"] = 32768
     # run
@@ -124,7 +127,7 @@ class TrainConfig:
                 if not math.isfinite(value) or value < low or (high is not None and value > high):
                     limits = f"at least {low}" if high is None else f"from {low} to {high}"
                     raise ConfigError(f"{name} must be {limits}, not {value}")
-        for name in ("temperature", "lr", "max_grad_norm", "clip"):
+        for name in ("temperature", "learning_rate", "max_grad_norm", "clip"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name} must be above 0, not {value}")
@@ -136,6 +139,13 @@ class TrainConfig:
         ):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+
+    @property
+    def learning_rate(self) -> float:
+        """`lr`, or the default for the kind of model."""
+        if self.lr is not None:
+            return self.lr
+        return 2e-3 if self.model == TINY else 1e-5
 
     @property
     def sources(self) -> list[TaskSource]:

@@ -35,8 +35,12 @@ class ConsoleReporter(Reporter):
     def __init__(self, config: TrainConfig, stream: TextIO | None = None) -> None:
         try:
             from rich.console import Console
+            from transformers.utils.logging import disable_progress_bar
         except ImportError as error:
-            raise MissingDependency("rich is not installed: pip install 'gem-core[train]'") from error
+            raise MissingDependency(
+                f"training needs the package {error.name!r}: pip install 'gem-core[train]'"
+            ) from error
+        disable_progress_bar()  # of loading and saving models: they would tear the live table
         self._config = config
         self._console = Console(file=stream or sys.stdout, highlight=False, soft_wrap=True)
         self._live: Any = None
@@ -75,10 +79,12 @@ class ConsoleReporter(Reporter):
             self._live = None
 
     def finish(self, outcome: Outcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
+        # The first one that there was something to learn from.
+        shown = next((number for number, episode in enumerate(before) if not episode.success), 0)
         if before:
-            self._episode("an episode before training", before[0])
+            self._episode("an episode before training", before[shown])
         if after:
-            self._episode("the same seed after training", after[0])
+            self._episode("the same seed after training", after[shown])
         for env_id in outcome.after:
             first, last = outcome.before.get(env_id, {}), outcome.after[env_id]
             self.note(

@@ -9,11 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gem_core.errors import ConfigError, ModelError
-from gem_core.train.config import TrainConfig
+from gem_core.train.config import TINY, TrainConfig
 from gem_core.train.report import Reporter
 from gem_core.train.tiny import RECORD_NAME, TinyOptions, save_tiny
-
-TINY = "tiny"
 
 
 def prepare_model(config: TrainConfig, reporter: Reporter) -> str:

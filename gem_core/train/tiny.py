@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -62,7 +63,8 @@ class TinyOptions:
         vocab_size: Most tokens; rounded up to a multiple of 64 in the model.
         max_positions: Longest context in tokens.
         warm_start_steps: Supervised steps on random legal play; 0 leaves the weights random.
-        warm_start_episodes: Episodes per step.
+        warm_start_tokens: Tokens of random play to learn from, all environments together.
+        warm_start_batch: Tokens per step, but at least one episode.
         warm_start_lr: Learning rate of Adam.
         corpus_episodes: Random episodes per environment from which the tokenizer learns.
         seed: Of the weights and of the random play.
@@ -70,11 +72,12 @@ class TinyOptions:
 
     envs: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
     hidden_size: int = 64
-    layers: int = 1
+    layers: int = 2
     vocab_size: int = 2048
     max_positions: int = 4096
-    warm_start_steps: int = 60
-    warm_start_episodes: int = 32
+    warm_start_steps: int = 600
+    warm_start_tokens: int = 131_072
+    warm_start_batch: int = 2048
     warm_start_lr: float = 3e-3
     corpus_episodes: int = 200
     seed: int = 0
@@ -84,7 +87,7 @@ class TinyOptions:
             raise ConfigError("a tiny model needs at least one environment id")
         if self.hidden_size < 32 or self.hidden_size % 32:
             raise ConfigError(f"hidden_size must be a multiple of 32, not {self.hidden_size}")
-        for name in ("layers", "max_positions", "warm_start_episodes", "corpus_episodes"):
+        for name in ("layers", "max_positions", "warm_start_tokens", "warm_start_batch", "corpus_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.warm_start_steps < 0:
@@ -175,31 +178,44 @@ class RandomPlayer:
 def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
     """What a conversation is made of, in random legal play: prompts, actions and replies."""
     bytes_only = _byte_tokenizer()
-    for episode in _random_play(envs, bytes_only, options.corpus_episodes, f"{options.seed}/corpus"):
-        for turn in episode.turns:
-            yield str(turn.observation)
-            yield turn.action
+    for env in envs:
+        play = _random_play(env, bytes_only, f"{options.seed}/corpus")
+        for episode in itertools.islice(play, options.corpus_episodes):
+            for turn in episode.turns:
+                yield str(turn.observation)
+                yield turn.action
 
 
-def _random_play(envs: Sequence[Env], tokenizer: Any, episodes: int, stream: str) -> list[Episode]:
-    """Random legal play of each environment, on seeds of its own stream."""
+def _random_play(
+    env: Env, tokenizer: Any, stream: str, max_total_tokens: int | None = None
+) -> Iterator[Episode]:
+    """Random legal play without end, on seeds of its own stream."""
     context = AppendContext(tokenizer)
+    player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)
-
-    async def play() -> list[Episode]:
-        return [
-            await run_episode(
+    while True:
+        episode = asyncio.run(
+            run_episode(
                 env,
-                RandomPlayer(env, tokenizer, tokenizer.eos_token_id),
+                player,
                 context,
                 seed=random.randrange(TRAIN_SEEDS.start, TRAIN_SEEDS.stop),
                 max_tokens_per_turn=MAX_RANDOM_TOKENS,
+                max_total_tokens=max_total_tokens,
             )
-            for _ in range(episodes)
-            for env in envs
-        ]
+        )
+        if not episode.trainable:
+            raise ConfigError(f"{episode.env_id} cannot be played at random: {episode.error}")
+        yield episode
 
-    return asyncio.run(play())
+
+def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Episode]:
+    """Random episodes with `tokens` tokens in all, but at least one episode."""
+    drawn = []
+    while tokens > 0:
+        drawn.append(random.choice(episodes))
+        tokens -= len(drawn[-1].sequence().token_ids)
+    return drawn
 
 
 def _byte_tokenizer() -> Any:
@@ -279,11 +295,18 @@ def _warm_start(model: Any, tokenizer: Any, envs: Sequence[Env], options: TinyOp
     """
     if not options.warm_start_steps:
         return
+    episodes: list[Episode] = []
+    for env in envs:
+        enough = options.warm_start_tokens / len(envs)
+        play = _random_play(env, tokenizer, f"{options.seed}/warm start", options.max_positions)
+        while enough > 0:
+            episodes.append(next(play))
+            enough -= len(episodes[-1].sequence().token_ids)
+    random = Random(f"{options.seed}/batches")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
-    per_env = -(-options.warm_start_episodes // len(envs))
     model.train()
-    for step in range(options.warm_start_steps):
-        batch = make_batch(_random_play(envs, tokenizer, per_env, f"{options.seed}/warm start/{step}"))
+    for _ in range(options.warm_start_steps):
+        batch = make_batch(_draw(episodes, options.warm_start_batch, random))
         batch.response_mask = batch.attention_mask.float()
         batch.response_mask[:, 0] = 0.0
         loss = -score_tokens(model, batch).logprobs.sum() / batch.response_mask.sum()

@@ -110,7 +110,7 @@ class Trainer:
             torch.nn.init.zeros_(self.critic.weight)
         self.parameters = [*self.model.parameters(), *(self.critic.parameters() if self.critic else ())]
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=config.lr, betas=(0.9, 0.99), weight_decay=config.weight_decay
+            self.parameters, lr=config.learning_rate, betas=(0.9, 0.99), weight_decay=config.weight_decay
         )
         self.progress = Progress()
         if state is not None:
@@ -331,7 +331,7 @@ class Trainer:
         if config.lr_schedule == "linear":
             share *= 1 - (1 - config.lr_end) * (step - 1) / max(1, config.steps - 1)
         for group in self.optimizer.param_groups:
-            group["lr"] = config.lr * share
+            group["lr"] = config.learning_rate * share
 
     # -- evaluation and records ---------------------------------------------------------------
 
