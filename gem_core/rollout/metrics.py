@@ -17,6 +17,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
         - ``gem/return``, ``gem/turns``: undiscounted return and number of turns.
         - ``gem/success``, ``gem/truncation_rate``: share of episodes that solved the task, that a
           limit cut.
+        - ``gem/turns_to_success``: turns of the episodes that solved the task; only when there are any.
         - ``gem/format_error_rate``: share of turns without a readable action, those that the length
           limit cut included.
         - ``gem/tool_calls``, ``gem/tool_errors``: per episode; an error is a call whose info says
@@ -38,6 +39,8 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     metrics["gem/return"] = fmean(episode.total_reward for episode in trained)
     metrics["gem/success"] = fmean(episode.success for episode in trained)
     metrics["gem/turns"] = len(infos) / len(trained)
+    if solved := [len(episode.turns) for episode in trained if episode.success]:
+        metrics["gem/turns_to_success"] = fmean(solved)
     metrics["gem/truncation_rate"] = fmean(episode.truncated for episode in trained)
     metrics["gem/format_error_rate"] = fmean(info.get("invalid") in ("format", "length") for info in infos)
     metrics["gem/tool_calls"] = len(tool_calls) / len(trained)

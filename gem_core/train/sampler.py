@@ -24,11 +24,13 @@ _MASKED = float("-inf")
 
 
 class _Prefix(NamedTuple):
-    """Keys and values of the tokens of an episode that the model has seen."""
+    """What the model has seen of an episode: a row of the keys and values of the batch it was in."""
 
     token_ids: list[int]
     layers: list[tuple[torch.Tensor, torch.Tensor]]
-    """Per layer: keys and values, each (heads, tokens, head size)."""
+    """Per layer: keys and values of the whole batch, each (rows, heads, tokens, head size); shared by
+    the prefixes of the batch, each row padded on the left."""
+    row: int
 
 
 @dataclass
@@ -225,18 +227,25 @@ class BatchingPolicy:
     def _join(self, prefixes: list[_Prefix | None], past: int) -> DynamicCache:
         """Stack the episodes' keys and values, left-padded to `past` columns."""
         cache = DynamicCache()
-        first = next((prefix for prefix in prefixes if prefix is not None), None)
-        if first is None:
-            return cache
-        for layer, (keys, values) in enumerate(first.layers):
-            shape = (len(prefixes), keys.shape[0], past, keys.shape[2])
-            all_keys, all_values = keys.new_zeros(shape), values.new_zeros((*shape[:3], values.shape[2]))
-            for row, prefix in enumerate(prefixes):
-                if prefix is not None:
-                    start = past - len(prefix.token_ids)
-                    all_keys[row, :, start:] = prefix.layers[layer][0]
-                    all_values[row, :, start:] = prefix.layers[layer][1]
-            cache.update(all_keys, all_values, layer)
+        batches: dict[int, tuple[list[tuple[torch.Tensor, torch.Tensor]], list[int], list[int]]] = {}
+        for row, prefix in enumerate(prefixes):
+            if prefix is not None:
+                _, here, there = batches.setdefault(id(prefix.layers), (prefix.layers, [], []))
+                here.append(row)
+                there.append(prefix.row)
+
+        def stack(layer: int, part: int) -> torch.Tensor:
+            blocks = [(layers[layer][part], here, there) for layers, here, there in batches.values()]
+            first = blocks[0][0]
+            joined = first.new_zeros((len(prefixes), first.shape[1], past, first.shape[3]))
+            for block, here, there in blocks:
+                width = min(past, block.shape[2])  # what is cut off is padding of these rows
+                joined[here, :, past - width :] = block[there, :, block.shape[2] - width :]
+            return joined
+
+        layer_count = max((len(layers) for layers, _, _ in batches.values()), default=0)
+        for layer in range(layer_count):
+            cache.update(stack(layer, 0), stack(layer, 1), layer)
         return cache
 
     def _keep(
@@ -244,20 +253,30 @@ class BatchingPolicy:
     ) -> None:
         layers = _layers(cache)
         columns = layers[0][0].shape[2]
-        for row, (request, new_length) in enumerate(zip(requests, new_lengths, strict=True)):
+        kept = []
+        for request, new_length in zip(requests, new_lengths, strict=True):
             # The last sampled token has not been through the model yet, unless others went on.
             response = min(len(request.token_ids), columns - past - width)
-            token_ids = request.prompt_ids + request.token_ids[:response]
             cached = len(request.prompt_ids) - new_length
-            kept = torch.cat(
+            kept.append(
                 [
-                    torch.arange(past - cached, past),
-                    torch.arange(past + width - new_length, past + width + response),
+                    *range(past - cached, past),
+                    *range(past + width - new_length, past + width + response),
                 ]
-            ).to(layers[0][0].device)
-            self._prefixes[request.request_id] = _Prefix(
-                token_ids, [(keys[row][:, kept], values[row][:, kept]) for keys, values in layers]
             )
+        longest = max(map(len, kept))
+        index = torch.tensor(
+            [[0] * (longest - len(some)) + some for some in kept], device=layers[0][0].device
+        )
+
+        def pick(states: torch.Tensor) -> torch.Tensor:
+            rows, heads, _, size = states.shape
+            return states.gather(2, index[:, None, :, None].expand(rows, heads, longest, size))
+
+        block = [(pick(keys), pick(values)) for keys, values in layers]
+        for row, (request, some) in enumerate(zip(requests, kept, strict=True)):
+            token_ids = (request.prompt_ids + request.token_ids)[: len(some)]
+            self._prefixes[request.request_id] = _Prefix(token_ids, block, row)
 
 
 def _cancelled(request: _Request) -> bool:

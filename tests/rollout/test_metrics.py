@@ -32,6 +32,7 @@ def test_means_over_trainable_episodes() -> None:
             "gem/return": 1 / 3,
             "gem/success": 1 / 3,
             "gem/turns": 7 / 3,
+            "gem/turns_to_success": 2.0,
             "gem/truncation_rate": 1 / 3,
             "gem/format_error_rate": 2 / 7,
             "gem/tool_calls": 2 / 3,
