@@ -12,13 +12,18 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
 
-$(VENV)/ready: pyproject.toml constraints/dev.txt
-	@echo "Making $(VENV): about 1.5 GB of disk and 2 to 5 minutes, most of it PyTorch."
+$(VENV)/train: pyproject.toml constraints/dev.txt
+	@echo "Making $(VENV): about 1.2 GB of disk and 1 to 4 minutes, most of it PyTorch."
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) -c constraints/dev.txt -e '.[train]'
+	@touch $@
+
+$(VENV)/ready: $(VENV)/train
+	@echo "Adding the packages of the tests to $(VENV): about 0.4 GB and 1 minute."
 	$(PIP) -c constraints/dev.txt -e '.[train,ray,docs,test,lint]' nox
 	@touch $@
 
-demo: $(VENV)/ready  ## train a tiny agent on a number game in about 3 minutes and look at what it learned
+demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and look at what it learned
 	$(BIN)/python -m gem_core.train.demo --out runs/demo
 
 test: $(VENV)/ready  ## run every test (says first what it will take)

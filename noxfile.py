@@ -15,7 +15,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "summary"]
+nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "summary"]
 
 RESULTS = Path(".nox/results")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
@@ -80,6 +80,12 @@ def wheel(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The documentation site builds without a warning."""
     session.run("mkdocs", "build", "--strict", "--quiet")
+
+
+@nox.session(venv_backend="none")
+def demo(session: nox.Session) -> None:
+    """The main job: an agent learns a game, or the session fails."""
+    session.run("python", "-m", "gem_core.train.demo", "--out", session.create_tmp() + "/demo")
 
 
 @nox.session(venv_backend="none")

@@ -13,19 +13,19 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     """Means over the trainable episodes, and how many were not.
 
     Returns:
+        One number for each of these names, or only ``gem/error_rate`` when no episode is trainable,
+        or nothing at all without episodes.
+
         - ``gem/error_rate``: share of all episodes that are not trainable.
         - ``gem/return``, ``gem/turns``: undiscounted return and number of turns.
-        - ``gem/success``, ``gem/truncation_rate``: share of episodes that solved the task, that a
-          limit cut.
-        - ``gem/turns_to_success``: turns of the episodes that solved the task; only when there are any.
-        - ``gem/format_error_rate``: share of turns without a readable action, those that the length
-          limit cut included.
-        - ``gem/tool_calls``, ``gem/tool_errors``: per episode; an error is a call whose info says
-          ``tool_error``.
-        - ``gem/env/<name>``: the numbers in ``info["metrics"]`` of the last turn, over the episodes
-          that have them.
-
-        Only ``gem/error_rate`` when no episode is trainable; nothing at all without episodes.
+        - ``gem/success``: share of episodes that solved the task.
+        - ``gem/turns_to_success``: turns of those that did; missing when none did.
+        - ``gem/truncation_rate``: share of episodes that a limit cut.
+        - ``gem/format_error_rate``: share of turns without a readable action or cut by the length limit.
+        - ``gem/tool_calls``: tool calls per episode.
+        - ``gem/tool_errors``: those whose info says ``tool_error``.
+        - ``gem/env/<name>``: a number in ``info["metrics"]`` of the last turn, over the episodes that
+            have it.
     """
     everything = list(episodes)
     if not everything:

@@ -87,7 +87,8 @@ def episode_text(episode: Episode) -> str:
         lines += [f"  env    {line}" for line in observation_text(turn.observation).splitlines()]
         answer = turn.action if turn.finish_reason == "stop" else f"{turn.action} [cut by the length limit]"
         credit = "" if turn.advantage is None else f", advantage {turn.advantage:+.2f}"
-        lines.append(f"  agent  {answer}   (turn {number}: reward {turn.reward:.2f}{credit})")
+        lines += [f"  agent  {line}" for line in answer.splitlines() or [""]]
+        lines[-1] += f"   (turn {number}: reward {turn.reward:.2f}{credit})"
     return "\n".join(lines)
 
 
