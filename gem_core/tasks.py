@@ -17,8 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from gem_core.errors import ConfigError
+from gem_core.core import Env
+from gem_core.errors import ConfigError, GemError
 from gem_core.files import write_atomically
+from gem_core.registration import WrapperLike, make
 
 Split: TypeAlias = Literal["train", "held_out"]
 
@@ -79,6 +81,21 @@ class TaskSource:
         if not (isfinite(weight) and weight > 0):
             raise ConfigError(f"{text!r}: expected a weight above 0")
         return cls(match[1], kwargs, weight)
+
+    def make(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> Env:
+        """Build the environment.
+
+        Raises:
+            ConfigError: The environment refuses its arguments.
+            GemError: As in `gem_core.make`.
+        """
+        try:
+            return make(self.env_id, wrappers=wrappers, **self.env_kwargs)
+        except GemError:
+            raise
+        except (TypeError, ValueError) as error:  # unknown arguments, or values the constructor refuses
+            text = str(error)
+            raise ConfigError(text if text.startswith(self.env_id) else f"{self.env_id}: {text}") from error
 
     @property
     def label(self) -> str:

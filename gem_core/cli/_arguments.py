@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core.core import Env
-from gem_core.errors import ConfigError, GemError
+from gem_core.errors import ConfigError
 
 
 def command_parser(
@@ -94,15 +94,9 @@ def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
         ConfigError: The environment refuses its arguments.
         GemError: As in `gem_core.make`.
     """
-    import gem_core
+    from gem_core.tasks import TaskSource
 
-    try:
-        return gem_core.make(id, wrappers=wrappers, **kwargs)
-    except GemError:
-        raise
-    except (TypeError, ValueError) as error:  # unknown arguments, or values that the constructor refuses
-        text = str(error)
-        raise ConfigError(text if text.startswith(id) else f"{id}: {text}") from error
+    return TaskSource(id, dict(kwargs)).make(wrappers)
 
 
 def positive_int(text: str) -> int:
