@@ -8,6 +8,7 @@ It is written under another name and renamed when it is complete and on disk.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -40,6 +41,8 @@ def replace_folder(target: Path) -> Iterator[Path]:
         # mkdtemp's folder is private; this one is to be read by whoever may read its neighbours.
         temporary.chmod(0o777 & ~_umask())
         yield temporary
+        for path in temporary.iterdir():
+            path.chmod(0o666 & ~_umask())  # safetensors writes private files
         _sync(temporary)
         if target.exists():
             old = temporary.with_name(temporary.name + ".old")
@@ -69,11 +72,39 @@ def save_checkpoint(
     target = run / "checkpoints" / f"step-{step:06d}"
     with replace_folder(target) as folder:
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
         torch.save({**state, "step": step}, folder / STATE_NAME)
     for old in list_checkpoints(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return target
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer so that transformers 4 and 5 both load it.
+
+    5 writes a class name of its own, and a list under a key that 4 knows as a dict.
+    """
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config.get("tokenizer_class") == "TokenizersBackend":
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if isinstance(config.get("extra_special_tokens"), list):
+        config["additional_special_tokens"] = config.pop("extra_special_tokens")
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def drop_checkpoints(run: Path) -> None:
+    """Remove the checkpoints of a run.
+
+    Raises:
+        CheckpointError: One of them cannot be removed.
+    """
+    for checkpoint in list_checkpoints(run):
+        try:
+            shutil.rmtree(checkpoint)
+        except OSError as error:
+            raise CheckpointError(f"cannot remove {checkpoint}: {_reason(error)}") from error
 
 
 def list_checkpoints(run: Path) -> list[Path]:

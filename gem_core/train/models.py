@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from gem_core.errors import ConfigError, ModelError
 from gem_core.train.config import TINY, TrainConfig
 from gem_core.train.report import Reporter
-from gem_core.train.tiny import RECORD_NAME, TinyOptions, save_tiny
+from gem_core.train.tiny import TinyOptions, recorded_options, save_tiny
 
 
 def prepare_model(config: TrainConfig, reporter: Reporter) -> str:
@@ -19,8 +19,8 @@ def prepare_model(config: TrainConfig, reporter: Reporter) -> str:
     if config.model != TINY:
         return config.model
     folder = Path(config.out) / TINY
-    if not (folder / RECORD_NAME).exists():
-        options = TinyOptions(envs=tuple(source.label for source in config.sources), seed=config.seed)
+    options = TinyOptions(envs=tuple(source.label for source in config.sources), seed=config.seed)
+    if recorded_options(folder) != options.to_dict():
         reporter.note(
             f"making a tiny model in {folder}; warm start: {options.warm_start_steps} steps on random "
             "legal actions, so that it knows the format (never on an oracle's actions)"

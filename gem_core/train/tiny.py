@@ -28,11 +28,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
-from gem_core.core import Env
+from gem_core.core import Env, observation_text
 from gem_core.errors import ConfigError
 from gem_core.rollout import AppendContext, Episode, Generation, run_episode
 from gem_core.tasks import TRAIN_SEEDS, TaskSource
-from gem_core.train.checkpoint import replace_folder
+from gem_core.train.checkpoint import replace_folder, save_tokenizer
 from gem_core.train.objective import make_batch, score_tokens
 
 logger = logging.getLogger(__name__)
@@ -95,6 +95,19 @@ class TinyOptions:
         if self.vocab_size < 512:
             raise ConfigError(f"vocab_size must be at least 512, not {self.vocab_size}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {**asdict(self), "envs": list(self.envs)}
+
+
+def recorded_options(folder: Path) -> dict[str, Any] | None:
+    """The options that a tiny model was made with; None where there is no tiny model."""
+    path = folder / RECORD_NAME
+    if not path.exists():
+        return None
+    options: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["options"]
+    return options
+
 
 def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
     """Make the model and its tokenizer in memory.
@@ -103,7 +116,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`.
     """
     sources = [TaskSource.parse(text) for text in options.envs]
-    envs = [gem_core.make(source.env_id, **source.env_kwargs) for source in sources]
+    envs = [source.make() for source in sources]
     try:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums in one order, whatever the machine: the same weights
@@ -135,19 +148,11 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
     model, tokenizer = make_tiny(options)
     with replace_folder(target) as temporary:
         model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
-        _name_tokenizer_class(temporary / "tokenizer_config.json")
+        save_tokenizer(tokenizer, temporary)
         digest = folder_hash(temporary)
-        record = {"options": asdict(options), "sha256": digest, "gem_core": gem_core.__version__}
+        record = {"options": options.to_dict(), "sha256": digest, "gem_core": gem_core.__version__}
         (temporary / RECORD_NAME).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return digest
-
-
-def _name_tokenizer_class(path: Path) -> None:
-    """Write the class name that transformers 4 and 5 both know; 5 writes one of its own."""
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def folder_hash(folder: Path) -> str:
@@ -182,7 +187,7 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
         play = _random_play(env, bytes_only, f"{options.seed}/corpus")
         for episode in itertools.islice(play, options.corpus_episodes):
             for turn in episode.turns:
-                yield str(turn.observation)
+                yield observation_text(turn.observation)
                 yield turn.action
 
 
