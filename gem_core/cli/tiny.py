@@ -43,7 +43,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Make and save the model."""
     from gem_core.train import TinyOptions, save_tiny
+    from gem_core.train.console import quiet_transformers
 
+    quiet_transformers()
     names = ("hidden_size", "layers", "vocab_size", "max_positions", "warm_start_steps", "seed")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.env:

@@ -48,8 +48,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Train."""
     from gem_core.train import Reporter, TrainConfig, train
-    from gem_core.train.console import ConsoleReporter
+    from gem_core.train.console import ConsoleReporter, quiet_transformers
 
+    quiet_transformers()
     names = [item.name for item in dataclasses.fields(TrainConfig)]
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     config = TrainConfig(**given)

@@ -76,7 +76,9 @@ class TrainConfig:
     keep_checkpoints: Annotated[int, "checkpoints kept"] = 2
     trace_every: Annotated[int, "steps between traces of training episodes; 0 for none"] = 25
     trace_episodes: Annotated[int, "episodes per trace"] = 16
-    resume: Annotated[bool, "go on from the newest checkpoint in the folder of the run"] = True
+    resume: Annotated[
+        bool, "go on from the newest checkpoint in the folder; or start over and replace it"
+    ] = True
     seed: Annotated[int, "of everything that is random"] = 0
     device: Annotated[str, "'cpu', 'cuda', 'cuda:1', or 'auto'"] = "auto"
     dtype: Annotated[Literal["float32", "bfloat16"], "of the weights: 'float32' or 'bfloat16'"] = "float32"
@@ -85,8 +87,11 @@ class TrainConfig:
     wandb: Annotated[str, "project at Weights & Biases to report to, when wandb is installed"] = ""
 
     def __post_init__(self) -> None:
-        if not self.env:
-            raise ConfigError("name at least one environment")
+        if not self.env or not isinstance(self.env, list | tuple):
+            raise ConfigError(
+                f"env must be a list of at least one environment, such as ['game:Mastermind-v0=2'], "
+                f"not {self.env!r}"
+            )
         labels = [source.label for source in self.sources]
         for source in self.sources:
             spec(source.env_id)

@@ -24,6 +24,13 @@ _COLUMNS = (
 _SHOWN_ROWS = 8
 
 
+def quiet_transformers() -> None:
+    """No progress bars for loading and saving models: they would tear a live table, and be read as errors."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+
+
 class ConsoleReporter(Reporter):
     """Prints a run to a stream; on a terminal the recent steps are a table that updates in place.
 
@@ -35,12 +42,11 @@ class ConsoleReporter(Reporter):
     def __init__(self, config: TrainConfig, stream: TextIO | None = None) -> None:
         try:
             from rich.console import Console
-            from transformers.utils.logging import disable_progress_bar
         except ImportError as error:
             raise MissingDependency(
                 f"training needs the package {error.name!r}: pip install 'gem-core[train]'"
             ) from error
-        disable_progress_bar()  # of loading and saving models: they would tear the live table
+        quiet_transformers()
         self._config = config
         self._console = Console(file=stream or sys.stdout, highlight=False, soft_wrap=True)
         self._live: Any = None

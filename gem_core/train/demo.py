@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 
 from gem_core.errors import GemError
 from gem_core.train.config import TrainConfig
@@ -17,12 +18,17 @@ SUCCESS, GAIN = 0.80, 0.25
 """What the sampled policy has to reach on held-out seeds: random play has a success of 0.34."""
 
 
-def main() -> int:
+def learned(before: float, after: float) -> bool:
+    """Whether these success rates on held-out seeds are those of an agent that learned the game."""
+    return after >= SUCCESS and after - before >= GAIN
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Train, and say whether the agent learned; the exit code says it, too."""
     parser = argparse.ArgumentParser(description="Train a tiny agent on a number game with ReBN.")
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="folder of the run")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is random")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     began = time.monotonic()
     try:
         # Imported here, so that a missing package is one clear line as well.
@@ -34,16 +40,19 @@ def main() -> int:
         reporter.note("a tiny agent is going to learn a number game: about 3 minutes on 2 cores")
         outcome = train(config, reporter)
     except (GemError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command goes on from the last checkpoint\n")
+        return 130
     before, after = (outcome.mean(when, "gem/success") for when in ("before", "after"))
-    learned = after >= SUCCESS and after - before >= GAIN
+    well = learned(before, after)
     reporter.note(
-        f"{'the agent learned the game' if learned else 'the agent did NOT learn the game'}: success "
+        f"{'the agent learned the game' if well else 'the agent did NOT learn the game'}: success "
         f"{before:.2f} -> {after:.2f} (wanted: at least {SUCCESS:.2f}, and {GAIN:.2f} more than before), "
         f"{time.monotonic() - began:.0f} s"
     )
-    return 0 if learned else 1
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
-import gem_core
 from gem_core.core import Env
 from gem_core.rollout import Context, Episode, Policy, run_episode
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
@@ -64,7 +66,8 @@ class Rollouts:
                 *(self._play(task, policy, f"{name}/{number}") for number, task in enumerate(tasks))
             )
 
-        return self._loop.run_until_complete(all_tasks())
+        with _quiet_runner():
+            return self._loop.run_until_complete(all_tasks())
 
     async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> Episode:
         source = TaskSource(task["env_id"], task["env_kwargs"])
@@ -90,12 +93,36 @@ class Rollouts:
         return episode
 
     def _make(self, source: TaskSource) -> Env:
-        return gem_core.make(source.env_id, wrappers=self.config.wrappers or (), **source.env_kwargs)
+        return source.make(self.config.wrappers or ())
 
     def close(self) -> None:
         """Close the environments and the event loop."""
+        # After an interrupt or a failure of the model there are episodes halfway; cancelled, they
+        # close their environments.
+        self._loop.run_until_complete(_cancel(asyncio.all_tasks(self._loop)))
         for envs in self._idle.values():
             while envs:
                 envs.pop().close()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _quiet_runner() -> Iterator[None]:
+    """No warning per failed episode: the trainer gives one for all episodes of a step."""
+
+    def quiet(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.WARNING
+
+    runner = logging.getLogger(run_episode.__module__)
+    runner.addFilter(quiet)
+    try:
+        yield
+    finally:
+        runner.removeFilter(quiet)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ class MetricSinks:
         if config.tensorboard:
             self._tensorboard = _tensorboard(folder, len(history) + 1)
         if config.wandb:
-            self._wandb = _wandb(config, folder)
+            self._wandb = _wandb(config, folder, resumed=bool(history))
 
     def write(self, metrics: dict[str, float]) -> None:
         """Append one step.
@@ -52,25 +55,50 @@ class MetricSinks:
 
     def close(self) -> None:
         """Close everything."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # a line that a full disk refused, and `write` has reported
+            self._file.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
         if self._wandb is not None:
             self._wandb.finish()
 
 
+def require_packages(config: TrainConfig) -> None:
+    """Find out before the first step, and not after the last, that a package is missing.
+
+    Raises:
+        MissingDependency: Names it, with the pip command.
+    """
+    needed = [("matplotlib", "matplotlib", "'gem-core[train]'")]
+    if config.tensorboard:
+        needed.append(("torch.utils.tensorboard", "TensorBoard", "'gem-core[train]'"))
+    if config.wandb:
+        needed.append(("wandb", "Weights & Biases", "wandb"))
+    for module, name, package in needed:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise MissingDependency(f"{name} is not installed: pip install {package}") from error
+
+
 def _tensorboard(folder: Path, next_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingDependency("TensorBoard is not installed: pip install 'gem-core[train]'") from error
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder / "tensorboard"), purge_step=next_step)
 
 
-def _wandb(config: TrainConfig, folder: Path) -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise MissingDependency("Weights & Biases is not installed: pip install wandb") from error
-    # The folder's name identifies the run, so that a resumed one goes on in the same place.
-    return wandb.init(project=config.wandb, name=folder.name, config=config.to_dict(), dir=str(folder))
+def _wandb(config: TrainConfig, folder: Path, resumed: bool) -> Any:
+    import wandb
+
+    # The id is kept in the folder, so that a resumed run goes on in the same place there as well.
+    path = folder / "wandb_id"
+    if not (resumed and path.exists()):
+        write_text(path, uuid.uuid4().hex)
+    return wandb.init(
+        project=config.wandb,
+        id=path.read_text(encoding="utf-8"),
+        resume="allow",
+        name=folder.name,
+        config=config.to_dict(),
+        dir=str(folder),
+    )

@@ -1,7 +1,7 @@
 """The training loop: roll out, give credit, update, write down. One process, CPU or CUDA.
 
-    result = train(TrainConfig(env={"game:GuessTheNumber-v0-easy": 1.0}, out="runs/guess"))
-    result.after["gem/success"]
+    outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], out="runs/guess"))
+    outcome.mean("after", "gem/success")
 
 A step is a function of the run's seed, the step's number and the state in the last checkpoint, so
 a run that was killed goes on as if nothing had happened.
@@ -9,8 +9,10 @@ a run that was killed goes on as if nothing had happened.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,16 +27,25 @@ from gem_core.errors import CheckpointError, EnvError
 from gem_core.rollout import AppendContext, Episode, TraceWriter, episode_metrics, read_traces
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.tasks import TaskRow
-from gem_core.train.checkpoint import list_checkpoints, load_state, save_checkpoint, write_text
+from gem_core.train.checkpoint import (
+    drop_checkpoints,
+    list_checkpoints,
+    load_state,
+    save_checkpoint,
+    write_text,
+)
 from gem_core.train.config import TrainConfig
 from gem_core.train.models import context_limit, load_model, load_tokenizer, pick_device, prepare_model
 from gem_core.train.objective import Batch, make_batch, policy_loss, score_tokens, token_weights
 from gem_core.train.report import Outcome, Reporter, write_report
 from gem_core.train.rollouts import Rollouts, evaluation_tasks, training_tasks
 from gem_core.train.sampler import BatchingPolicy
-from gem_core.train.sinks import MetricSinks
+from gem_core.train.sinks import MetricSinks, require_packages
 
 logger = logging.getLogger(__name__)
+
+TRACES_NAME = "traces.jsonl"
+_EVALUATION = "evaluation"
 
 
 def train(config: TrainConfig, reporter: Reporter | None = None) -> Outcome:
@@ -52,12 +63,10 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> Outcome:
         ModelError: The model or its tokenizer cannot be loaded.
         CheckpointError: A checkpoint cannot be written or does not belong to this run.
         EnvError: Every episode of a step failed; the state before that step has been saved.
+        MissingDependency: A package that the run would need later is not installed.
     """
-    trainer = Trainer(config, reporter or Reporter())
-    try:
-        return trainer.run()
-    finally:
-        trainer.close()
+    with contextlib.ExitStack() as resources:
+        return Trainer(config, reporter or Reporter(), resources).run()
 
 
 class _Weights(NamedTuple):
@@ -79,12 +88,14 @@ class Progress:
 
 
 class Trainer:
-    """One run; `train` is the way in."""
+    """One run; `train` is the way in, and closes what is put in `resources`."""
 
-    def __init__(self, config: TrainConfig, reporter: Reporter) -> None:
+    def __init__(self, config: TrainConfig, reporter: Reporter, resources: contextlib.ExitStack) -> None:
         self.config = config
         self.reporter = reporter
+        resources.callback(reporter.close)
         self.folder = config.prepare_folder()
+        require_packages(config)
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
@@ -102,7 +113,8 @@ class Trainer:
         self.tokenizer = load_tokenizer(source)
         self.context = AppendContext(self.tokenizer)
         self.model = load_model(str(checkpoints[-1]) if checkpoints else source, device, config.dtype)
-        self.rollouts = Rollouts(config, self.context, context_limit(config, self.model))
+        limit = context_limit(config, self.model)
+        self.rollouts = resources.enter_context(contextlib.closing(Rollouts(config, self.context, limit)))
         self.reference = load_model(source, device, config.dtype) if config.kl else None
         self.critic: torch.nn.Module | None = None
         if config.needs_critic:
@@ -115,16 +127,12 @@ class Trainer:
         self.progress = Progress()
         if state is not None:
             self._restore(state)
+        else:  # those of a run that is replaced would be taken for this one's
+            drop_checkpoints(self.folder)
         write_text(self.folder / "config.json", json.dumps(config.to_dict(), indent=2) + "\n")
         self._keep_traces_of_the_past()
-        self.sinks = MetricSinks(config, self.folder, self.progress.history)
-
-    def close(self) -> None:
-        """Close files and environments."""
-        self.rollouts.close()
-        if hasattr(self, "sinks"):
-            self.sinks.close()
-        self.reporter.close()
+        sinks = MetricSinks(config, self.folder, self.progress.history)
+        self.sinks = resources.enter_context(contextlib.closing(sinks))
 
     # -- the run ------------------------------------------------------------------------------
 
@@ -175,11 +183,6 @@ class Trainer:
         rolled_out = time.perf_counter()
         metrics: dict[str, float] = {"step": step, **episode_metrics(episodes)}
         trained = [episode for episode in episodes if episode.trainable]
-        if not trained:
-            raise EnvError(
-                f"step {step}: all {len(episodes)} episodes failed, so there is nothing to learn from; "
-                f"the first error: {next((e.error for e in episodes if e.error), 'no turn was taken')}"
-            )
         credit, targets = self._give_credit(trained, make_batch(trained))
         metrics |= credit
         metrics |= self._update(step, make_batch(trained), targets)
@@ -189,6 +192,16 @@ class Trainer:
 
     def _play(self, tasks: Sequence[TaskRow], policy: BatchingPolicy, name: str, step: int) -> list[Episode]:
         episodes = self.rollouts.play(tasks, policy, name=name)
+        failed = [episode for episode in episodes if not episode.trainable]
+        if failed:
+            error = next((episode.error for episode in failed if episode.error), "no turn was taken")
+            if len(failed) == len(episodes):
+                raise EnvError(
+                    f"{name}: all {len(episodes)} episodes failed, so there is nothing to learn from; "
+                    f"the first error: {error}"
+                )
+            logger.warning("%s: %d of %d episodes failed; the first error: %s",
+                           name, len(failed), len(episodes), error)  # fmt: skip
         for episode in episodes:
             episode.metadata |= {"step": step, "gamma": self.config.gamma}
         return episodes
@@ -357,7 +370,7 @@ class Trainer:
         for source in config.sources if config.eval_episodes else ():
             tasks = evaluation_tasks(source, config.eval_episodes)
             # The same name and so the same random numbers before and after: what differs is the policy.
-            name = f"evaluation of {source.label}"
+            name = f"{_EVALUATION} of {source.label}"
             episodes = self._play(tasks, self._policy(f"{config.seed}/eval"), name, self.progress.step)
             results[source.label] = episode_metrics(episodes)
             played += episodes
@@ -368,20 +381,27 @@ class Trainer:
         write_text(self.folder / "evaluation.json", json.dumps(recorded, indent=2) + "\n")
         return results, played
 
-    def _trace(self, episodes: Sequence[Episode]) -> None:
-        with TraceWriter(self.folder / "traces.jsonl", decode=self.tokenizer.decode) as traces:
+    def _trace(self, episodes: Sequence[Episode], file: str = TRACES_NAME) -> None:
+        with TraceWriter(self.folder / file, decode=self.tokenizer.decode) as traces:
             for episode in episodes:
                 traces.write(episode)
 
     def _keep_traces_of_the_past(self) -> None:
-        """Drop the traces of steps that the resumed run will take again."""
-        path = self.folder / "traces.jsonl"
+        """Drop the traces of steps and evaluations that the resumed run will do again."""
+        path, rewritten = self.folder / TRACES_NAME, f".{TRACES_NAME}.{os.getpid()}"
         if not path.exists():
             return
-        step = self.progress.step
-        kept = [e for e in read_traces(path) if step and e.metadata.get("step", 0) <= step]
-        path.unlink()
-        self._trace(kept)
+        done = self.progress.step
+        kept = []
+        for episode in read_traces(path) if done else ():
+            step, evaluation = episode.metadata["step"], episode.metadata["request"].startswith(_EVALUATION)
+            if step == 0 or step < done or (step == done and not evaluation):
+                kept.append(episode)
+        try:
+            self._trace(kept, rewritten)
+            os.replace(self.folder / rewritten, path)
+        finally:
+            (self.folder / rewritten).unlink(missing_ok=True)
 
     # -- checkpoints --------------------------------------------------------------------------
 
