@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.train.helpers import EASY, LONG, Faulty, options
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """A model that knows the format of two games, made in three seconds."""
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    save_tiny(
+        folder,
+        TinyOptions(
+            envs=(EASY, LONG), layers=1, warm_start_steps=50, warm_start_tokens=12_000, corpus_episodes=50
+        ),
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_folder):
+    from gem_core.train.models import load_tokenizer
+
+    return load_tokenizer(str(tiny_folder))
+
+
+@pytest.fixture
+def model(tiny_folder):
+    """A fresh copy of the tiny model."""
+    import torch
+
+    from gem_core.train.models import load_model
+
+    return load_model(str(tiny_folder), torch.device("cpu"), "float32")
+
+
+@pytest.fixture(scope="session")
+def learned(tiny_folder, tmp_path_factory):
+    """Outcome of a run that is long enough to learn the easy game, with all its episodes traced."""
+    from gem_core.train import TrainConfig, train
+
+    out = tmp_path_factory.mktemp("runs") / "learned"
+    config = TrainConfig(
+        **options(
+            tiny_folder, out, steps=30, episodes_per_step=96, minibatches=4, lr=2e-3, kl=0.05,
+            warmup_steps=5, eval_episodes=150, trace_every=10, trace_episodes=96, save_every=20,
+            tensorboard=True,
+        )
+    )  # fmt: skip
+    return train(config)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Sums in one order, so that two runs can be compared bit by bit."""
+    try:
+        import torch
+    except ImportError:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def count_from_zero():
+    Faulty.played = 0
+    Faulty.made.clear()

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from gem_core.errors import ConfigError, UnknownEnv, UnknownName
+from gem_core.train.config import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"env": []}, ConfigError, "at least one environment"),
+        ({"env": "game:Mastermind-v0"}, ConfigError, "must be a list"),
+        ({"env": {"game:Mastermind-v0": 2.0}}, ConfigError, "must be a list"),
+        ({"env": ["game:Mastermint-v0"]}, UnknownEnv, "game:Mastermind-v0"),
+        ({"env": ["game:Mastermind-v0", "game:Mastermind-v0=2"]}, ConfigError, "given twice"),
+        ({"env": ["game:Mastermind-v0=0"]}, ConfigError, "weight above 0"),
+        ({"algorithm": "rebm"}, UnknownName, "rebn"),
+        ({"algorithm": "grpo"}, ConfigError, "group_size must be at least 2, not 1"),
+        ({"algorithm": "rloo"}, ConfigError, "group_size must be at least 2, not 1"),
+        ({"group_size": 3}, ConfigError, "not a multiple of group_size=3"),
+        ({"episodes_per_step": 2}, ConfigError, "minibatches=4 is more than episodes_per_step=2"),
+        ({"eval_episodes": 2_000_000}, ConfigError, "eval_episodes must be at most 1000000"),
+        ({"steps": 0}, ConfigError, "steps must be at least 1, not 0"),
+        ({"max_turns": 0}, ConfigError, "max_turns must be at least 1"),
+        ({"seed": -1}, ConfigError, "seed must be at least 0"),
+        ({"gamma": 1.5}, ConfigError, "gamma must be from 0 to 1"),
+        ({"kl": float("nan")}, ConfigError, "kl must be at least 0"),
+        ({"temperature": 0.0}, ConfigError, "temperature must be above 0"),
+        ({"lr": -1.0}, ConfigError, "learning_rate must be above 0"),
+        ({"loss_scale": "episode"}, ConfigError, "loss_scale must be one of token-mean, turn-mean"),
+        ({"on_length_cut": "drop"}, ConfigError, "on_length_cut must be one of"),
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_refused_before_anything_is_loaded(changes, error, said):
+    with pytest.raises(error, match=said):
+        TrainConfig(**changes)
+
+
+def test_the_learning_rate_fits_the_model_unless_it_is_given():
+    assert TrainConfig().learning_rate == 2e-3
+    assert TrainConfig(model="somebody/model").learning_rate == 1e-5
+    assert TrainConfig(model="somebody/model", lr=3e-4).learning_rate == 3e-4
+
+
+def test_only_options_that_change_the_result_count_as_differences():
+    config = TrainConfig(lr=1e-3, out="here", keep_checkpoints=3)
+    recorded = TrainConfig(lr=2e-3, out="there", seed=1, resume=False).to_dict()
+    assert config.differences(recorded) == ["lr", "seed"]
+
+
+def test_a_folder_that_cannot_be_made_is_a_config_error(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        TrainConfig(out=str(tmp_path / "file")).prepare_folder()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        TrainConfig(out=str(tmp_path / "file" / "below")).prepare_folder()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_preparing_a_folder_leaves_no_probe(tmp_path):
+    folder = TrainConfig(out=str(tmp_path / "a" / "b")).prepare_folder()
+    assert folder.is_dir()
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,165 @@
+"""A run that was killed goes on as if nothing had happened; whatever fails, the last checkpoint stays."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from gem_core.errors import CheckpointError, ModelError  # noqa: E402
+from gem_core.rollout import read_traces  # noqa: E402
+from gem_core.train import Reporter, TrainConfig, train  # noqa: E402
+from gem_core.train.checkpoint import STATE_NAME, list_checkpoints, load_state  # noqa: E402
+from gem_core.train.models import load_model  # noqa: E402
+from tests.train.helpers import options, read_metrics, same_weights  # noqa: E402
+
+KILLED = """
+import json, os, signal, sys  # noqa: E402
+from gem_core.train import Reporter, TrainConfig, train  # noqa: E402
+import tests.train.helpers  # noqa: E402
+
+class Killer(Reporter):
+    def step(self, metrics):
+        if metrics["step"] == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(TrainConfig(**json.loads(sys.argv[1])), Killer())
+"""
+
+
+class Stop(Reporter):
+    """Calls a function after a step."""
+
+    def __init__(self, step, action):
+        self.at, self.action = step, action
+
+    def step(self, metrics):
+        if metrics["step"] == self.at:
+            self.action()
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+def run(model, out, **changes):
+    given = {"steps": 7, "save_every": 2, "trace_every": 1, "trace_episodes": 3, "keep_checkpoints": 9}
+    return TrainConfig(**options(model, out, **given | changes))
+
+
+def played(folder):
+    return [
+        (e.metadata["request"], e.metadata["step"], e.seed, [turn.response_ids for turn in e.turns])
+        for e in read_traces(folder / "traces.jsonl")
+    ]
+
+
+def assert_same_run(first, second):
+    assert read_metrics(first) == read_metrics(second)
+    assert len(read_metrics(first)) == 7
+    assert played(first) == played(second)
+    assert same_weights(list_checkpoints(first)[-1], list_checkpoints(second)[-1])
+    assert (first / "evaluation.json").read_text() == (second / "evaluation.json").read_text()
+
+
+def test_a_run_killed_at_any_moment_is_resumed_exactly(tiny_folder, tmp_path):
+    config = run(tiny_folder, tmp_path / "killed")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, json.dumps(config.to_dict())], capture_output=True, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert len(read_metrics(tmp_path / "killed")) == 5
+    assert list_checkpoints(tmp_path / "killed")[-1].name == "step-000004"
+    train(config)
+    train(run(tiny_folder, tmp_path / "whole"))
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_critic_and_optimizer_are_resumed_too(tiny_folder, tmp_path):
+    changes = {"algorithm": "ppo", "epochs": 2, "entropy": 0.01, "weight_decay": 0.01}
+    with pytest.raises(ZeroDivisionError):
+        train(run(tiny_folder, tmp_path / "broken", **changes), Stop(5, fail))
+    train(run(tiny_folder, tmp_path / "broken", **changes))
+    train(run(tiny_folder, tmp_path / "whole", **changes))
+    assert_same_run(tmp_path / "broken", tmp_path / "whole")
+    first, second = (load_state(list_checkpoints(tmp_path / name)[-1]) for name in ("broken", "whole"))
+    assert torch.equal(first["critic"]["weight"], second["critic"]["weight"])
+
+
+def test_a_run_that_is_complete_evaluates_again_and_stays_the_same(tiny_folder, tmp_path):
+    first = train(run(tiny_folder, tmp_path))
+    before = played(tmp_path), read_metrics(tmp_path)
+    second = train(run(tiny_folder, tmp_path))
+    assert (played(tmp_path), read_metrics(tmp_path)) == before
+    assert (first.before, first.after) == (second.before, second.after)
+
+
+def test_other_options_are_refused_and_named(tiny_folder, tmp_path):
+    train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0))
+    with pytest.raises(CheckpointError, match=r"step-000002 was written with other options \(gamma, lr\)"):
+        train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0, gamma=0.5, lr=0.1))
+    assert len(read_metrics(tmp_path)) == 2
+
+
+def test_starting_over_replaces_the_old_run(tiny_folder, tmp_path):
+    train(run(tiny_folder, tmp_path, steps=6))
+    outcome = train(run(tiny_folder, tmp_path, steps=3, seed=1, resume=False, keep_checkpoints=1))
+    assert outcome.checkpoint.name == "step-000003"
+    assert list_checkpoints(tmp_path) == [outcome.checkpoint]
+    assert [metrics["step"] for metrics in read_metrics(tmp_path)] == [1, 2, 3]
+    fresh = train(run(tiny_folder, tmp_path / "fresh", steps=3, seed=1))
+    assert same_weights(outcome.checkpoint, fresh.checkpoint)
+    assert played(tmp_path) == played(tmp_path / "fresh")
+    train(run(tiny_folder, tmp_path, steps=3, seed=1))  # and the new run is the one to be resumed
+
+
+def test_starting_over_with_a_mistake_keeps_the_old_run(tiny_folder, tmp_path):
+    checkpoint = train(run(tiny_folder, tmp_path, steps=2)).checkpoint
+    before = played(tmp_path), read_metrics(tmp_path)
+    with pytest.raises(ModelError):
+        train(run(tmp_path / "nothing", tmp_path, steps=2, resume=False))
+    assert list_checkpoints(tmp_path) == [checkpoint]
+    assert (played(tmp_path), read_metrics(tmp_path)) == before
+
+
+@contextmanager
+def room_for(size):
+    """No file may grow beyond `size` bytes: a disk that is full, as far as a program can tell."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_intact(tiny_folder, tmp_path):
+    config = run(tiny_folder, tmp_path, trace_every=0)
+    with room_for(100_000) as fill, pytest.raises(CheckpointError, match=r"cannot write .*step-000004"):
+        train(config, Stop(3, fill))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]
+    load_model(str(tmp_path / "checkpoints" / "step-000002"), torch.device("cpu"), "float32")
+    train(config)
+    assert len(read_metrics(tmp_path)) == 7
+
+
+def test_a_full_disk_while_metrics_are_written_is_named(tiny_folder, tmp_path):
+    config = run(tiny_folder, tmp_path, trace_every=0)
+    with room_for(1500) as fill, pytest.raises(CheckpointError, match=r"cannot write .*metrics\.jsonl"):
+        train(config, Stop(3, fill))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]
+    train(config)
+    assert len(read_metrics(tmp_path)) == 7
+
+
+def test_a_damaged_checkpoint_is_named(tiny_folder, tmp_path):
+    checkpoint = train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0)).checkpoint
+    (checkpoint / STATE_NAME).write_bytes(b"not a state")
+    with pytest.raises(CheckpointError, match=f"cannot read .*{STATE_NAME}"):
+        train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0))

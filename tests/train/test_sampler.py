@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from gem_core.core import render_observation  # noqa: E402
+from gem_core.rollout import AppendContext, Generation  # noqa: E402
+from gem_core.tasks import TaskSource  # noqa: E402
+from gem_core.train.config import TrainConfig  # noqa: E402
+from gem_core.train.objective import compute_logprobs, make_batch  # noqa: E402
+from gem_core.train.rollouts import Rollouts, evaluation_tasks  # noqa: E402
+from gem_core.train.sampler import BatchingPolicy  # noqa: E402
+from tests.train.helpers import LONG, options  # noqa: E402
+
+
+@pytest.fixture
+def make_policy(model, tokenizer):
+    def make(**changes):
+        given = {"eos_token_ids": [tokenizer.eos_token_id], "pad_token_id": 0, **changes}
+        return BatchingPolicy(model, **given)
+
+    return make
+
+
+@pytest.fixture
+def prompts(tokenizer):
+    """Prompts of unequal lengths."""
+    context = AppendContext(tokenizer)
+    text = str(render_observation(*TaskSource.parse(LONG).make().reset(seed=0)))
+    return [context.first(text + " word" * (3 * number % 7)) for number in range(12)]
+
+
+def ask(policy, prompts, *, max_tokens=6, first=0) -> list[Generation]:
+    """Ask for all responses at the same moment; the name of a request is the number of its prompt."""
+
+    async def everything():
+        return await asyncio.gather(
+            *(
+                policy.generate(prompt, max_tokens=max_tokens, request_id=str(number))
+                for number, prompt in enumerate(prompts, first)
+            )
+        )
+
+    return asyncio.run(everything())
+
+
+def play(model, tokenizer, tmp_path, **changes):
+    """Episodes of several turns with unequal prompts."""
+    config = TrainConfig(**options("m", tmp_path, env=[LONG]))
+    rollouts = Rollouts(config, AppendContext(tokenizer), None)
+    policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0, **changes)
+    try:
+        episodes = rollouts.play(evaluation_tasks(config.sources[0], 24), policy, name="test")
+    finally:
+        rollouts.close()
+    assert max(len(episode.turns) for episode in episodes) >= 4
+    assert len({len(episode.turns) for episode in episodes}) > 1
+    return episodes
+
+
+def assert_same(first, second):
+    assert [g.token_ids for g in first] == [g.token_ids for g in second]
+    assert [g.finish_reason for g in first] == [g.finish_reason for g in second]
+    for one, other in zip(first, second, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_a_response_does_not_depend_on_the_company(make_policy, prompts):
+    together = ask(make_policy(), prompts)
+    alone = [ask(make_policy(), [prompt], first=number)[0] for number, prompt in enumerate(prompts)]
+    assert len({tuple(generation.token_ids) for generation in together}) > 1
+    assert_same(together, alone)
+    assert_same(together, ask(make_policy(max_batch=5), prompts))
+
+
+def test_seed_and_request_decide_the_response(make_policy, prompts):
+    same_prompt = [prompts[0]] * 40
+    first, again, other = (ask(make_policy(seed=seed), same_prompt) for seed in (1, 1, 2))
+    assert first == again
+    assert [g.token_ids for g in first] != [g.token_ids for g in other]
+    assert len({tuple(g.token_ids) for g in first}) > 1  # requests have random numbers of their own
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("max_batch", [512, 7])
+def test_reported_logprobs_are_those_of_the_objective(model, tokenizer, tmp_path, temperature, max_batch):
+    episodes = play(model, tokenizer, tmp_path, temperature=temperature, max_batch=max_batch)
+    batch = make_batch(episodes)
+    with torch.no_grad():
+        computed = compute_logprobs(model, batch, temperature=temperature)
+    assert batch.response_mask.sum() > 50
+    torch.testing.assert_close(computed, batch.logprobs, rtol=0, atol=1e-4)
+
+
+def test_the_kept_cache_saves_work_and_changes_nothing(model, tokenizer, tmp_path):
+    counts, all_episodes = [], []
+    for reuse in (True, False):
+        seen = []
+        hook = model.register_forward_pre_hook(
+            lambda _, __, kwargs, seen=seen: seen.append(kwargs["input_ids"].numel()), with_kwargs=True
+        )
+        all_episodes.append(play(model, tokenizer, tmp_path, reuse_prefix=reuse, max_batch=9))
+        hook.remove()
+        counts.append(sum(seen))
+    with_cache, without = all_episodes
+    for one, other in zip(with_cache, without, strict=True):
+        assert [turn.response_ids for turn in one.turns] == [turn.response_ids for turn in other.turns]
+        for turn, same in zip(one.turns, other.turns, strict=True):
+            assert turn.logprobs == pytest.approx(same.logprobs, abs=1e-4)
+    assert counts[0] < 0.8 * counts[1]
+
+
+def distribution(model, prompt):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1)
+
+
+def test_tokens_are_drawn_from_the_models_distribution(model, make_policy, prompts):
+    count = 2000
+    drawn = Counter(g.token_ids[0] for g in ask(make_policy(), [prompts[0]] * count, max_tokens=1))
+    wanted = distribution(model, prompts[0])
+    distance = sum(abs(drawn[token] / count - float(wanted[token])) for token in range(len(wanted))) / 2
+    assert float(wanted.max()) < 0.9
+    assert distance < 0.06
+
+
+def test_top_k_keeps_the_likeliest_and_normalises_them(model, make_policy, prompts):
+    wanted = distribution(model, prompts[0])
+    values, kept = wanted.topk(3)
+    for generation in ask(make_policy(top_k=3), [prompts[0]] * 200, max_tokens=1):
+        (token,) = generation.token_ids
+        assert token in kept.tolist()
+        expected = (wanted[token] / values.sum()).log().item()
+        assert generation.logprobs == pytest.approx([expected], abs=1e-4)
+    greedy = ask(make_policy(top_k=1), prompts, max_tokens=1)
+    assert [g.token_ids[0] for g in greedy] == [int(distribution(model, p).argmax()) for p in prompts]
+    assert [g.logprobs for g in greedy] == [[0.0]] * len(prompts)
+
+
+def test_top_p_keeps_the_smallest_sufficient_set(model, make_policy, prompts):
+    wanted = distribution(model, prompts[0])
+    ordered, order = wanted.sort(descending=True)
+    p = float(ordered[:2].sum()) - 1e-3  # so that exactly two are needed
+    drawn = {g.token_ids[0] for g in ask(make_policy(top_p=p), [prompts[0]] * 300, max_tokens=1)}
+    assert drawn == set(order[:2].tolist())
+    sure = ask(make_policy(top_p=1e-6), [prompts[0]] * 20, max_tokens=1)
+    assert {g.token_ids[0] for g in sure} == {int(order[0])}
+
+
+def test_the_token_limit_cuts_and_says_so(make_policy, prompts):
+    cut = ask(make_policy(eos_token_ids=[]), prompts, max_tokens=5)
+    assert {(len(g.token_ids), len(g.logprobs), g.finish_reason) for g in cut} == {(5, 5, "length")}
+
+
+def test_each_request_of_a_batch_has_its_own_limit(make_policy, prompts):
+    policy = make_policy(eos_token_ids=[])
+
+    async def everything():
+        return await asyncio.gather(
+            *(
+                policy.generate(prompt, max_tokens=number + 1, request_id=str(number))
+                for number, prompt in enumerate(prompts)
+            )
+        )
+
+    limited = asyncio.run(everything())
+    assert [len(g.token_ids) for g in limited] == list(range(1, len(prompts) + 1))
+    free = ask(make_policy(eos_token_ids=[]), prompts, max_tokens=len(prompts))
+    for one, longer in zip(limited, free, strict=True):
+        assert one.token_ids == longer.token_ids[: len(one.token_ids)]
+
+
+def test_the_end_token_stops_and_is_part_of_the_response(make_policy, prompts, tokenizer):
+    responses = ask(make_policy(), prompts * 3, max_tokens=4)
+    stopped = [g for g in responses if g.finish_reason == "stop"]
+    assert 5 < len(stopped) < len(responses)
+    for generation in stopped:
+        assert generation.token_ids[-1] == tokenizer.eos_token_id
+        assert tokenizer.eos_token_id not in generation.token_ids[:-1]
+    for generation in responses:
+        if generation.finish_reason == "length":
+            assert tokenizer.eos_token_id not in generation.token_ids
+
+
+def test_a_cancelled_request_is_not_sampled_and_disturbs_nobody(make_policy, prompts):
+    expected = ask(make_policy(), prompts)
+    policy, sampled = make_policy(), []
+    sample = policy.sample
+
+    def spy(requests):
+        sampled.extend(request.request_id for request in requests)
+        sample(requests)
+
+    policy.sample = spy
+
+    async def everything():
+        tasks = [
+            asyncio.ensure_future(policy.generate(prompt, max_tokens=6, request_id=str(number)))
+            for number, prompt in enumerate(prompts)
+        ]
+        await asyncio.sleep(0)  # all have asked
+        tasks[3].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    results = asyncio.run(everything())
+    assert isinstance(results.pop(3), asyncio.CancelledError)
+    assert_same(results, [g for number, g in enumerate(expected) if number != 3])
+    assert sorted(sampled, key=int) == [str(n) for n in range(len(prompts)) if n != 3]
+
+
+def test_errors_of_the_model_reach_everybody_who_waits_and_later_requests_work(make_policy, model, prompts):
+    policy = make_policy(max_batch=5)
+
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    hook = model.register_forward_pre_hook(fail)
+
+    async def everything():
+        asked = [policy.generate(p, max_tokens=6, request_id=str(n)) for n, p in enumerate(prompts)]
+        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+
+    failures = asyncio.run(everything())
+    assert [str(failure) for failure in failures] == ["out of memory"] * len(prompts)
+    hook.remove()
+    assert_same(ask(policy, prompts), ask(make_policy(), prompts))
+
+
+def continued(prompts, responses):
+    return [prompt + g.token_ids + [7, 8, 9] for prompt, g in zip(prompts, responses, strict=True)]
+
+
+def test_after_forget_nothing_of_the_old_weights_is_left(make_policy, model, prompts):
+    policies = [make_policy(eos_token_ids=[]) for _ in range(2)]
+    first = [ask(policy, prompts) for policy in policies]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.3)
+    second = continued(prompts, first[0])
+    expected = ask(make_policy(eos_token_ids=[]), second)
+    policies[0].forget()
+    assert_same(ask(policies[0], second), expected)
+    stale = ask(policies[1], second)  # what forget is for
+    assert [g.logprobs for g in stale] != [pytest.approx(g.logprobs, abs=1e-4) for g in expected]
+
+
+def test_a_context_that_was_rebuilt_is_not_taken_for_a_longer_one(make_policy, prompts):
+    policy = make_policy(eos_token_ids=[])
+    ask(policy, prompts)
+    rebuilt = [[5, 6, *prompt, 7, 8, 9, 10, 11, 12, 13] for prompt in prompts]
+    assert_same(ask(policy, rebuilt), ask(make_policy(eos_token_ids=[]), rebuilt))
+
+
+def test_a_model_in_training_mode_stays_so(make_policy, model, prompts):
+    model.train()
+    ask(make_policy(), prompts[:1])
+    assert model.training
+    model.eval()
+    ask(make_policy(), prompts[:1])
+    assert not model.training

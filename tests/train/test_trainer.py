@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from statistics import fmean
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+
+from gem_core.rollout import read_traces  # noqa: E402
+from gem_core.tasks import EVAL_SEEDS  # noqa: E402
+from gem_core.train import TrainConfig, train  # noqa: E402
+from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
+from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
+
+NAMES = {
+    "step", "gem/return", "gem/success", "gem/turns", "gem/format_error_rate", "gem/truncation_rate",
+    "gem/tool_calls", "gem/tool_errors", "gem/error_rate", "rebn/turns", "rebn/return_mean",
+    "rebn/return_std", "train/loss", "train/entropy", "train/grad_norm", "train/lr",
+}  # fmt: skip
+
+
+def traced(run, step):
+    """Training episodes of a step, from the traces."""
+    episodes = list(read_traces(run / "traces.jsonl"))
+    return [e for e in episodes if e.metadata["request"].startswith(f"step {step}/")]
+
+
+# -- learning ---------------------------------------------------------------------------------
+
+
+def test_the_agent_learns_an_easy_game(learned):
+    before, after = (learned.mean(when, "gem/return") for when in ("before", "after"))
+    assert before < 0.72  # random play
+    assert after > before + 0.1
+    curve = [metrics["gem/return"] for metrics in learned.history]
+    assert fmean(curve[-5:]) > fmean(curve[:5]) + 0.1
+
+
+def test_metrics_have_the_common_names_and_are_those_on_disk(learned):
+    assert [metrics["step"] for metrics in learned.history] == list(range(1, 31))
+    for metrics in learned.history:
+        assert metrics.keys() >= NAMES
+        assert all(math.isfinite(value) for value in metrics.values())
+    on_disk = read_metrics(learned.folder)
+    for written, metrics in zip(on_disk, learned.history, strict=True):
+        assert written == {key: value for key, value in metrics.items() if not key.startswith("time/")}
+
+
+@pytest.mark.parametrize("step", [10, 30])
+def test_metrics_and_advantages_of_a_step_are_those_of_its_episodes(learned, step):
+    episodes = traced(learned.folder, step)
+    assert len(episodes) == 96
+    metrics = learned.history[step - 1]
+    assert metrics["gem/return"] == pytest.approx(fmean(sum(e.rewards) for e in episodes))
+    assert metrics["gem/turns"] == pytest.approx(fmean(len(e.turns) for e in episodes))
+    assert metrics["gem/success"] == pytest.approx(fmean(e.success for e in episodes))
+
+    all_returns = [discounted(e.rewards, 0.9) for e in episodes]
+    flat = [value for returns in all_returns for value in returns]
+    mean = sum(flat) / len(flat)
+    std = math.sqrt(sum((value - mean) ** 2 for value in flat) / len(flat))
+    assert (metrics["rebn/turns"], metrics["rebn/return_mean"]) == (len(flat), pytest.approx(mean))
+    assert metrics["rebn/return_std"] == pytest.approx(std)
+    for episode, returns in zip(episodes, all_returns, strict=True):
+        expected = [(value - mean) / std for value in returns]
+        assert [turn.advantage for turn in episode.turns] == pytest.approx(expected, abs=1e-6)
+
+
+def discounted(rewards, gamma):
+    """Return of every turn, by its definition."""
+    return [
+        sum(gamma ** (later - turn) * rewards[later] for later in range(turn, len(rewards)))
+        for turn in range(len(rewards))
+    ]
+
+
+def test_evaluation_plays_the_same_held_out_seeds_before_and_after(learned):
+    seeds = defaultdict(list)
+    for episode in read_traces(learned.folder / "traces.jsonl"):
+        kind = "held-out" if episode.metadata["request"].startswith("evaluation") else "train"
+        seeds[kind, episode.metadata["step"]].append(episode.seed)
+    assert seeds["held-out", 0] == seeds["held-out", 30] == list(EVAL_SEEDS[:96])
+    assert not set(seeds["train", 10] + seeds["train", 20]) & set(EVAL_SEEDS)
+    assert not set(seeds["train", 10]) & set(seeds["train", 20])
+
+
+# -- one step ---------------------------------------------------------------------------------
+
+
+def test_zero_advantages_leave_the_weights_as_they_were(tiny_folder, tmp_path):
+    outcome = train(
+        TrainConfig(**options(tiny_folder, tmp_path, zero_advantages=True, kl=0.0, entropy=0.0, lr=0.1))
+    )
+    assert same_weights(tiny_folder, outcome.checkpoint)
+    assert outcome.before == outcome.after  # and the same episodes are played
+    assert all(metrics["train/grad_norm"] == 0 for metrics in outcome.history)
+
+
+@pytest.mark.parametrize("algorithm", ["rebn", "reinforce", "grpo", "rloo", "ppo"])
+def test_every_algorithm_gives_its_advantages_and_changes_the_weights(algorithm, tiny_folder, tmp_path):
+    config = TrainConfig(
+        **options(
+            tiny_folder, tmp_path, algorithm=algorithm, group_size=4, episodes_per_step=16, trace_every=1,
+            trace_episodes=16, eval_episodes=0, gamma=0.8,
+        )
+    )  # fmt: skip
+    outcome = train(config)
+    assert not same_weights(tiny_folder, outcome.checkpoint)
+    assert outcome.history[-1]["train/grad_norm"] > 0
+    for step in (1, 2):
+        episodes = traced(tmp_path, step)
+        given = [[turn.advantage for turn in episode.turns] for episode in episodes]
+        assert len(episodes) == 16
+        groups = [episode.metadata["group"] for episode in episodes]
+        assert groups == [number // 4 for number in range(16)]
+        assert len({(e.metadata["group"], e.seed) for e in episodes}) == 4
+        if algorithm == "ppo":
+            assert all(math.isfinite(value) for credit in given for value in credit)
+            assert len({value for credit in given for value in credit}) > 1
+            continue
+        for credit, expected in zip(given, by_hand(algorithm, episodes, 0.8), strict=True):
+            assert credit == pytest.approx(expected, abs=1e-5)
+    if algorithm == "ppo":
+        assert load_state(outcome.checkpoint)["critic"]["weight"].any()  # it started as zeros
+
+
+def by_hand(algorithm, episodes, gamma):
+    """Advantages from rewards and groups, by the formulas of the papers."""
+    returns = [discounted(episode.rewards, gamma) for episode in episodes]
+    if algorithm == "reinforce":
+        return returns
+    if algorithm == "rebn":
+        flat = torch.tensor([value for some in returns for value in some], dtype=torch.float64)
+        mean, std = flat.mean(), flat.std(unbiased=False)
+        return [[float((value - mean) / std) for value in some] for some in returns]
+    credit = []
+    for episode, own in zip(episodes, returns, strict=True):
+        group = episode.metadata["group"]
+        scores = [r[0] for e, r in zip(episodes, returns, strict=True) if e.metadata["group"] == group]
+        if algorithm == "rloo":
+            score = own[0] - (sum(scores) - own[0]) / (len(scores) - 1)
+        else:
+            spread = torch.tensor(scores, dtype=torch.float64).std(unbiased=False).item()
+            score = (own[0] - fmean(scores)) / spread if spread > 1e-6 else 0.0
+        credit.append([score] * len(episode.turns))
+    return credit
+
+
+def test_a_mix_is_played_by_weight_and_evaluated_one_by_one(tiny_folder, tmp_path):
+    outcome = train(
+        TrainConfig(
+            **options(
+                tiny_folder, tmp_path, env=[f"{EASY}=3", LONG], episodes_per_step=40, steps=1,
+                trace_every=1, trace_episodes=40, eval_episodes=6,
+            )
+        )
+    )  # fmt: skip
+    sizes = [episode.env_kwargs["max_number"] for episode in traced(tmp_path, 1)]
+    assert 22 <= sizes.count(3) <= 38
+    assert sizes.count(3) + sizes.count(8) == 40
+    assert set(outcome.before) == set(outcome.after) == {EASY, LONG}
+    assert outcome.mean("after", "gem/return") == pytest.approx(
+        fmean(outcome.after[label]["gem/return"] for label in (EASY, LONG))
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"algorithm": "ppo"}, {"loss_scale": "turn-mean", "kl": 1.0}])
+def test_the_size_of_a_pass_does_not_change_the_update(changes, tiny_folder, tmp_path):
+    histories = []
+    for limit in (20, 32768):
+        config = options(tiny_folder, tmp_path / str(limit), max_tokens_per_pass=limit, steps=1, epochs=2)
+        histories.append(train(TrainConfig(**config | changes)).history[0])
+    for name in ("train/loss", "train/entropy", "train/grad_norm"):
+        assert histories[0][name] == pytest.approx(histories[1][name], rel=1e-3, abs=1e-5)
+
+
+def test_wrappers_and_limits_of_the_config_hold(tiny_folder, tmp_path):
+    config = options(
+        tiny_folder, tmp_path, env=[LONG], wrappers="concat_with_action, time_limit(max_turns=3)", steps=1,
+        trace_every=1, trace_episodes=8,
+    )  # fmt: skip
+    train(TrainConfig(**config))
+    episodes = traced(tmp_path, 1)
+    assert max(len(episode.turns) for episode in episodes) == 3
+    second = next(episode.turns[1].observation for episode in episodes if len(episode.turns) > 1)
+    assert "Find the hidden number" in second  # the history is shown again
+
+
+def test_the_learning_rate_follows_the_schedule(tiny_folder, tmp_path):
+    config = options(
+        tiny_folder, tmp_path, steps=5, warmup_steps=2, lr=1e-3, lr_end=0.2, eval_episodes=0
+    )  # fmt: skip
+    rates = [metrics["train/lr"] for metrics in train(TrainConfig(**config)).history]
+    assert rates == pytest.approx([0.5e-3, 0.8e-3, 0.6e-3, 0.4e-3, 0.2e-3])
+
+
+# -- the folder -------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_a_model_folder_from_which_a_run_can_start(learned, tmp_path):
+    checkpoint = learned.checkpoint
+    assert checkpoint.name == "step-000030"
+    model = AutoModelForCausalLM.from_pretrained(checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    assert model.config.vocab_size >= len(tokenizer)
+    outcome = train(TrainConfig(**options(checkpoint, tmp_path, steps=1, eval_episodes=150)))
+    assert outcome.before == learned.after  # the same weights play the same seeds
+
+
+def test_only_the_newest_checkpoints_are_kept(tiny_folder, tmp_path):
+    config = options(tiny_folder, tmp_path, steps=5, save_every=2, keep_checkpoints=2, eval_episodes=0)
+    outcome = train(TrainConfig(**config))
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["step-000004", "step-000005"]
+    assert outcome.checkpoint == list_checkpoints(tmp_path)[-1]
+
+
+def test_the_folder_tells_what_was_run_and_what_came_out(learned):
+    config = json.loads((learned.folder / "config.json").read_text())
+    assert (config["env"], config["steps"], config["lr"]) == ([EASY], 30, 2e-3)
+    evaluation = json.loads((learned.folder / "evaluation.json").read_text())
+    assert evaluation == {"before": learned.before, "after": learned.after}
+    assert not list(learned.folder.rglob(".*"))  # nothing temporary is left
+
+
+def test_the_tiny_model_is_made_anew_when_its_environment_changed(tmp_path, monkeypatch):
+    from functools import partial
+
+    from gem_core.train import models, report
+    from gem_core.train.tiny import TinyOptions, folder_hash
+
+    quick = partial(TinyOptions, warm_start_steps=1, corpus_episodes=10, warm_start_tokens=500, layers=1)
+    monkeypatch.setattr(models, "TinyOptions", quick)
+    config = TrainConfig(env=[f"{EASY}=2"], out=str(tmp_path))
+    folder = models.prepare_model(config, report.Reporter())
+    assert folder == str(tmp_path / "tiny")
+    first = folder_hash(tmp_path / "tiny")
+    (tmp_path / "tiny" / "mark").write_text("the same folder")
+    models.prepare_model(config, report.Reporter())
+    assert (tmp_path / "tiny" / "mark").exists()
+    models.prepare_model(TrainConfig(env=[LONG], out=str(tmp_path)), report.Reporter())
+    assert folder_hash(tmp_path / "tiny") != first
+    assert not (tmp_path / "tiny" / "mark").exists()
