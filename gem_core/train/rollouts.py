@@ -99,7 +99,11 @@ class Rollouts:
         """Close the environments and the event loop."""
         # After an interrupt or a failure of the model there are episodes halfway; cancelled, they
         # close their environments.
-        self._loop.run_until_complete(_cancel(asyncio.all_tasks(self._loop)))
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(KeyboardInterrupt):  # asyncio raises it again from who awaits
+                self._loop.run_until_complete(_settled(tasks))
         for envs in self._idle.values():
             while envs:
                 envs.pop().close()
@@ -107,9 +111,7 @@ class Rollouts:
         self._loop.close()
 
 
-async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
+async def _settled(tasks: Collection[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
