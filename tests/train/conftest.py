@@ -69,5 +69,5 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def count_from_zero():
-    Faulty.played = 0
+    Faulty.played, Faulty.interrupted = 0, False
     Faulty.made.clear()

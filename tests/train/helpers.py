@@ -21,6 +21,7 @@ class Faulty(GuessTheNumber):
     """The easy game that breaks down, on some seeds or after some episodes of all instances."""
 
     played = 0
+    interrupted = False
     made: list[Faulty] = []  # noqa: RUF012
 
     def __init__(self, nan_every: int = 0, nan_after: int = 0, interrupt_after: int = 0) -> None:
@@ -35,7 +36,8 @@ class Faulty(GuessTheNumber):
         return super().reset(seed, options=options)
 
     def step(self, action: str) -> Any:
-        if self.interrupt_after and Faulty.played > self.interrupt_after:
+        if 0 < self.interrupt_after < Faulty.played and not Faulty.interrupted:
+            Faulty.interrupted = True
             signal.raise_signal(signal.SIGINT)
         observation, reward, terminated, truncated, info = super().step(action)
         if (self.nan_every and self.seed % self.nan_every == 0) or 0 < self.nan_after < Faulty.played:

@@ -1,0 +1,266 @@
+"""Whatever goes wrong is one line on standard error and exit code 2, and nothing that was there is lost."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import logging
+import shutil
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from gem_core.cli import main  # noqa: E402
+from gem_core.errors import EnvError  # noqa: E402
+from gem_core.rollout import read_traces  # noqa: E402
+from gem_core.train import TrainConfig, train  # noqa: E402
+from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_core.train.rollouts import Rollouts  # noqa: E402
+from tests.train.helpers import EASY, Faulty, arguments, options, read_metrics  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_folder, tmp_path_factory):
+    """A folder with a finished run in it."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    train(TrainConfig(**options(tiny_folder, folder, trace_every=1)))
+    return folder
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def assert_one_line(capsys, words, *said):
+    """The command fails with one line that says all of this."""
+    capsys.readouterr()
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("gem-core: error: ")
+    assert shown.count("\n") == 1
+    for part in said:
+        assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"env": ["game:GuessTheNumbr-v0"]}, ["game:GuessTheNumbr-v0", "game:GuessTheNumber-v0"]),
+        ({"env": ["game:GuessTheNumber-v0(depth=3)"]}, ["unexpected keyword argument 'depth'", "max_turns"]),
+        ({"env": ["game:GuessTheNumber-v0(max_number='x')"]}, ["max_number", "'x'"]),
+        ({"env": ["game:GuessTheNumber-v0("]}, ["is not an environment of a mix"]),
+        ({"wrappers": "nothing"}, ["no wrapper 'nothing'", "time_limit"]),
+        ({"algorithm": "rebm"}, ["no estimator 'rebm'", "rebn"]),
+        ({"algorithm": "grpo"}, ["group_size must be at least 2, not 1"]),
+        ({"max_total_tokens": 5000}, ["max_total_tokens=5000", "context of 4096 tokens"]),
+        ({"max_total_tokens": 5}, ["the first prompt has", "max_total_tokens=5"]),
+        ({"device": "abacus"}, ["device must be 'auto', 'cpu' or 'cuda[:N]', not 'abacus'"]),
+        ({"device": "cuda:99"}, ["there is no device 'cuda:99'"]),
+        ({"gamma": 2.0}, ["gamma must be from 0 to 1, not 2.0"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_that_says_what_to_do(changes, said, tiny_folder, tmp_path, capsys):
+    assert_one_line(capsys, arguments(tiny_folder, tmp_path, **changes), *said)
+
+
+def test_a_mistake_found_while_starting_over_leaves_the_old_run(finished, tiny_folder, tmp_path, capsys):
+    before = contents(finished)
+    for changes in (
+        {"env": ["game:GuessTheNumber-v0(depth=3)"]},
+        {"max_total_tokens": 5000},
+        {"model": tmp_path / "nothing"},
+        {"wandb": "mine"},
+    ):
+        words = arguments(**{"model": tiny_folder, "out": finished, "resume": False} | changes)
+        assert_one_line(capsys, words)
+        assert contents(finished) == before
+
+
+def test_resuming_with_other_options_is_one_line(finished, tiny_folder, capsys):
+    before = contents(finished)
+    words = arguments(tiny_folder, finished, trace_every=1, gamma=0.5)
+    assert_one_line(capsys, words, "other options (gamma)", "another folder, or --no-resume")
+    assert contents(finished) == before
+
+
+def test_a_file_in_the_place_of_the_folder(tiny_folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert_one_line(capsys, arguments(tiny_folder, out), "cannot be written")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_model_without_a_tokenizer(tiny_folder, tmp_path, capsys):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "bare").mkdir(exist_ok=True)
+        shutil.copy(tiny_folder / name, tmp_path / "bare" / name)
+    words = arguments(tmp_path / "bare", tmp_path / "run")
+    assert_one_line(capsys, words, str(tmp_path / "bare"), "no tokenizer can be loaded")
+
+
+def test_a_model_without_weights(tiny_folder, tmp_path, capsys):
+    shutil.copytree(tiny_folder, tmp_path / "bare")
+    (tmp_path / "bare" / "model.safetensors").unlink()
+    assert_one_line(capsys, arguments(tmp_path / "bare", tmp_path / "run"), "no causal LM can be loaded")
+
+
+def test_a_model_that_does_not_exist(tmp_path, capsys):
+    words = arguments(tmp_path / "nothing", tmp_path / "run")
+    assert_one_line(capsys, words, f"{tmp_path / 'nothing'}: no such model folder")
+
+
+def test_a_prompt_that_is_longer_than_the_context_of_the_model(tiny_folder, tmp_path, capsys):
+    shutil.copytree(tiny_folder, tmp_path / "short")
+    config = json.loads((tmp_path / "short" / "config.json").read_text())
+    config["max_position_embeddings"] = 4
+    (tmp_path / "short" / "config.json").write_text(json.dumps(config))
+    words = arguments(tmp_path / "short", tmp_path / "run")
+    assert_one_line(capsys, words, "all 4 episodes failed", "the first prompt has", "max_total_tokens=4")
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "said"),
+    [
+        ("wandb", {"wandb": "mine"}, "pip install wandb"),
+        ("torch.utils.tensorboard", {"tensorboard": True}, "pip install 'gem-core[train]'"),
+        ("matplotlib", {}, "pip install 'gem-core[train]'"),
+    ],
+)
+def test_a_package_that_is_needed_later_is_missed_at_once(
+    module, changes, said, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    # The model does not exist either: the package was looked for before anything was loaded.
+    assert_one_line(capsys, arguments(tmp_path / "nothing", tmp_path / "run", **changes), said)
+
+
+# -- environments -----------------------------------------------------------------------------
+
+
+def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_path, caplog):
+    config = options(
+        tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8
+    )
+    outcome = train(TrainConfig(**config))
+    assert [metrics["gem/error_rate"] for metrics in outcome.history] == [0.5, 0.5]
+    failed, played = [], []
+    for episode in read_traces(tmp_path / "traces.jsonl"):
+        if episode.metadata["request"].startswith("step"):
+            (played if episode.seed % 2 else failed).append(episode)
+    assert len(failed) == len(played) == 8
+    assert not any(episode.trainable for episode in failed)
+    assert all("nan" in episode.error for episode in failed)
+    assert all(turn.advantage is None for episode in failed for turn in episode.turns)
+    assert all(turn.advantage is not None for episode in played for turn in episode.turns)
+    # One warning for a step or an evaluation, and not one for every episode of it.
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 4
+    assert "step 1: 4 of 8 episodes failed; the first error: step() returned the reward nan" in caplog.text
+
+
+def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_folder, tmp_path):
+    # With every second seed failing, the statistics are those of the other half alone.
+    config = options(
+        tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8, steps=1
+    )
+    metrics = train(TrainConfig(**config)).history[0]
+    played = [e for e in read_traces(tmp_path / "traces.jsonl") if e.trainable and e.metadata["step"] == 1]
+    played = [e for e in played if e.metadata["request"].startswith("step")]
+    assert metrics["rebn/turns"] == sum(len(episode.turns) for episode in played)
+    advantages = [turn.advantage for episode in played for turn in episode.turns]
+    assert sum(advantages) == pytest.approx(0, abs=1e-6)
+
+
+def test_when_all_episodes_fail_the_state_before_is_saved(tiny_folder, tmp_path, capsys):
+    words = arguments(tiny_folder, tmp_path, env=["test:Faulty-v0(nan_after=16)"], steps=5, eval_episodes=0)
+    assert_one_line(capsys, words, "step 3: all 8 episodes failed", "reward nan")
+    (checkpoint,) = list_checkpoints(tmp_path)
+    assert checkpoint.name == "step-000002"
+    assert [metrics["step"] for metrics in load_state(checkpoint)["history"]] == [1, 2]
+    Faulty.played = -1000  # repaired
+    assert main(words) == 0
+    assert len(read_metrics(tmp_path)) == 5
+
+
+def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
+    config = options(tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=2)"], eval_episodes=0)
+    train(TrainConfig(**config))
+    assert len(Faulty.made) > 8  # each failure costs one
+    assert {env.closed for env in Faulty.made} == {1}
+
+
+# -- the end ----------------------------------------------------------------------------------
+
+
+def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys, caplog):
+    words = arguments(
+        tiny_folder, tmp_path, env=["test:Faulty-v0(interrupt_after=10)"], eval_episodes=0, save_every=1
+    )
+    assert main(words) == 130
+    assert capsys.readouterr().err == "gem-core: interrupted\n"
+    gc.collect()  # a task that was left alone would complain now
+    assert caplog.records == []
+    assert Faulty.made
+    assert all(env.closed for env in Faulty.made)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000001"]
+
+
+def test_an_error_of_the_model_ends_all_episodes(tiny_folder, tmp_path, monkeypatch, caplog):
+    from gem_core.train.sampler import BatchingPolicy
+
+    def fail(self, requests):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(BatchingPolicy, "sample", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(TrainConfig(**options(tiny_folder, tmp_path, env=["test:Faulty-v0"])))
+    gc.collect()
+    assert caplog.records == []
+    assert all(env.closed for env in Faulty.made)
+
+
+def test_the_runners_warnings_come_back_after_a_rollout(tiny_folder, tmp_path, tokenizer, caplog):
+    from gem_core.rollout import AppendContext
+    from gem_core.train.rollouts import evaluation_tasks
+
+    config = TrainConfig(**options(tiny_folder, tmp_path))
+    rollouts = Rollouts(config, AppendContext(tokenizer), 5)
+    try:
+        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), None, name="test")
+    finally:
+        rollouts.close()
+    assert not any(episode.trainable for episode in episodes)
+    assert caplog.records == []
+    logging.getLogger("gem_core.rollout.runner").warning("heard")
+    assert caplog.messages == ["heard"]
+
+
+def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp_path):
+    config = TrainConfig(**options(tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=1)"]))
+    with pytest.raises(EnvError, match=r"evaluation of test:Faulty-v0\(nan_every=1\): all 4 episodes failed"):
+        train(config)
+    assert read_metrics(tmp_path) == []
+
+
+def test_reporter_is_closed_whatever_happens(tiny_folder, tmp_path):
+    from gem_core.train import Reporter
+
+    class Closing(Reporter):
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+    reporter = Closing()
+    with pytest.raises(Exception, match="no such model folder"):
+        train(TrainConfig(**options(tmp_path / "nothing", tmp_path / "run")), reporter)
+    assert reporter.closed == 1
+    train(TrainConfig(**options(tiny_folder, tmp_path, env=[EASY], steps=1, eval_episodes=0)), reporter)
+    assert reporter.closed == 2
