@@ -38,17 +38,15 @@ class EpisodeStatistics(Wrapper):
         self._started = False
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:
-        if self._started:
-            self.prev_ep_step_counter = self.step_counter
-            self.prev_ep_cumulative_rewards = self.cumulative_rewards
+        before = (self.step_counter, self.cumulative_rewards) if self._started else (None, None)
         self._started = True
         self.step_counter = self.invalid_actions = self.tool_calls = 0
         self.cumulative_rewards = 0.0
         told: dict[str, Any] = info  # type: ignore[assignment]  # keys of its own
         told["step_counter"] = 0
         told["cumulative_rewards"] = 0.0
-        told["prev_ep_step_counter"] = self.prev_ep_step_counter
-        told["prev_ep_cumulative_rewards"] = self.prev_ep_cumulative_rewards
+        told["prev_ep_step_counter"], told["prev_ep_cumulative_rewards"] = before
+        self.prev_ep_step_counter, self.prev_ep_cumulative_rewards = before
         return observation, info
 
     def on_step(

@@ -41,8 +41,6 @@ class History(Wrapper):
             )
         self.max_history = max_history
         self._max_entries = None if max_history is None else 1 + max_history * (1 + self.keeps_actions)
-        # observations only, all of them, as they are: a third of the work
-        self._plain = max_history is None and not self.keeps_actions and type(self).entry is History.entry
         self.history = []
 
     def entry(self, role: str, content: Observation) -> Any:
@@ -71,20 +69,14 @@ class History(Wrapper):
         info: Info,
     ) -> StepResult:
         shown = _take_shown(observation, info)
-        if self._plain:
-            self.history.append(shown)
-        else:
-            self._add_exchange(action, shown, "tool" if info.get("use_tool") else "user")
-        return self.render(), reward, terminated, truncated, info
-
-    def _add_exchange(self, action: str, shown: Observation, role: str) -> None:
         history = self.history
         if self.keeps_actions:
             history.append(self.entry("assistant", action))
-        history.append(self.entry(role, shown))
+        history.append(self.entry("tool" if info.get("use_tool") else "user", shown))
         limit = self._max_entries
         if limit is not None and len(history) > limit:
             del history[1 : 1 + len(history) - limit]
+        return self.render(), reward, terminated, truncated, info
 
 
 class Concat(History):
@@ -95,11 +87,31 @@ class Concat(History):
 
     keeps_actions = False
 
+    def __init__(self, env: Env, *, max_history: int | None = None) -> None:
+        super().__init__(env, max_history=max_history)
+        # all observations as they are, and nothing else: two thirds of the work
+        hooks = (type(self).entry, type(self).render)
+        self._plain = (
+            max_history is None and not self.keeps_actions and hooks == (History.entry, Concat.render)
+        )
+
     def render(self) -> Observation:
-        try:
-            return "\n".join(self.history)
-        except TypeError:  # content parts among them; text alone is the fast path
-            return [part for entry in self.history for part in _parts(entry)]
+        return _joined(self.history)
+
+    def on_step(
+        self,
+        action: str,
+        observation: Observation,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Info,
+    ) -> StepResult:
+        if not self._plain:
+            return super().on_step(action, observation, reward, terminated, truncated, info)
+        history = self.history
+        history.append(_take_shown(observation, info))
+        return _joined(history), reward, terminated, truncated, info
 
 
 class ConcatWithAction(Concat):
@@ -113,6 +125,13 @@ def _take_shown(observation: Observation, info: Info) -> Observation:
     if "prefix" not in info and isinstance(observation, str) and observation:  # nearly always
         return f"{observation}\n{suffix}" if suffix else observation
     return render_observation(observation, {"prefix": info.pop("prefix", ""), "suffix": suffix})
+
+
+def _joined(history: list[Any]) -> Observation:
+    try:
+        return "\n".join(history)
+    except TypeError:  # content parts among them; text alone is the fast path
+        return [part for entry in history for part in _parts(entry)]
 
 
 def _parts(entry: Observation) -> list[dict[str, Any]]:
