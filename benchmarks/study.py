@@ -54,7 +54,7 @@ STUDIES = {
     "normalisation": Study(
         title="game:GuessTheNumber-v0-easy, gamma 0.9, three seeds",
         env="game:GuessTheNumber-v0-easy",
-        options="--gamma 0.9",
+        options="--gamma 0.9 --lr 0.002",
         variants={
             "ReBN": "--algorithm rebn",
             "REINFORCE": "--algorithm reinforce",
@@ -65,7 +65,7 @@ STUDIES = {
     "gamma": Study(
         title="game:GuessTheNumber-v0 from 1 to 50 in 15 turns, ReBN, three seeds",
         env="game:GuessTheNumber-v0(max_number=50, max_turns=15)",
-        options="--steps 200",
+        options="--steps 200 --lr 0.003 --kl 0.1",
         variants={"gamma 0.9": "--gamma 0.9", "gamma 0.999": "--gamma 0.999"},
         panels=(
             ("gem/success", "success"),
@@ -126,7 +126,7 @@ def plan(study: Study, folder: Path, seeds: Sequence[int], more: str) -> list[Ru
     for seed in seeds:
         for variant, options in study.variants.items():
             out = folder / f"{variant.replace(' ', '-')}-{seed}"
-            command = ["train", "--model", str(model_folder(folder, seed)), "--lr", "0.002", "--env", study.env]
+            command = ["train", "--model", str(model_folder(folder, seed)), "--env", study.env]
             command += [*shlex.split(study.options), *shlex.split(options), *shlex.split(more)]
             command += ["--seed", str(seed), "--threads", "1", "--out", str(out)]
             runs.append(Run(variant, seed, out, command))
@@ -140,7 +140,9 @@ def model_folder(folder: Path, seed: int) -> Path:
 def make_model(study: Study, folder: Path, seed: int) -> None:
     out = model_folder(folder, seed)
     if not (out / "gem_tiny.json").exists():
-        gem_core(["tiny", "--env", study.env, "--seed", str(seed), "--out", str(out)], folder / f"tiny-{seed}.log")
+        gem_core(
+            ["tiny", "--env", study.env, "--seed", str(seed), "--out", str(out)], folder / f"tiny-{seed}.log"
+        )
 
 
 def execute(run: Run) -> None:
@@ -177,16 +179,23 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
     for variant in study.variants:
         mine = [run for run in runs if run.variant == variant]
         rows = [(str(run.seed), change(run, names)) for run in mine]
-        rows.append(("mean", [tuple(fmean(pair) for pair in zip(*column, strict=True))
-                              for column in zip(*(cells for _, cells in rows), strict=True)]))
+        rows.append(
+            (
+                "mean",
+                [
+                    tuple(fmean(pair) for pair in zip(*column, strict=True))
+                    for column in zip(*(cells for _, cells in rows), strict=True)
+                ],
+            )
+        )
         for seed, cells in rows:
             figures = " | ".join(f"{before:.3f} → {after:.3f}" for before, after in cells)
             lines.append(f"| {variant} | {seed} | {figures} |")
-    lines += ["", f"![learning curves](curves.png)", "", "The commands:", "", "```text"]
+    lines += ["", "![learning curves](curves.png)", "", "The commands:", "", "```text"]
     lines += [f"gem-core {shlex.join(['tiny', '--env', study.env, '--seed', 'SEED', '--out', 'tiny'])}"]
     for options in study.variants.values():
         lines.append(
-            f"gem-core train --model tiny --lr 0.002 --env {shlex.quote(study.env)} {study.options} {options} "
+            f"gem-core train --model tiny --env {shlex.quote(study.env)} {study.options} {options} "
             "--seed SEED --threads 1"
         )
     lines += ["```", ""]
