@@ -8,6 +8,7 @@ from tests.train.helpers import EASY, LONG, Faulty, options
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A model that knows the format of two games, made in three seconds."""
+    pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.train import TinyOptions, save_tiny
 
     folder = tmp_path_factory.mktemp("models") / "tiny"

@@ -22,6 +22,7 @@ class Faulty(GuessTheNumber):
 
     played = 0
     interrupted = False
+    steps_after_interrupt = 0
     made: list[Faulty] = []  # noqa: RUF012
 
     def __init__(self, nan_every: int = 0, nan_after: int = 0, interrupt_after: int = 0) -> None:
@@ -38,7 +39,9 @@ class Faulty(GuessTheNumber):
     def step(self, action: str) -> Any:
         if 0 < self.interrupt_after < Faulty.played and not Faulty.interrupted:
             Faulty.interrupted = True
+            Faulty.steps_after_interrupt = 0
             signal.raise_signal(signal.SIGINT)
+        Faulty.steps_after_interrupt += 1
         observation, reward, terminated, truncated, info = super().step(action)
         if (self.nan_every and self.seed % self.nan_every == 0) or 0 < self.nan_after < Faulty.played:
             reward = math.nan

@@ -26,8 +26,14 @@ sys.exit(main({words!r}))
 """
 
 
-@pytest.mark.parametrize("words", [["train", "--out=x"], ["tiny", "--out=x"]])
-@pytest.mark.parametrize("missing", ["torch", "transformers"])
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["train", "--out=x"], "torch"),
+        (["tiny", "--out=x"], "torch"),
+        (["train", "--out=x"], "transformers"),
+    ],
+)
 def test_a_missing_package_is_one_line_with_the_command_that_installs_it(words, missing, tmp_path):
     code = BLOCKED.format(blocked=[missing], words=words)
     done = subprocess.run(
@@ -92,7 +98,7 @@ def test_train_prints_one_json_document(tiny_folder, tmp_path, capsys):
 
 def test_tiny_prints_the_hash_that_is_in_the_folder(tmp_path, capsys):
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    words = ["tiny", f"--out={tmp_path / 'a'}", "--env", EASY, "--warm-start-steps=1", "--layers=1"]
+    words = ["tiny", f"--out={tmp_path / 'a'}", "--env", EASY, "--warm-start-steps=0", "--layers=1"]
     assert main([*words, "--json"]) == 0
     shown = capsys.readouterr()
     answer = json.loads(shown.out)

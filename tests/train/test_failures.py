@@ -209,6 +209,7 @@ def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys,
     assert caplog.records == []
     assert Faulty.made
     assert all(env.closed for env in Faulty.made)
+    assert Faulty.steps_after_interrupt == 0  # no episode was played on
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000001"]
 
 

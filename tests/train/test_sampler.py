@@ -151,6 +151,13 @@ def test_top_p_keeps_the_smallest_sufficient_set(model, make_policy, prompts):
     assert {g.token_ids[0] for g in sure} == {int(order[0])}
 
 
+def test_a_token_that_was_left_out_is_never_drawn(make_policy):
+    policy = make_policy(top_k=1)
+    logits = torch.tensor([[0.0, 0.0, 5.0, 0.0]] * 2)
+    tokens, logprobs = policy._draw(logits, torch.tensor([0.0, 1.0 - 1e-16], dtype=torch.float64))
+    assert (tokens.tolist(), logprobs.tolist()) == ([2, 2], [0.0, 0.0])
+
+
 def test_the_token_limit_cuts_and_says_so(make_policy, prompts):
     cut = ask(make_policy(eos_token_ids=[]), prompts, max_tokens=5)
     assert {(len(g.token_ids), len(g.logprobs), g.finish_reason) for g in cut} == {(5, 5, "length")}
