@@ -54,7 +54,7 @@ STUDIES = {
     "normalisation": Study(
         title="game:GuessTheNumber-v0-easy, gamma 0.9, three seeds",
         env="game:GuessTheNumber-v0-easy",
-        options="--gamma 0.9 --lr 0.002",
+        options="--gamma 0.9 --lr 0.003",
         variants={
             "ReBN": "--algorithm rebn",
             "REINFORCE": "--algorithm reinforce",

@@ -94,6 +94,13 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
+def remove_unfinished(run: Path) -> None:
+    """Remove the folders that a killed run left half written; no other process may use this run."""
+    for path in [*run.glob(".tiny.*"), *(run / "checkpoints").glob(".step-*")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def drop_checkpoints(run: Path) -> None:
     """Remove the checkpoints of a run.
 

@@ -44,7 +44,7 @@ class TrainConfig:
     lam: Annotated[float, "lambda of the turn-level gae of ppo"] = 0.95
     zero_advantages: Annotated[bool, "a control: set every advantage to 0"] = False
     # rollouts
-    steps: Annotated[int, "rounds of rollout and update"] = 100
+    steps: Annotated[int, "rounds of rollout and update"] = 120
     episodes_per_step: Annotated[int, "episodes per step"] = 512
     group_size: Annotated[int, "episodes that share a seed; grpo and rloo need at least 2"] = 1
     max_turns: Annotated[int | None, "most turns of an episode; none: the environment's own limit"] = None
@@ -56,7 +56,7 @@ class TrainConfig:
     temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
     max_batch: Annotated[int, "most episodes at once, the rows of a forward pass of sampling"] = 512
     # update
-    lr: Annotated[float | None, "learning rate of AdamW; none: 2e-3 for 'tiny', 1e-5 for others"] = None
+    lr: Annotated[float | None, "learning rate of AdamW; none: 3e-3 for 'tiny', 1e-5 for others"] = None
     lr_schedule: Annotated[Schedule, "'constant', or 'linear' down to lr_end"] = "linear"
     lr_end: Annotated[float, "share of lr that is left at the last step of the linear schedule"] = 0.1
     warmup_steps: Annotated[int, "steps over which the learning rate rises from 0"] = 10
@@ -150,7 +150,7 @@ class TrainConfig:
         """`lr`, or the default for the kind of model."""
         if self.lr is not None:
             return self.lr
-        return 2e-3 if self.model == TINY else 1e-5
+        return 3e-3 if self.model == TINY else 1e-5
 
     @property
     def sources(self) -> list[TaskSource]:

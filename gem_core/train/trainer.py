@@ -31,6 +31,7 @@ from gem_core.train.checkpoint import (
     drop_checkpoints,
     list_checkpoints,
     load_state,
+    remove_unfinished,
     save_checkpoint,
     write_text,
 )
@@ -95,6 +96,7 @@ class Trainer:
         self.reporter = reporter
         resources.callback(reporter.close)
         self.folder = config.prepare_folder()
+        remove_unfinished(self.folder)
         require_packages(config)
         if config.threads:
             torch.set_num_threads(config.threads)

@@ -38,7 +38,7 @@ def test_a_bad_option_is_refused_before_anything_is_loaded(changes, error, said)
 
 
 def test_the_learning_rate_fits_the_model_unless_it_is_given():
-    assert TrainConfig().learning_rate == 2e-3
+    assert TrainConfig().learning_rate == 3e-3
     assert TrainConfig(model="somebody/model").learning_rate == 1e-5
     assert TrainConfig(model="somebody/model", lr=3e-4).learning_rate == 3e-4
 

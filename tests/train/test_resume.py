@@ -77,7 +77,10 @@ def test_a_run_killed_at_any_moment_is_resumed_exactly(tiny_folder, tmp_path):
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert len(read_metrics(tmp_path / "killed")) == 5
     assert list_checkpoints(tmp_path / "killed")[-1].name == "step-000004"
+    half_written = tmp_path / "killed" / "checkpoints" / ".step-000006.abcdefgh"
+    half_written.mkdir()
     train(config)
+    assert not half_written.exists()
     train(run(tiny_folder, tmp_path / "whole"))
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
