@@ -173,7 +173,13 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
         shutil.copyfile(run.folder / "metrics.jsonl", out / f"{run.folder.name}.jsonl")
     draw(study, runs, out / "curves.png")
     names = [name for name, _ in study.panels if name.startswith("gem/")]
-    lines = [f"# {study.title}", "", "Sampled policy on held-out seeds, before and after training.", ""]
+    lines = [
+        f"# {study.title}",
+        "",
+        "Sampled policy on 1,000 held-out seeds, before and after training. The runs of a seed start from the",
+        "same model and differ in the named options only.",
+        "",
+    ]
     lines += ["| variant | seed | " + " | ".join(name.removeprefix("gem/") for name in names) + " |"]
     lines += ["|---" * (2 + len(names)) + "|"]
     for variant in study.variants:
@@ -192,10 +198,10 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
             figures = " | ".join(f"{before:.3f} → {after:.3f}" for before, after in cells)
             lines.append(f"| {variant} | {seed} | {figures} |")
     lines += ["", "![learning curves](curves.png)", "", "The commands:", "", "```text"]
-    lines += [f"gem-core {shlex.join(['tiny', '--env', study.env, '--seed', 'SEED', '--out', 'tiny'])}"]
+    lines += [f"gem-core {shlex.join(['tiny', '--env', study.env, '--seed', 'SEED', '--out', './tiny'])}"]
     for options in study.variants.values():
         lines.append(
-            f"gem-core train --model tiny --env {shlex.quote(study.env)} {study.options} {options} "
+            f"gem-core train --model ./tiny --env {shlex.quote(study.env)} {study.options} {options} "
             "--seed SEED --threads 1"
         )
     lines += ["```", ""]

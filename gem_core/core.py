@@ -396,7 +396,8 @@ class Wrapper(Env):
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if options is None:
-            return self.on_reset(*self.env.reset(seed))
+            observation, info = self.env.reset(seed)
+            return self.on_reset(observation, info)
         result = self.on_reset(*self.env.reset(seed, options=self._inner_options(options)))
         self._restore_fields(options)
         return result
@@ -484,7 +485,9 @@ def _step_through_hooks(cls: type[Wrapper]) -> Callable[[Wrapper, str], StepResu
     def step(self: Wrapper, action: str) -> StepResult:
         if type(self) is not cls:  # called through super(): the hooks are those of the subclass
             return Wrapper.step(self, action)
-        return on_step(self, action, *self.env.step(action))
+        # Unpacked by hand: a call with *arguments costs as much as the rest of this function.
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return on_step(self, action, observation, reward, terminated, truncated, info)
 
     step.through_hooks = True  # type: ignore[attr-defined]
     return step
