@@ -176,8 +176,8 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
     lines = [
         f"# {study.title}",
         "",
-        "Sampled policy on 1,000 held-out seeds, before and after training. The runs of a seed start from the",
-        "same model and differ in the named options only.",
+        "Sampled policy on 1,000 held-out seeds, before and after training. The runs of a seed start from",
+        "the same model and differ in the named options only.",
         "",
     ]
     lines += ["| variant | seed | " + " | ".join(name.removeprefix("gem/") for name in names) + " |"]
