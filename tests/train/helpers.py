@@ -51,7 +51,7 @@ class Faulty(GuessTheNumber):
         self.closed += 1
 
 
-gem_core.register("test:Faulty-v0", "tests.train.helpers:Faulty")
+gem_core.register("faulty:Faulty-v0", "tests.train.helpers:Faulty")
 
 
 def options(model: Any, out: Any, **changes: Any) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_a_package_that_is_needed_later_is_missed_at_once(
 
 def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_path, caplog):
     config = options(
-        tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8
+        tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8
     )
     outcome = train(TrainConfig(**config))
     assert [metrics["gem/error_rate"] for metrics in outcome.history] == [0.5, 0.5]
@@ -168,7 +168,7 @@ def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_
 def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_folder, tmp_path):
     # With every second seed failing, the statistics are those of the other half alone.
     config = options(
-        tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8, steps=1
+        tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8, steps=1
     )
     metrics = train(TrainConfig(**config)).history[0]
     played = [e for e in read_traces(tmp_path / "traces.jsonl") if e.trainable and e.metadata["step"] == 1]
@@ -179,7 +179,7 @@ def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_fold
 
 
 def test_when_all_episodes_fail_the_state_before_is_saved(tiny_folder, tmp_path, capsys):
-    words = arguments(tiny_folder, tmp_path, env=["test:Faulty-v0(nan_after=16)"], steps=5, eval_episodes=0)
+    words = arguments(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_after=16)"], steps=5, eval_episodes=0)
     assert_one_line(capsys, words, "step 3: all 8 episodes failed", "reward nan")
     (checkpoint,) = list_checkpoints(tmp_path)
     assert checkpoint.name == "step-000002"
@@ -190,7 +190,7 @@ def test_when_all_episodes_fail_the_state_before_is_saved(tiny_folder, tmp_path,
 
 
 def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
-    config = options(tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=2)"], eval_episodes=0)
+    config = options(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], eval_episodes=0)
     train(TrainConfig(**config))
     assert len(Faulty.made) > 8  # each failure costs one
     assert {env.closed for env in Faulty.made} == {1}
@@ -201,7 +201,7 @@ def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
 
 def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys, caplog):
     words = arguments(
-        tiny_folder, tmp_path, env=["test:Faulty-v0(interrupt_after=10)"], eval_episodes=0, save_every=1
+        tiny_folder, tmp_path, env=["faulty:Faulty-v0(interrupt_after=10)"], eval_episodes=0, save_every=1
     )
     assert main(words) == 130
     assert capsys.readouterr().err == "gem-core: interrupted\n"
@@ -221,7 +221,7 @@ def test_an_error_of_the_model_ends_all_episodes(tiny_folder, tmp_path, monkeypa
 
     monkeypatch.setattr(BatchingPolicy, "sample", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
-        train(TrainConfig(**options(tiny_folder, tmp_path, env=["test:Faulty-v0"])))
+        train(TrainConfig(**options(tiny_folder, tmp_path, env=["faulty:Faulty-v0"])))
     gc.collect()
     assert caplog.records == []
     assert all(env.closed for env in Faulty.made)
@@ -244,8 +244,10 @@ def test_the_runners_warnings_come_back_after_a_rollout(tiny_folder, tmp_path, t
 
 
 def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp_path):
-    config = TrainConfig(**options(tiny_folder, tmp_path, env=["test:Faulty-v0(nan_every=1)"]))
-    with pytest.raises(EnvError, match=r"evaluation of test:Faulty-v0\(nan_every=1\): all 4 episodes failed"):
+    config = TrainConfig(**options(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=1)"]))
+    with pytest.raises(
+        EnvError, match=r"evaluation of faulty:Faulty-v0\(nan_every=1\): all 4 episodes failed"
+    ):
         train(config)
     assert read_metrics(tmp_path) == []
 

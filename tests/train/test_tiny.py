@@ -141,5 +141,5 @@ def test_bad_options_are_refused(changes, said):
 
 
 def test_an_environment_that_fails_at_random_play_is_named():
-    with pytest.raises(ConfigError, match=r"test:Faulty-v0 cannot be played at random: .*nan"):
-        make_tiny(TinyOptions(**QUICK | {"envs": ("test:Faulty-v0(nan_every=1)",)}))
+    with pytest.raises(ConfigError, match=r"faulty:Faulty-v0 cannot be played at random: .*nan"):
+        make_tiny(TinyOptions(**QUICK | {"envs": ("faulty:Faulty-v0(nan_every=1)",)}))
