@@ -57,7 +57,7 @@ def test_the_plain_format_begins_as_the_tokenizer_would() -> None:
     assert 2 not in context.extend("x", [65])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.text(max_size=30), st.lists(st.integers(4, 500), min_size=1, max_size=4), st.booleans())
 def test_a_token_always_stands_between_two_responses(message: str, response: list[int], ended: bool) -> None:
     between = AppendContext(CHARS).extend(message, [*response, END] if ended else response)

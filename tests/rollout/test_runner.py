@@ -122,7 +122,7 @@ def test_rebuild_mode_prompts_with_the_observation_alone() -> None:
         episode.sequence()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rewards=st.lists(st.floats(-2, 2), min_size=1, max_size=6),
     script=st.lists(st.lists(st.integers(65, 90), min_size=1, max_size=5), min_size=1, max_size=6),

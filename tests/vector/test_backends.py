@@ -72,7 +72,7 @@ def test_results_do_not_depend_on_the_backend(
 @given(
     st.lists(st.sets(st.integers(0, len(VARIETY) - 1), min_size=1), max_size=12), st.sampled_from([1, 2, 5])
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_env_does_not_see_when_the_others_are_stepped(order: list[set[int]], workers: int) -> None:
     turns = Counter(index for indices in order for index in indices)
     with build("inline") as envs, build("thread", workers) as others:

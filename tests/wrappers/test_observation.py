@@ -75,7 +75,7 @@ def test_bounded_history_keeps_the_instructions_and_the_last_exchanges(wrapper: 
     assert shown(env, "abcd")[-1] == last
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.text(max_size=5), min_size=1, max_size=12),
     st.none() | st.integers(1, 5),
