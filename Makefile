@@ -27,7 +27,7 @@ demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes a
 	$(BIN)/python -m gem_core.train.demo --out runs/demo
 
 test: $(VENV)/ready  ## run every test (says first what it will take)
-	@echo "make test: 3 GB of disk, about 6 minutes of tests on 2 cores after the installs."
+	@echo "make test: 2.5 GB of disk with the installs, about 12 minutes on 2 cores (make test-core: 4)."
 	$(BIN)/nox
 
 test-core: $(VENV)/ready  ## run the tests of gem_core alone
