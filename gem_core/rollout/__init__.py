@@ -10,8 +10,9 @@ A trainer supplies the `Policy`, its inference engine; everything else is here.
 from __future__ import annotations
 
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
-from gem_core.rollout.metrics import episode_metrics
+from gem_core.rollout.metrics import episode_metrics, outline
 from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.pool import EnvPool
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
 from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
@@ -19,6 +20,7 @@ from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
 __all__ = [
     "AppendContext",
     "Context",
+    "EnvPool",
     "Episode",
     "Generation",
     "Policy",
@@ -28,6 +30,7 @@ __all__ = [
     "Transition",
     "Turn",
     "episode_metrics",
+    "outline",
     "read_token_texts",
     "read_traces",
     "run_episode",

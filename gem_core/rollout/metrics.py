@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from statistics import fmean
 
 from gem_core.rollout.trajectory import Episode
+
+_INFO_KEYS = ("invalid", "use_tool", "tool_error", "success", "metrics")
+"""What `episode_metrics` reads of a turn's info."""
 
 
 def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
@@ -51,3 +55,23 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
             if value is not None:
                 own[name].append(float(value))
     return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}
+
+
+def outline(episode: Episode) -> Episode:
+    """The episode without its tokens and texts: all that `episode_metrics` needs.
+
+    Small enough to travel from the process that played it to the one that logs.
+    """
+    turns = [
+        replace(
+            turn,
+            context_ids=[],
+            response_ids=[],
+            logprobs=None,
+            observation="",
+            action="",
+            info={key: turn.info[key] for key in _INFO_KEYS if key in turn.info},
+        )
+        for turn in episode.turns
+    ]
+    return replace(episode, turns=turns, metadata={})

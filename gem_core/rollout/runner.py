@@ -25,7 +25,7 @@ from gem_core.core import Env, Observation, ResetOptions, Wrapper, render_observ
 from gem_core.errors import ConfigError, EnvError, PolicyError
 from gem_core.rollout.context import Context
 from gem_core.rollout.policy import Generation, Policy
-from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.rollout.trajectory import ContextMode, Episode, StopReason, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ async def run_episode(
     max_turns: int | None = None,
     max_tokens_per_turn: int = 512,
     max_total_tokens: int | None = None,
+    max_response_tokens: int | None = None,
     on_length_cut: LengthCut = "invalid",
     request_id: str | None = None,
     executor: Executor | None = None,
@@ -71,6 +72,9 @@ async def run_episode(
         max_tokens_per_turn: Most tokens of one response.
         max_total_tokens: Most tokens of prompt, responses and observations together; usually the
             model's context length. None for no limit.
+        max_response_tokens: Most tokens after the first prompt, observations included, for trainers
+            that cut a row into a prompt and a response part; in rebuild mode, most tokens of one
+            response. None for no limit.
         on_length_cut: What the environment gets for a response that the length limit cut.
             "invalid": an empty text, and the turn is marked ``invalid="length"``, since a cut text
             may hold a valid move by accident. "pass": the text as it is.
@@ -92,6 +96,8 @@ async def run_episode(
     """
     if max_tokens_per_turn < 1:
         raise ConfigError(f"max_tokens_per_turn must be at least 1, not {max_tokens_per_turn}")
+    if max_response_tokens is not None and max_response_tokens < 1:
+        raise ConfigError(f"max_response_tokens must be at least 1 or None, not {max_response_tokens}")
     if max_turns is not None and max_turns < 1:
         raise ConfigError(f"max_turns must be at least 1 or None, not {max_turns}")
     if on_length_cut not in ("invalid", "pass"):
@@ -109,7 +115,9 @@ async def run_episode(
         metadata=jsonable(metadata or {}),
     )
     calls = _EnvCalls(env, executor, step_timeout)
-    limits = _Limits(max_turns, max_tokens_per_turn, max_total_tokens, on_length_cut == "invalid")
+    limits = _Limits(
+        max_turns, max_tokens_per_turn, max_total_tokens, max_response_tokens, on_length_cut == "invalid"
+    )
     try:
         observation = await calls.reset(seed, options)
         await _play(episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex)
@@ -136,6 +144,7 @@ async def _play(
     """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
     context_ids = context.first(observation)
     prompt_ids = list(context_ids)
+    limits = limits.after(len(prompt_ids), context.mode)
     if limits.room(prompt_ids) < 1:
         error = (
             f"the first prompt has {len(prompt_ids)} tokens, which leaves no room for a response in "
@@ -199,7 +208,17 @@ class _Limits(NamedTuple):
     turns: int | None
     per_turn: int
     total: int | None
+    response: int | None
     refuse_cut: bool
+
+    def after(self, prompt_length: int, mode: ContextMode) -> _Limits:
+        """The limits of an episode whose first prompt has that many tokens."""
+        if self.response is None:
+            return self
+        if mode == "rebuild":
+            return self._replace(per_turn=min(self.per_turn, self.response))
+        end = prompt_length + self.response
+        return self._replace(total=end if self.total is None else min(self.total, end))
 
     def room(self, prompt_ids: list[int]) -> int:
         """Tokens that the response to this prompt may have."""

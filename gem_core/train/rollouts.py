@@ -8,8 +8,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from gem_core.core import Env
-from gem_core.rollout import Context, Episode, Policy, run_episode
+from gem_core.rollout import Context, EnvPool, Episode, Policy, run_episode
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
 from gem_core.train.config import TrainConfig
 
@@ -48,7 +47,9 @@ class Rollouts:
         self.context = context
         self.max_total_tokens = max_total_tokens
         self._room = asyncio.Semaphore(config.max_batch)
-        self._idle: dict[str, list[Env]] = {source.label: [self._make(source)] for source in config.sources}
+        self._envs = EnvPool(config.wrappers or ())
+        for source in config.sources:
+            self._envs.prepare(source)
         self._loop = asyncio.new_event_loop()
 
     def play(self, tasks: Sequence[TaskRow], policy: Policy, *, name: str) -> list[Episode]:
@@ -70,15 +71,11 @@ class Rollouts:
             return self._loop.run_until_complete(all_tasks())
 
     async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> Episode:
-        source = TaskSource(task["env_id"], task["env_kwargs"])
         async with self._room:  # no more environments than rows of a batch
-            idle = self._idle[source.label]
-            env = idle.pop() if idle else self._make(source)
-            episode = await run_episode(
-                env,
+            return await self._envs.play(
+                task,
                 policy,
                 self.context,
-                seed=task["seed"],
                 max_turns=self.config.max_turns,
                 max_tokens_per_turn=self.config.max_tokens_per_turn,
                 max_total_tokens=self.max_total_tokens,
@@ -86,14 +83,6 @@ class Rollouts:
                 request_id=request_id,
                 metadata={"request": request_id, "group": task["index"]},
             )
-            if episode.error is None:
-                idle.append(env)
-            else:
-                env.close()  # nobody knows what state it is in
-        return episode
-
-    def _make(self, source: TaskSource) -> Env:
-        return source.make(self.config.wrappers or ())
 
     def close(self) -> None:
         """Close the environments and the event loop."""
@@ -104,9 +93,7 @@ class Rollouts:
                 task.cancel()
             with contextlib.suppress(KeyboardInterrupt):  # asyncio raises it again from who awaits
                 self._loop.run_until_complete(_settled(tasks))
-        for envs in self._idle.values():
-            while envs:
-                envs.pop().close()
+        self._envs.close()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 

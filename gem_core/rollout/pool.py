@@ -1,0 +1,55 @@
+"""Environments kept from one episode to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gem_core.core import Env
+from gem_core.registration import WrapperLike
+from gem_core.rollout.context import Context
+from gem_core.rollout.policy import Policy
+from gem_core.rollout.runner import run_episode
+from gem_core.rollout.trajectory import Episode
+from gem_core.tasks import TaskRow, TaskSource
+
+
+class EnvPool:
+    """Plays task rows, reusing the environments of episodes that ended well.
+
+    There are as many environments of a kind as episodes of it were ever played at the same time.
+    For one event loop.
+
+    Args:
+        wrappers: Put around every environment, as in `gem_core.make`.
+    """
+
+    def __init__(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> None:
+        self._wrappers = wrappers
+        self._idle: dict[str, list[Env]] = {}
+
+    def prepare(self, source: TaskSource) -> None:
+        """Build one environment of `source` now, so that a wrong id or argument shows.
+
+        Raises:
+            GemError: As `TaskSource.make`.
+        """
+        self._idle.setdefault(source.label, []).append(source.make(self._wrappers))
+
+    async def play(self, task: TaskRow, policy: Policy, context: Context, **limits: Any) -> Episode:
+        """Play the episode of a task row; `limits` and what else there is go to `run_episode`."""
+        source = TaskSource(task["env_id"], task["env_kwargs"])
+        idle = self._idle.setdefault(source.label, [])
+        env = idle.pop() if idle else source.make(self._wrappers)
+        episode = await run_episode(env, policy, context, seed=task["seed"], **limits)
+        if episode.error is None:
+            idle.append(env)
+        else:
+            env.close()  # nobody knows what state it is in
+        return episode
+
+    def close(self) -> None:
+        """Close the environments that no episode is using."""
+        for envs in self._idle.values():
+            while envs:
+                envs.pop().close()
