@@ -1,10 +1,14 @@
-"""GEM environments and ReBN inside verl.
+"""GEM environments and ReBN inside an unmodified verl.
 
-This version names what it supports; the rollout worker and the advantage function are not in it yet.
-Any use raises a clear error when verl is missing or has another version.
+    python -m verl.trainer.main_ppo <your config> algorithm.adv_estimator=rebn \\
+        +actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager ...
+
+The classes that a config names are imported when verl asks for them; this module needs no verl.
 """
 
 from __future__ import annotations
+
+import importlib
 
 from gem_core.integration import SupportedTrainer
 
@@ -14,13 +18,23 @@ SUPPORTED = SupportedTrainer(
     distribution="verl",
     minimum="0.9",
     below="0.10",
-    hook='the "verl.plugins" entry point, or algorithm and rollout class names in the config',
+    hook='the "verl.plugins" entry point, and class names in the config',
     hook_modules=("gem_verl.plugin", "gem_verl.dataset"),
     entry_point=("verl.plugins", "gem_core"),
 )
 
+_HOMES = {
+    "GemAgentLoop": "loop",
+    "GemAgentLoopManager": "manager",
+    "GemDataset": "dataset",
+    "GemTrainerSync": "trainer",
+}
+
 
 def __getattr__(name: str) -> object:
-    if not name.startswith("__"):
-        SUPPORTED.require()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    SUPPORTED.require()
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,89 @@
+"""Rows made on the fly from environment ids: `data.custom_cls` of a verl config.
+
+    data.custom_cls.path=pkg://gem_verl.dataset data.custom_cls.name=GemDataset
+    data.train_files='["game:GuessTheNumber-v0-easy=2","game:Mastermind-v0-easy"]'
+    data.val_files='["game:GuessTheNumber-v0-easy"]'
+
+``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` that of held-out
+tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gem_core.errors import ConfigError
+from gem_core.tasks import Split, TaskRow, TaskSource, make_tasks
+from gem_verl.rows import verl_row
+
+TRAIN_TASKS = 10_000
+VAL_TASKS = 256
+
+
+class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
+    """Tasks of a mix of environments, for training or for validation.
+
+    Training tasks have seeds of their own; validation plays the first held-out seeds of each
+    environment, always the same.
+
+    Args:
+        data_files: Environments, ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
+        tokenizer: Not used.
+        config: verl's section ``data``; tells by identity whether this is ``val_files``.
+        processor: Not used.
+        max_samples: Number of tasks; -1 for `TRAIN_TASKS` or `VAL_TASKS`.
+
+    Raises:
+        GemError: An environment cannot be built; each one is tried once.
+        ConfigError: ``train_files`` and ``val_files`` cannot be told apart.
+    """
+
+    def __init__(
+        self,
+        data_files: str | Sequence[str],
+        tokenizer: Any = None,
+        config: Any = None,
+        processor: Any = None,
+        max_samples: int = -1,
+    ) -> None:
+        names = [data_files] if isinstance(data_files, str) else list(data_files)
+        sources = [TaskSource.parse(str(name)) for name in names]
+        for source in sources:
+            source.make().close()
+        self.split: Split = _split(data_files, config)
+        seed = (config.get("seed") if config is not None else None) or 0
+        if self.split == "train":
+            count = max_samples if max_samples > 0 else TRAIN_TASKS
+            self.tasks: list[TaskRow] = list(make_tasks(sources, count, seed=seed))
+        else:
+            count = max_samples if max_samples > 0 else VAL_TASKS
+            each = max(count // len(sources), 1)
+            self.tasks = [task for source in sources for task in make_tasks([source], each, split="held_out")]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        row = verl_row(self.tasks[number], self.split)
+        row["raw_prompt"] = row.pop("prompt")
+        row["index"] = row["extra_info"]["index"]
+        row["dummy_tensor"] = torch.tensor([0], dtype=torch.uint8)  # verl wants one tensor per row
+        return row
+
+
+def _split(data_files: Any, config: Any) -> Split:
+    """Which of the two data sets this is: both are built alike, from lists of one config."""
+    if config is None:
+        return "train"
+    train, val = config.get("train_files"), config.get("val_files")
+    if isinstance(data_files, str):
+        if train == val:
+            raise ConfigError(
+                "data.train_files and data.val_files are the same text; write them as lists, "
+                f"data.val_files='[\"{data_files}\"]', so that validation gets held-out seeds"
+            )
+        return "held_out" if data_files == val else "train"
+    return "held_out" if data_files is val else "train"

@@ -1,0 +1,147 @@
+"""``algorithm.adv_estimator=rebn`` and its kin: gem_core's estimators under verl's signature.
+
+They work on the rows of any agent loop: those of `gem_verl`, verl's single-turn and tool loops, your
+own. A turn is a run of 1s in the response mask, and its reward is the sum of the token-level rewards
+from its first token up to the next turn's, a KL penalty in the reward included.
+
+The trainer mode ``gem_sync`` knows more than verl hands to an estimator: turn ids, and which rows are
+turns of one episode. It leaves that in a `BatchFacts` around the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.ppo.core_algos import register_adv_est
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.stats import ReturnStats
+from gem_core.advantages.tensors import Advantages
+from gem_core.errors import ConfigError
+from gem_verl.options import ESTIMATORS, estimator_options
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class BatchFacts:
+    """What the trainer mode knows about the rows of a batch.
+
+    Attributes:
+        turn_ids: (rows, tokens), -1 off-response; None when each row is a turn.
+        episodes: For rows that are turns, the number of the row's episode; None otherwise.
+        turns: For rows that are turns, the row's number within its episode; None otherwise.
+        stats: Set by the estimator: statistics of the returns.
+    """
+
+    turn_ids: torch.Tensor | None = None
+    episodes: list[int] | None = None
+    turns: list[int] | None = None
+    stats: ReturnStats = field(default_factory=ReturnStats)
+
+
+_facts: ContextVar[BatchFacts | None] = ContextVar("gem_verl_facts", default=None)
+
+
+@contextlib.contextmanager
+def known(facts: BatchFacts) -> Iterator[BatchFacts]:
+    """Let the estimator that verl calls inside this block see `facts`."""
+    token = _facts.set(facts)
+    try:
+        yield facts
+    finally:
+        _facts.reset(token)
+
+
+def estimate(
+    name: str,
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: Any = None,
+    index: np.ndarray[Any, Any] | None = None,
+    **unused: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages and returns of a batch, each (rows, tokens) float32.
+
+    Args:
+        name: One of `ESTIMATORS`.
+        token_level_rewards: (rows, tokens).
+        response_mask: (rows, tokens). A row of zeros (a pad, a failed episode) counts nowhere.
+        config: verl's section ``algorithm``: the discount is its gamma.
+        index: uid of each row; the rows of a prompt are a group.
+        unused: verl passes more to some estimators.
+    """
+    estimator = get_estimator(ESTIMATORS[name])
+    options = estimator_options(config, name)
+    options["gamma"] = float(config.gamma) if config is not None else 1.0
+    if "group_ids" in estimator.needs:
+        if index is None:
+            raise ConfigError(f"{name} compares the episodes of a prompt, but this trainer passes no uids")
+        options["group_ids"] = list(index)
+    facts = _facts.get()
+    if facts is not None and facts.episodes is not None:
+        result = _by_episode(estimator.tensors(), token_level_rewards, response_mask, facts, options)
+    else:
+        turn_ids = facts.turn_ids if facts is not None else None
+        result = estimator.tensors()(token_level_rewards, response_mask, turn_ids=turn_ids, **options)
+    if facts is not None:
+        facts.stats = result.stats
+    _tell_once(name, result.stats, facts)
+    return result.advantages, result.returns
+
+
+def _by_episode(
+    function: Any,
+    token_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    facts: BatchFacts,
+    options: dict[str, Any],
+) -> Advantages:
+    """Put the rows of an episode side by side, a column a turn, and spread the credit over the rows."""
+    assert facts.episodes is not None
+    assert facts.turns is not None
+    rows = torch.tensor(facts.episodes)
+    columns = torch.tensor(facts.turns)
+    shape = (int(rows.max()) + 1, int(columns.max()) + 1)
+    rewards = torch.zeros(shape, dtype=torch.float64)
+    rewards[rows, columns] = token_rewards.double().sum(1).cpu()
+    turn_ids = torch.full(shape, -1)
+    on = (response_mask != 0).any(1).cpu()
+    turn_ids[rows[on], columns[on]] = columns[on]
+    if "group_ids" in options:
+        group_of = dict(zip(facts.episodes, options["group_ids"], strict=True))
+        options = {**options, "group_ids": [group_of[episode] for episode in range(shape[0])]}
+    result: Advantages = function(rewards, turn_ids >= 0, turn_ids=turn_ids, **options)
+    shown = (response_mask != 0).float()
+
+    def spread(values: torch.Tensor) -> torch.Tensor:
+        return values[rows, columns].to(response_mask.device)[:, None] * shown
+
+    return Advantages(spread(result.advantages), spread(result.returns), result.stats)
+
+
+_told: set[tuple[str, str]] = set()
+
+
+def _tell_once(name: str, stats: ReturnStats, facts: BatchFacts | None) -> None:
+    """Say once what the turns were taken from: with a wrong mask nothing else would show it."""
+    if facts is None:
+        where = "the runs of 1s in response_mask"
+    else:
+        where = "the turn ids of the agent loop" if facts.episodes is None else "rows of single turns"
+    if (name, where) not in _told:
+        _told.add((name, where))
+        text = "%s: %d turns in this batch, taken from %s; their rewards are the sums of token_level_rewards"
+        logger.warning(text, name, int(stats.count), where)
+
+
+for _name in ESTIMATORS:
+    register_adv_est(_name)(functools.partial(estimate, _name))

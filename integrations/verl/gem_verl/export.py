@@ -1,0 +1,33 @@
+"""`gem-core export --to verl`: a parquet file for verl's own data set class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from gem_core.errors import MissingDependency
+from gem_core.tasks import TaskRow
+from gem_verl.rows import verl_row
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write rows as parquet; the file appears at once or not at all.
+
+    verl repeats each row ``rollout.n`` times by itself, so a row a task is enough.
+
+    Raises:
+        MissingDependency: pyarrow is not installed; wherever verl is, it is.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise MissingDependency("a parquet file needs the package 'pyarrow': pip install pyarrow") from error
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([verl_row(row) for row in rows]), temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

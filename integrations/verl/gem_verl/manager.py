@@ -1,0 +1,41 @@
+"""Activation by one config word, in every process that plays or trains.
+
++actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+from gem_verl import SUPPORTED, estimators, loop
+from gem_verl.options import check_config
+
+SUPPORTED.require()
+_Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl's own is a Ray actor: no base class
+
+
+class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
+    """verl's worker in a process where the agent loop is registered; tells the loop about validation."""
+
+    async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **fields: Any) -> Any:
+        loop.validating.set(bool(trajectory["validate"]))  # of this task only: each session is one
+        return await super()._run_agent_loop(sampling_params, trajectory, **fields)
+
+
+class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
+    """verl's manager with workers that know GEM; registers the estimators where verl calls them.
+
+    Raises:
+        ConfigError: The config asks for something that cannot be honoured.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_config(self.config, trainer_mode=self.config.trainer.v1.trainer_mode)
+        self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
+
+
+__all__ = ["GemAgentLoopManager", "GemAgentLoopWorker", "estimators"]

@@ -1,0 +1,57 @@
+"""Task rows as verl's data sets have them: made on the fly by `GemDataset`, or written to parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core.errors import ConfigError
+from gem_core.tasks import Split, TaskRow, TaskSource
+
+AGENT_NAME = "gem"
+"""The agent loop that plays these rows; a row's own name goes before ``default_agent_loop``."""
+
+
+def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
+    """A row for verl.
+
+    The prompt only names the task: the environment's first observation is made by the reset in the
+    agent loop. The arguments travel as JSON, because a parquet column has one type for all rows.
+    """
+    label = TaskSource(task["env_id"], task["env_kwargs"]).label
+    return {
+        "data_source": label,
+        "agent_name": AGENT_NAME,
+        "prompt": [{"role": "user", "content": f"{label}, seed {task['seed']}"}],
+        "reward_model": {"style": "rule", "ground_truth": ""},
+        "extra_info": {
+            "index": task["index"],
+            "env_id": task["env_id"],
+            "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
+            "seed": task["seed"],
+            "split": split or "",
+        },
+    }
+
+
+def task_of(row: Mapping[str, Any]) -> TaskRow:
+    """The task of a row that verl hands to an agent loop.
+
+    Raises:
+        ConfigError: The row names no environment.
+    """
+    info = row.get("extra_info") or {}
+    missing = [key for key in ("env_id", "seed") if info.get(key) is None]
+    if missing:
+        raise ConfigError(
+            f"a row of the data set has no extra_info.{missing[0]}; make the data with data.custom_cls.name="
+            "GemDataset or with `gem-core export --to verl`"
+        )
+    kwargs = info.get("env_kwargs") or {}
+    return TaskRow(
+        env_id=str(info["env_id"]),
+        env_kwargs=json.loads(kwargs) if isinstance(kwargs, str) else dict(kwargs),
+        seed=int(info["seed"]),
+        index=int(info.get("index") or 0),
+    )

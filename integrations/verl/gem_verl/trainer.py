@@ -1,0 +1,125 @@
+"""``trainer.v1.trainer_mode=gem_sync``: verl's synchronous trainer, told what an episode is.
+
+It checks the config before any model is loaded, hands turn ids to the estimator, logs the metrics
+that every trainer of gem_core logs, and is what rows of single turns need: it knows which rows make
+up an episode, and keeps the number of updates a step what it is with one row an episode.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from omegaconf import open_dict
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from gem_core.advantages.tensors import turn_ids_from_mask
+from gem_core.rollout import Episode, episode_metrics
+from gem_verl import estimators
+from gem_verl.loop import turn_ids_of
+from gem_verl.options import TRAINER_MODE, check_config
+
+
+@register_trainer(TRAINER_MODE)
+class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
+    """See the module."""
+
+    def __init__(self, config: Any) -> None:
+        self.gem_options = check_config(config, trainer_mode=TRAINER_MODE)
+        self._episodes: list[Episode] = []
+        super().__init__(config)
+        actor = config.actor_rollout_ref.actor
+        self._updates = config.data.train_batch_size / actor.ppo_mini_batch_size
+
+    def _build_replay_buffer(self) -> Any:
+        self.trainer_mode = "sync"  # verl asks for this name to tell its own modes apart
+        return super()._build_replay_buffer()
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
+        if self.gem_options.row_per_turn:
+            # verl counts mini-batches in rows. As many updates a step as episodes would make:
+            per_prompt = self.config.actor_rollout_ref.rollout.n
+            unit = per_prompt * self._data_parallel_size()
+            mini = math.ceil(len(batch.keys) / max(self._updates, 1) / unit) * unit
+            with open_dict(self.config):
+                self.config.actor_rollout_ref.actor.ppo_mini_batch_size = mini // per_prompt
+        return super()._balance_batch(batch, metrics, **options)
+
+    def _data_parallel_size(self) -> int:
+        workers = self.actor_rollout_wg
+        if "actor" not in workers._dispatch_info:
+            workers._dispatch_info["actor"] = workers._query_dispatch_info("actor")
+        return int(max(workers._dispatch_info["actor"])) + 1
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
+        )
+        rows = [_plain(extra).get("gem") for extra in data["extra_fields"]]
+        rows = [None if tag.get("is_padding") else row for row, tag in zip(rows, batch.tags, strict=True)]
+        facts, self._episodes = batch_facts(rows, batch.keys, data["response_mask"].to_padded_tensor(0))
+        with estimators.known(facts):
+            batch = super()._compute_advantage(batch, metrics)
+        metrics.update(episode_metrics(self._episodes))
+        stats = facts.stats
+        if stats.count:
+            metrics.update(
+                {"rebn/turns": stats.count, "rebn/return_mean": stats.mean, "rebn/return_std": stats.std()}
+            )
+        return batch
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        if not self.gem_options.row_per_turn or not self._episodes:
+            return
+        # verl took each row for an episode.
+        for name, values in (
+            ("critic/score", [episode.total_reward for episode in self._episodes if episode.trainable]),
+            ("training/num_turns", [2 * len(episode.turns) for episode in self._episodes]),
+        ):
+            for statistic in ("mean", "max", "min"):
+                if values:
+                    metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(values))
+
+
+def batch_facts(
+    rows: list[dict[str, Any] | None], keys: list[str], response_mask: torch.Tensor
+) -> tuple[estimators.BatchFacts, list[Episode]]:
+    """What the rows of a batch say about themselves.
+
+    Args:
+        rows: What the agent loop left in ``extra_fields["gem"]``; None for pads and other loops.
+        keys: verl's keys, ``{uid}_{session}_{index}``.
+        response_mask: (rows, tokens).
+
+    Returns:
+        Facts for the estimator, and the outlines of the episodes.
+    """
+    episodes: dict[str, Episode] = {}
+    numbers: dict[str, int] = {}
+    for key, row in zip(keys, rows, strict=True):
+        session = key.rsplit("_", 1)[0]
+        numbers.setdefault(session, len(numbers))
+        if row is not None and session not in episodes:
+            episodes[session] = Episode.from_dict(row["episode"])
+    if any(row is not None and row["row_per_turn"] for row in rows):
+        facts = estimators.BatchFacts(
+            episodes=[numbers[key.rsplit("_", 1)[0]] for key in keys],
+            turns=[int(key.rsplit("_", 1)[1]) for key in keys],
+        )
+    else:
+        turn_ids = turn_ids_from_mask(response_mask)
+        for number, row in enumerate(rows):
+            if row is not None:
+                turn_ids[number] = torch.tensor(turn_ids_of(row["spans"], turn_ids.shape[1]))
+        facts = estimators.BatchFacts(turn_ids=turn_ids)
+    return facts, list(episodes.values())
+
+
+def _plain(extra: Any) -> dict[str, Any]:
+    """A non-tensor value as it went in."""
+    return dict(getattr(extra, "data", extra) or {})

@@ -1,0 +1,16 @@
+"""verl's own config with overrides, composed the way its command line does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import verl.trainer
+from hydra import compose, initialize_config_dir
+
+FOLDER = Path(verl.trainer.__file__).parent / "config"
+
+
+def verl_config(*overrides: str) -> Any:
+    with initialize_config_dir(str(FOLDER), version_base=None):
+        return compose("ppo_trainer", list(overrides))

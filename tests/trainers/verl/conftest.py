@@ -1,0 +1,28 @@
+"""verl is imported once per test session; where it is missing these tests are skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="needs verl; `nox -s verl` has it")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that knows the format of the two games."""
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    envs = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
+    save_tiny(folder, TinyOptions(envs=envs, warm_start_steps=0, corpus_episodes=20))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tiny)

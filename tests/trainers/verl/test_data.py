@@ -1,0 +1,77 @@
+"""Rows on the fly, rows in parquet: the same tasks either way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from verl.trainer.ppo.utils import create_rl_dataset
+
+from gem_core.cli import main
+from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
+from gem_verl.rows import task_of
+from tests.trainers.verl.configs import verl_config
+
+GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+GEM = ("data.custom_cls.path=pkg://gem_verl.dataset", "data.custom_cls.name=GemDataset")
+
+
+def datasets(train: str, val: str, *overrides: str) -> tuple[Any, Any]:
+    """Both data sets, built as verl's trainer builds them."""
+    data = verl_config(*GEM, f"data.train_files={train}", f"data.val_files={val}", *overrides).data
+    return (
+        create_rl_dataset(data.train_files, data, None, None, True, max_samples=data.train_max_samples),
+        create_rl_dataset(data.val_files, data, None, None, False, max_samples=data.val_max_samples),
+    )
+
+
+def test_train_and_validation_never_share_a_seed() -> None:
+    files = f"['{GUESS}','{MASTERMIND}=3']"
+    train, val = datasets(files, files, "data.train_max_samples=200", "data.val_max_samples=10")
+    assert len(train) == 200
+    assert {task_of(train[n])["seed"] in TRAIN_SEEDS for n in range(200)} == {True}
+    assert [task_of(val[n])["seed"] for n in range(10)] == list(EVAL_SEEDS[:5]) * 2
+    assert [val[n]["data_source"] for n in (0, 5)] == [GUESS, MASTERMIND]
+    masterminds = sum(train[n]["data_source"] == MASTERMIND for n in range(200))
+    assert 120 < masterminds < 180
+    again, _ = datasets(files, files, "data.train_max_samples=200")
+    assert again[7]["extra_info"] == train[7]["extra_info"]
+    other, _ = datasets(files, files, "data.seed=5")
+    assert other[7]["extra_info"]["seed"] != train[7]["extra_info"]["seed"]
+
+
+def test_arguments_of_an_environment_travel() -> None:
+    source = "game:GuessTheNumber-v0(max_number=50)"
+    train, _ = datasets(f"['{source}']", f"['{GUESS}']")
+    assert task_of(train[0])["env_kwargs"] == {"max_number": 50}
+    assert train[0]["agent_name"] == "gem"
+
+
+def test_wrong_lists_fail_when_they_are_read() -> None:
+    with pytest.raises(UnknownEnv, match="GuessTheNumber"):
+        datasets("['game:GuesTheNumber-v0']", f"['{GUESS}']")
+    with pytest.raises(ConfigError, match="max_numbr"):
+        datasets("['game:GuessTheNumber-v0(max_numbr=5)']", f"['{GUESS}']")
+    with pytest.raises(ConfigError, match="write them as lists"):
+        datasets(GUESS, GUESS)
+
+
+def test_exported_rows_are_read_by_verls_own_data_set(tmp_path: Path, tokenizer: Any) -> None:
+    path = tmp_path / "rows.parquet"
+    sources = ["--env", f"{GUESS}=2", "--env", "game:GuessTheNumber-v0(max_number=50)"]
+    assert main(["export", "--to", "verl", *sources, "--num", "20", "--out", str(path)]) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]
+    data = verl_config(f"data.train_files={path}", "data.filter_overlong_prompts=True").data
+    rows = create_rl_dataset(data.train_files, data, tokenizer, None)
+    assert len(rows) == 20
+    train, _ = datasets(f"['{GUESS}=2','game:GuessTheNumber-v0(max_number=50)']", f"['{GUESS}']")
+    for number in range(20):
+        assert task_of(rows[number]) == task_of(train[number])
+        assert rows[number]["agent_name"] == "gem"
+
+
+def test_a_row_of_something_else_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no extra_info.env_id"):
+        task_of({"extra_info": {"index": 3}})

@@ -1,0 +1,121 @@
+"""rebn and its kin, called as verl's trainer calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from verl import DataProto
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+from verl.trainer.ppo.ray_trainer import compute_advantage
+
+from gem_core.errors import ConfigError, NonFiniteReward
+from gem_verl import estimators
+from gem_verl.options import ESTIMATORS
+from tests.advantages.oracle import standardized, turn_returns
+from tests.trainers.verl.configs import verl_config
+
+MASK = torch.tensor([[1, 1, 0, 1, 1, 0, 0], [1, 0, 0, 1, 0, 1, 1], [0, 0, 0, 0, 0, 0, 0]])
+REWARDS = torch.zeros(3, 7)
+REWARDS[0, 1], REWARDS[0, 4], REWARDS[1, 0], REWARDS[1, 6] = 0.5, 1.0, 0.1, 2.0
+TURNS = [[0.5, 1.0], [0.1, 0.0, 2.0]]
+UIDS = np.array(["a", "a", "pad"], dtype=object)
+
+
+def oracle(turns: list[list[float]], gamma: float, ddof: int = 0) -> list[float]:
+    returns = [g for episode in turns for g in turn_returns(episode, gamma)]
+    return standardized(returns, returns, ddof, 1e-8, 1e-6)
+
+
+def config(*overrides: str, name: str = "rebn", gamma: float = 0.5) -> Any:
+    return verl_config(f"algorithm.adv_estimator={name}", f"algorithm.gamma={gamma}", *overrides).algorithm
+
+
+def trained(name: str, rewards: torch.Tensor, mask: torch.Tensor, algorithm: Any) -> torch.Tensor:
+    """Through verl's own dispatch."""
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": rewards, "response_mask": mask}, non_tensors={"uid": UIDS}
+    )
+    return compute_advantage(data, adv_estimator=name, gamma=algorithm.gamma, config=algorithm).batch[
+        "advantages"
+    ]
+
+
+def spread(values: list[float]) -> torch.Tensor:
+    wanted = torch.zeros(3, 7)
+    for (row, tokens), value in zip(
+        [(0, [0, 1]), (0, [3, 4]), (1, [0]), (1, [3]), (1, [5, 6])], values, strict=True
+    ):
+        wanted[row, tokens] = value
+    return wanted
+
+
+def test_rebn_equals_the_oracle_and_pads_are_zero() -> None:
+    for overrides, ddof in (((), 0), (("+algorithm.rebn.ddof=1",), 1)):
+        found = trained("rebn", REWARDS, MASK, config(*overrides))
+        torch.testing.assert_close(found, spread(oracle(TURNS, 0.5, ddof)), atol=1e-5, rtol=0)
+
+
+def test_a_penalty_on_the_tokens_counts() -> None:
+    penalty = 0.01 * MASK
+    with_penalty = [[0.5 - 0.02, 1.0 - 0.02], [0.1 - 0.01, -0.01, 2.0 - 0.02]]
+    found = trained("rebn", REWARDS - penalty, MASK, config())
+    torch.testing.assert_close(found, spread(oracle(with_penalty, 0.5)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
+    whole = trained(name, REWARDS, MASK, config(name=name))
+    # The same five turns as rows, in another order, with a pad between.
+    pieces = [(1, 1, 3, 4), (0, 0, 0, 2), (None, 0, 0, 0), (1, 2, 5, 7), (0, 1, 3, 5), (1, 0, 0, 1)]
+    rewards, mask = torch.zeros(6, 2), torch.zeros(6, 2)
+    for row, (episode, _, start, end) in enumerate(pieces):
+        if episode is not None:
+            rewards[row, : end - start] = REWARDS[episode, start:end]
+            mask[row, : end - start] = 1
+    facts = estimators.BatchFacts(
+        episodes=[2 if e is None else e for e, *_ in pieces], turns=[turn for _, turn, *_ in pieces]
+    )
+    uids = np.array(["pad" if e is None else "a" for e, *_ in pieces], dtype=object)
+    with estimators.known(facts):
+        advantages, _ = get_adv_estimator_fn(name)(
+            token_level_rewards=rewards, response_mask=mask, config=config(name=name), index=uids
+        )
+    for row, (episode, _, start, end) in enumerate(pieces):
+        wanted = torch.zeros(2)
+        if episode is not None:
+            wanted[: end - start] = whole[episode, start:end]
+        torch.testing.assert_close(advantages[row], wanted, atol=1e-6, rtol=0)
+    assert facts.stats.count == 5
+
+
+def test_turn_ids_keep_touching_turns_apart() -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1]])
+    rewards = torch.tensor([[1.0, 0, 3.0, 0], [0, 0, 0, 2.0]])
+    turn_ids = torch.tensor([[0, 1, 1, -1], [0, -1, 1, 1]])
+    with estimators.known(estimators.BatchFacts(turn_ids=turn_ids)):
+        advantages, _ = get_adv_estimator_fn("rebn")(
+            token_level_rewards=rewards, response_mask=mask, config=config(gamma=0.0)
+        )
+    wanted = oracle([[1.0, 3.0], [0.0, 2.0]], 0.0)
+    assert advantages[0].tolist() == pytest.approx([wanted[0], wanted[1], wanted[1], 0.0], abs=1e-6)
+
+
+def test_groups_are_verls_uids() -> None:
+    found = trained("gem_rloo", REWARDS, MASK, config(name="gem_rloo", gamma=1.0))
+    assert found[0, 0] == pytest.approx(1.5 - 2.1, abs=1e-6)
+    assert found[1, 0] == pytest.approx(2.1 - 1.5, abs=1e-6)
+    with pytest.raises(ConfigError, match="no uids"):
+        get_adv_estimator_fn("gem_grpo")(token_level_rewards=REWARDS, response_mask=MASK, config=config())
+
+
+def test_failures_are_clear() -> None:
+    bad = REWARDS.clone()
+    bad[1, 3] = float("nan")
+    with pytest.raises(NonFiniteReward, match="row 1, turn 1"):
+        trained("rebn", bad, MASK, config())
+    rejecting = config("algorithm.rollout_correction.rollout_rs=token_k1")
+    with pytest.raises(ConfigError, match="cut turns in pieces"):
+        trained("rebn", REWARDS, MASK, rejecting)

@@ -1,0 +1,72 @@
+"""What a verl config may say, and what is refused with one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from gem_core.errors import ConfigError
+from gem_core.rollout import AppendContext, RebuildContext
+from gem_verl.options import GemOptions, check_config, estimator_options
+from tests.trainers.verl.configs import verl_config
+
+REBN = "algorithm.adv_estimator=rebn"
+
+
+def check(*overrides: str, mode: str = "gem_sync") -> GemOptions:
+    import gem_verl.estimators  # noqa: F401  what the plugin does
+
+    return check_config(verl_config(*overrides), trainer_mode=mode)
+
+
+def test_a_stock_config_with_rebn_is_fine() -> None:
+    options = check(REBN, "algorithm.gamma=0.9", mode="sync")
+    assert options == GemOptions()
+    assert not options.row_per_turn
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([REBN, "trainer.use_v1=False"], "v1 trainer only"),
+        ([REBN, "+gem.max_turn=3"], r"gem.max_turn is no option.*max_turns"),
+        ([REBN, "+gem.max_turns=0"], "at least 1"),
+        ([REBN, "+gem.context=rebuilt"], "expected one of append, rebuild"),
+        ([REBN, "+gem.context=rebuild", "+gem.layout=episode"], "share no prefix"),
+        ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would cut turns in pieces"),
+        ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),
+        ([REBN, "+algorithm.rebn.dof=1"], "no option of rebn; there are: ddof"),
+        ([REBN, "+algorithm.rebn.scope=all"], "'collected' or 'trained'"),
+        ([REBN, "algorithm.gamma=1.5"], "a discount from 0 to 1"),
+        (["algorithm.adv_estimator=rebnn"], "registered nowhere.*rebn"),
+        (["algorithm.adv_estimator=grpo", "+gem.layout=turn"], "would take each turn for an episode"),
+        (
+            ["algorithm.adv_estimator=gem_grpo", "algorithm.norm_adv_by_std_in_grpo=False"],
+            "has no effect on gem_grpo",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        check(*overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_of_turns_need_the_trainer_mode_that_knows_episodes() -> None:
+    with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
+        check(REBN, "+gem.context=rebuild", mode="sync")
+    assert check(REBN, "+gem.context=rebuild").row_per_turn
+
+
+def test_rejection_in_the_loss_comes_after_the_advantage() -> None:
+    correction = "algorithm.rollout_correction"
+    check(REBN, f"{correction}.rollout_rs=token_k1", f"{correction}.bypass_mode=True")
+
+
+def test_filtered_groups_are_fine_when_said_so() -> None:
+    config = verl_config(REBN, "algorithm.filter_groups.enable=True", "+algorithm.rebn.scope=trained")
+    assert estimator_options(config.algorithm, "rebn") == {}
+
+
+def test_contexts(tokenizer: object) -> None:
+    assert isinstance(GemOptions().make_context(tokenizer), AppendContext)
+    assert isinstance(GemOptions(context="rebuild").make_context(tokenizer), RebuildContext)
