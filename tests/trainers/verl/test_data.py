@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gem_verl.rows import task_of
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
-from gem_verl.rows import task_of
 from tests.trainers.verl.configs import verl_config
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"

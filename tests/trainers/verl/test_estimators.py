@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gem_verl import estimators
+from gem_verl.options import ESTIMATORS
 from verl import DataProto
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_verl import estimators
-from gem_verl.options import ESTIMATORS
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
 

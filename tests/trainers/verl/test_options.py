@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from gem_verl.options import GemOptions, check_config, estimator_options
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import AppendContext, RebuildContext
-from gem_verl.options import GemOptions, check_config, estimator_options
 from tests.trainers.verl.configs import verl_config
 
 REBN = "algorithm.adv_estimator=rebn"

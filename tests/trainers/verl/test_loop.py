@@ -1,0 +1,207 @@
+"""The agent loop against verl's own token helpers, and the rows it leaves.
+
+`ScriptedServer` stands in for verl's inference servers, behind their own interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_verl import loop as gem_loop
+from gem_verl.loop import GemAgentLoop, GemOutput, turn_ids_of
+from gem_verl.rows import verl_row
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.rollout.replica import TokenOutput
+
+from gem_core import register
+from gem_core.core import Env
+from gem_core.rollout import read_traces
+from gem_core.tasks import TaskRow
+from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import ScriptedEnv
+from tests.trainers.verl.configs import verl_config
+
+
+class Endless(Env):
+    """Never ends by itself."""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.begin_episode(seed)
+        return "again", {}
+
+    def step(self, action: str) -> Any:
+        return "again", 0.5, False, False, {}
+
+
+register("test:VerlScripted", ScriptedEnv)
+register("test:VerlEndless", Endless)
+
+
+class ScriptedServer:
+    """Answers with texts, and records what it was asked."""
+
+    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
+        self.tokenizer, self.texts = tokenizer, texts
+        self.calls: list[tuple[list[int], dict[str, Any], list[int]]] = []
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
+        text = self.texts[len(self.calls) % len(self.texts)]
+        ids = self.tokenizer.encode(text, add_special_tokens=False)[: sampling_params["max_tokens"]]
+        self.calls.append((list(prompt_ids), dict(sampling_params), ids))
+        logprobs = [-0.01 * n for n, _ in enumerate(ids, start=len(self.calls))]
+        steps = {"min_global_steps": 6, "max_global_steps": 6, "global_steps": 6}
+        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields=steps)
+
+
+def play(
+    env_id: str,
+    texts: list[str],
+    *overrides: str,
+    tokenizer: Any = None,
+    validate: bool = False,
+    **env_kwargs: Any,
+) -> tuple[list[GemOutput], ScriptedServer, GemAgentLoop]:
+    tokenizer = tokenizer or bpe_tokenizer("chatml")
+    config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
+    server = ScriptedServer(tokenizer, texts)
+    row = verl_row(TaskRow(env_id=env_id, env_kwargs=env_kwargs, seed=11, index=0))
+    row["raw_prompt"] = row.pop("prompt")
+
+    async def run() -> tuple[Any, GemAgentLoop]:
+        agent_loop = GemAgentLoop(
+            DictConfigWrap(config), server, tokenizer, None, RLHFDataset, DictConfigWrap(config.data), "qwen2"
+        )
+        gem_loop.validating.set(validate)
+        sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
+        return await agent_loop.run(sampling, uid="u", session_id=1, global_steps=7, **row), agent_loop
+
+    outputs, agent_loop = asyncio.run(run())
+    return outputs, server, agent_loop
+
+
+@pytest.mark.parametrize("family", ["chatml", "qwen3"])
+def test_tokens_masks_and_logprobs_are_those_of_verls_helpers(family: str) -> None:
+    tokenizer = bpe_tokenizer(family)
+    texts = ["I say \\boxed{5}<|im_end|>", "then \\boxed{7}, or\n\n8<|im_end|>", " 9 <|im_end|>"]
+    if family == "qwen3":
+        texts[1] = "<think>\nhm\n</think>\n\nthen 7<|im_end|>"
+    (row,), server, agent_loop = play("test:VerlScripted", texts, tokenizer=tokenizer)
+    observations = [f"turn {turn} draw" for turn in range(3)]
+
+    async def expected() -> tuple[list[int], list[int], list[float]]:
+        """The same conversation, step by step with what verl's own loops use."""
+        agent_loop.loop = asyncio.get_running_loop()
+        messages = [{"role": "user", "content": decoded_user(server.calls[0][0])}]
+        ids = await agent_loop.ct_build_initial_tokens(messages)
+        mask: list[int] = []
+        logprobs: list[float] = []
+        for number, (_, _, response) in enumerate(server.calls):
+            given = [-0.01 * n for n, _ in enumerate(response, start=number + 1)]
+            merged, mask, logprobs = await agent_loop.ct_merge_assistant_token(
+                ids, response, mask, logprobs, given
+            )
+            ids = merged.token_ids
+            if number < 2:
+                content = decoded_user(server.calls[number + 1][0])
+                assert content.startswith(observations[number + 1])
+                before = [
+                    *messages,
+                    {"role": "assistant", "content": texts[number].removesuffix("<|im_end|>")},
+                ]
+                messages = [*before, {"role": "user", "content": content}]
+                merged, mask, logprobs = await agent_loop.ct_merge_context_msg(
+                    before, messages, ids, mask, logprobs
+                )
+                ids = merged.token_ids
+        return ids, mask, logprobs
+
+    def decoded_user(prompt: list[int]) -> str:
+        return tokenizer.decode(prompt).rsplit("<|im_start|>user\n", 1)[1].split("<|im_end|>")[0]
+
+    ids, mask, logprobs = asyncio.run(expected())
+    assert row.prompt_ids + row.response_ids == ids
+    assert row.response_mask == mask
+    assert row.response_logprobs == pytest.approx(logprobs)
+    assert sum(row.response_mask) == sum(len(response) for _, _, response in server.calls)
+
+
+def test_each_turns_reward_is_on_its_last_token() -> None:
+    (row,), server, _ = play(
+        "test:VerlScripted", ["one<|im_end|>", "three words now<|im_end|>", "x<|im_end|>"]
+    )
+    fields = row.as_dict()
+    assert row.reward_score == 1.5
+    assert fields["rm_scores"].dtype.is_floating_point
+    assert fields["rm_scores"].shape == fields["responses"].shape == fields["response_mask"].shape
+    ends = [
+        n
+        for n, (a, b) in enumerate(zip(row.response_mask, [*row.response_mask[1:], 0], strict=True))
+        if a > b
+    ]
+    assert [float(fields["rm_scores"][n]) for n in ends] == [0.0, 0.5, 1.0]
+    assert float(fields["rm_scores"].sum()) == 1.5
+    assert "token_rewards" not in fields
+    info = fields["extra_fields"]["reward_extra_info"]
+    assert (info["gem/return"], info["gem/success"], info["gem/turns"]) == (1.5, 1.0, 3.0)
+    ids = turn_ids_of(fields["extra_fields"]["gem"]["spans"], len(row.response_mask))
+    assert [turn >= 0 for turn in ids] == [bool(m) for m in row.response_mask]
+    assert max(ids) == 2
+    assert [params["max_tokens"] for _, params, _ in server.calls][0] == 300
+
+
+def test_rows_of_turns() -> None:
+    texts = ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]
+    rows, server, _ = play("test:VerlScripted", texts, "+gem.context=rebuild")
+    assert [row.prompt_ids for row in rows] == [prompt for prompt, _, _ in server.calls]
+    assert [row.response_ids for row in rows] == [response for _, _, response in server.calls]
+    assert [float(row.as_dict()["rm_scores"][-1]) for row in rows] == [0.0, 0.5, 1.0]
+    assert {row.num_turns for row in rows} == {6}
+    watched, _, _ = play("test:VerlScripted", texts, "+gem.layout=turn", validate=True)
+    assert [float(row.as_dict()["rm_scores"].sum()) for row in watched] == [0.0, 0.0, 1.5]
+
+
+def test_an_env_that_raises_leaves_a_masked_row() -> None:
+    (row,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1)
+    assert (row.response_mask, row.reward_score) == ([0], 0.0)
+    fields = row.as_dict()
+    assert fields["rm_scores"].tolist() == [0.0]
+    assert fields["rollout_log_probs"].tolist() == [0.0]
+    assert fields["extra_fields"]["reward_extra_info"]["gem/error_rate"] == 1.0
+    (early,), server, _ = play("test:VerlScripted", ["one"], rewards=[], fail_at=0)
+    assert early.extra_fields["min_global_steps"] == early.extra_fields["max_global_steps"] == 6
+    assert server.calls
+
+
+def test_an_env_that_never_ends_is_cut_by_the_response_length() -> None:
+    (row,), server, _ = play("test:VerlEndless", ["abc<|im_end|>"], "+gem.max_tokens_per_turn=8")
+    assert len(row.response_ids) <= 300
+    assert row.extra_fields["reward_extra_info"]["gem/truncation_rate"] == 1.0
+    assert row.response_mask[-1] == 1
+    assert len(server.calls) > 5
+    (short,), _, _ = play("test:VerlEndless", ["abc<|im_end|>"], "+gem.max_turns=2")
+    assert short.num_turns == 4
+
+
+def test_a_cut_response_is_told_from_a_whole_one_of_the_same_length() -> None:
+    tokenizer = bpe_tokenizer("chatml")
+    whole = "abc<|im_end|>"
+    length = len(tokenizer.encode(whole, add_special_tokens=False))
+    limit = f"+gem.max_tokens_per_turn={length}"
+    for text, rate in ((whole, 0.0), (whole.replace("<|im_end|>", "defghijk"), 1.0)):
+        (row,), _, _ = play("test:VerlEndless", [text], limit, "+gem.max_turns=1", tokenizer=tokenizer)
+        assert row.extra_fields["reward_extra_info"]["gem/format_error_rate"] == rate
+
+
+def test_traces_hold_every_episode(tmp_path: Path) -> None:
+    for validate in (False, True):
+        play("test:VerlScripted", ["one<|im_end|>"], f"+gem.traces={tmp_path}", validate=validate)
+    for split in ("train", "validation"):
+        (episode,) = read_traces(tmp_path / f"{split}.jsonl")
+        assert episode.rewards == [0.0, 0.5, 1.0]
+        assert episode.metadata == {"step": 7, "group": "u", "sample": 1, "split": split}
+        assert all(math.isfinite(p) for turn in episode.turns for p in turn.logprobs or [])

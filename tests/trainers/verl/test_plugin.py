@@ -1,0 +1,72 @@
+"""How the plugin gets into verl's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import gem_verl
+import pytest
+import ray
+from gem_verl.trainer import batch_facts
+from verl.utils.import_utils import load_class_from_fqn
+
+from gem_core.errors import ConfigError
+from tests.trainers.verl.configs import verl_config
+
+
+def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
+
+
+def test_the_entry_point_registers_where_verl_looks() -> None:
+    done = python(
+        "import json, sys, verl\n"
+        "early = 'gem_verl.estimators' in sys.modules\n"
+        "from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY\n"
+        "from verl.trainer.ppo.v1 import get_trainer_cls\n"
+        "print(json.dumps([early, sorted(n for n in ADV_ESTIMATOR_REGISTRY if 'rebn' in n or 'gem_' in n),"
+        " get_trainer_cls('gem_sync').__module__]))"
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        False, ["gem_grpo", "gem_reinforce", "gem_rloo", "rebn"], "gem_verl.trainer",
+    ]  # fmt: skip
+
+
+def test_the_manager_class_alone_is_enough() -> None:
+    done = python(
+        "from verl.utils.import_utils import load_class_from_fqn\n"
+        "from verl.experimental.agent_loop.agent_loop import _agent_loop_registry\n"
+        "load_class_from_fqn('gem_verl.GemAgentLoopManager', 'AgentLoopManager')\n"
+        "from verl.trainer.ppo.core_algos import get_adv_estimator_fn\n"
+        "print(_agent_loop_registry['gem']['_target_'], get_adv_estimator_fn('rebn') is not None)",
+        VERL_USE_EXTERNAL_PLUGINS="none",
+    )
+    assert done.stdout.splitlines()[-1] == "gem_verl.loop.GemAgentLoop True"
+
+
+def test_the_manager_refuses_before_it_plays() -> None:
+    manager = load_class_from_fqn("gem_verl.GemAgentLoopManager", "AgentLoopManager")
+    with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
+        manager(verl_config("algorithm.adv_estimator=rebn", "+gem.layout=turn"), None)
+    made = manager(verl_config("algorithm.adv_estimator=rebn"), None)
+    assert isinstance(made.agent_loop_workers_class, ray.actor.ActorClass)
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    with pytest.raises(AttributeError, match="GemAgentLoopManager"):
+        gem_verl.GemAgentLopManager  # noqa: B018
+
+
+def test_facts_of_pads_and_other_loops() -> None:
+    import torch
+
+    mask = torch.tensor([[1, 0, 1], [1, 1, 0], [0, 0, 0]])
+    facts, episodes = batch_facts([None, None, None], ["a_0_0", "a_1_0", "pad1_0_0"], mask)
+    assert facts.turn_ids is not None
+    assert facts.turn_ids.tolist() == [[0, -1, 1], [0, 0, -1], [-1, -1, -1]]
+    assert episodes == []
