@@ -26,3 +26,16 @@ def tokenizer(tiny: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(tiny)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learned the format, so that episodes have several turns."""
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "warm"
+    envs = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
+    save_tiny(
+        folder, TinyOptions(envs=envs, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50)
+    )
+    return folder

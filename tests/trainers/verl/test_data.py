@@ -73,5 +73,5 @@ def test_exported_rows_are_read_by_verls_own_data_set(tmp_path: Path, tokenizer:
 
 
 def test_a_row_of_something_else_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no extra_info.env_id"):
+    with pytest.raises(ConfigError, match=r"no extra_info\.env_id"):
         task_of({"extra_info": {"index": 3}})

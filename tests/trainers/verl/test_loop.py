@@ -151,7 +151,7 @@ def test_each_turns_reward_is_on_its_last_token() -> None:
     ids = turn_ids_of(fields["extra_fields"]["gem"]["spans"], len(row.response_mask))
     assert [turn >= 0 for turn in ids] == [bool(m) for m in row.response_mask]
     assert max(ids) == 2
-    assert [params["max_tokens"] for _, params, _ in server.calls][0] == 300
+    assert server.calls[0][1]["max_tokens"] == 300
 
 
 def test_rows_of_turns() -> None:

