@@ -76,6 +76,26 @@ def wheel(session: nox.Session) -> None:
         session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll")
 
 
+@nox.session(python="3.11")
+def verl(session: nox.Session) -> None:
+    """The verl plugin: its unit tests, and verl's own trainer and engine on a CPU."""
+    test_verl(session, "-m", "not full")
+
+
+@nox.session(name="verl-full", python="3.11")
+def verl_full(session: nox.Session) -> None:
+    """The runs of verl's trainer that are too long for every day."""
+    test_verl(session, "-m", "full")
+
+
+def test_verl(session: nox.Session, *args: str) -> None:
+    """Tests in the environment of constraints/verl.txt, which lists every package."""
+    session.install("--no-deps", "-r", "constraints/verl.txt")
+    session.install("--no-deps", "-e", ".")
+    session.env["GEM_CORE_VERL"] = "1"
+    pytest(session, "tests/trainers/verl", "-W", "ignore::DeprecationWarning", *args)
+
+
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """The documentation site builds without a warning."""
