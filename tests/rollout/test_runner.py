@@ -511,3 +511,27 @@ def test_info_is_reduced_to_what_json_has() -> None:
         "set": [3],
         "object": "<opaque>",
     }
+
+
+# -- the response part ------------------------------------------------------------------------
+
+
+def test_the_response_part_has_a_length_of_its_own() -> None:
+    def endless(**options: Any) -> Episode:
+        return play(ScriptedEnv([0.0] * 50), ScriptedPolicy([tokens("one")]), seed=7, **options)
+
+    whole = endless(max_turns=3).sequence()
+    length = len(whole.token_ids) - whole.prompt_length
+    limited = endless(max_response_tokens=length)
+    assert limited.stop_reason == "token_budget"
+    assert len(limited.sequence().token_ids) - limited.sequence().prompt_length == length
+    both = endless(max_response_tokens=10_000, max_total_tokens=len(whole.token_ids))
+    assert len(both.sequence().token_ids) == len(whole.token_ids)
+    with pytest.raises(ConfigError, match="max_response_tokens must be at least 1"):
+        endless(max_response_tokens=0)
+
+
+def test_in_rebuild_mode_it_is_the_length_of_one_response() -> None:
+    policy = ScriptedPolicy([tokens("one")])
+    play(ScriptedEnv([0.0] * 3), policy, RebuildContext(CharTokenizer()), max_response_tokens=9)
+    assert [limit for _, limit, _ in policy.requests] == [9, 9, 9]

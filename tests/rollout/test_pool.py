@@ -1,0 +1,78 @@
+"""Environments kept between episodes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gem_core import register, registration
+from gem_core.errors import UnknownEnv
+from gem_core.rollout import AppendContext, EnvPool, Episode, episode_metrics, outline
+from gem_core.tasks import TaskRow, TaskSource
+from tests.rollout.policies import ScriptedPolicy
+from tests.rollout.tokenizers import CharTokenizer
+from tests.support import ScriptedEnv
+
+made: list[ScriptedEnv] = []
+
+
+@pytest.fixture(autouse=True)
+def own_env(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    made.clear()
+
+    def factory(**kwargs: Any) -> ScriptedEnv:
+        made.append(ScriptedEnv(**kwargs))
+        return made[-1]
+
+    register("test:Pooled", factory)
+
+
+def play(pool: EnvPool, count: int = 1, **kwargs: Any) -> list[Episode]:
+    task = TaskRow(env_id="test:Pooled", env_kwargs=kwargs, seed=4, index=0)
+    context = AppendContext(CharTokenizer())
+
+    async def all_episodes() -> list[Episode]:
+        policies = [ScriptedPolicy([[65, 66]]) for _ in range(count)]
+        return await asyncio.gather(*(pool.play(task, policy, context, max_turns=9) for policy in policies))
+
+    return asyncio.run(all_episodes())
+
+
+def test_an_environment_is_used_again() -> None:
+    pool = EnvPool()
+    first, second = play(pool)[0], play(pool)[0]
+    assert (len(made), first.rewards, second.seed) == (1, second.rewards, 4)
+    play(pool, 3)
+    assert len(made) == 3
+    pool.close()
+    assert [env.closed for env in made] == [1, 1, 1]
+
+
+def test_one_that_failed_is_not() -> None:
+    pool = EnvPool()
+    (episode,) = play(pool, fail_at=1)
+    assert not episode.trainable
+    play(pool, fail_at=1)
+    assert len(made) == 2
+    assert made[0].closed >= 1
+
+
+def test_prepare_builds_now() -> None:
+    pool = EnvPool("time_limit(max_turns=1)")
+    pool.prepare(TaskSource("test:Pooled"))
+    assert len(made) == 1
+    (episode,) = play(pool)
+    assert (len(made), len(episode.turns)) == (1, 1)
+    with pytest.raises(UnknownEnv):
+        pool.prepare(TaskSource("test:Poled"))
+
+
+def test_an_outline_has_the_same_metrics_and_no_tokens() -> None:
+    (episode,) = play(EnvPool())
+    small = outline(episode)
+    assert episode_metrics([small]) == episode_metrics([episode])
+    assert Episode.from_dict(small.to_dict()) == small
+    assert not any(turn.context_ids or turn.response_ids or turn.observation for turn in small.turns)
