@@ -1,0 +1,67 @@
+"""The commands of the documentation and the example, read by verl's own config parser and by our checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from pathlib import Path
+from typing import Any
+
+import gem_verl.estimators  # noqa: F401
+import pytest
+from gem_verl.options import GemOptions, check_config
+from verl.trainer.ppo.utils import create_rl_dataset
+
+from gem_core.checker import check_env
+from tests.docs.blocks import ROOT, blocks
+from tests.trainers.verl.configs import verl_config
+
+EXAMPLE = ROOT / "integrations/verl/examples/own_env.py"
+
+
+def commands() -> list[list[str]]:
+    found = []
+    for block in blocks("docs/verl.md"):
+        for line in block.code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line)
+            if words[:3] == ["python", "-m", "verl.trainer.main_ppo"]:
+                found.append(words[3:])
+    return found
+
+
+def check(overrides: list[str]) -> Any:
+    config = verl_config(*overrides)
+    check_config(config, trainer_mode=config.trainer.v1.trainer_mode)
+    for files in (config.data.train_files, config.data.val_files):
+        assert len(create_rl_dataset(files, config.data, None, None)) > 0
+    return config
+
+
+@pytest.mark.parametrize("overrides", commands(), ids=["words", "one-gpu", "eight-gpus"])
+def test_a_documented_command_is_a_config(overrides: list[str]) -> None:
+    config = check(overrides)
+    assert len(create_rl_dataset(config.data.train_files, config.data, None, None)) == 10_000
+
+
+def test_the_words_are_at_most_ten() -> None:
+    assert len(commands()[0]) <= 10
+
+
+def test_the_page_names_every_option() -> None:
+    page = (ROOT / "docs/verl.md").read_text()
+    for name in GemOptions.__dataclass_fields__:
+        assert f"| `{name}` |" in page
+
+
+def test_the_example_is_an_environment_and_a_config(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    check_env("example:Doubling")
+    module.play()
+    assert capsys.readouterr().out.endswith("last reward 1.0\n")
+    words = shlex.split(module.command())
+    check(words[words.index("verl.trainer.main_ppo") + 1 :])
+    assert len(Path(EXAMPLE).read_text().splitlines()) <= 120
