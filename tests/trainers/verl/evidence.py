@@ -44,17 +44,21 @@ class Played:
             ids[start : start + len(request["response"])] = [number] * len(request["response"])
         return ids
 
-    def episode(self, advantages: list[float]) -> Episode:
+    def turn_of(self, prompt: list[int], response: list[int]) -> int:
+        """Number of the request with these ids."""
+        return [(request["prompt"], request["response"]) for request in self.requests].index(
+            (prompt, response)
+        )
+
+    def episode(self, advantages: list[float], *, rebuilt: bool) -> Episode:
         """For the reference gradient."""
         turns, seen = [], 0
         for request, reward, advantage in zip(self.requests, self.rewards, advantages, strict=True):
-            turns.append(
-                Turn(
-                    request["prompt"][seen:], request["response"], None, reward, "", "", "stop", {}, advantage
-                )
-            )
-            seen = len(request["prompt"]) + len(request["response"])
-        return Episode("", None, turns, True, False, "terminated")
+            context, response = request["prompt"][0 if rebuilt else seen :], request["response"]
+            turns.append(Turn(context, response, None, reward, "", "", "stop", {}, advantage))
+            seen = len(request["prompt"]) + len(response)
+        mode = "rebuild" if rebuilt else "append"
+        return Episode("", None, turns, True, False, "terminated", context_mode=mode)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gem_core.rollout import read_traces
 from gem_core.train.objective import policy_gradient
 from tests.trainers.verl import evidence, harness
 
@@ -18,34 +19,52 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 GAMMA = 0.9
+GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 
 
 def assert_update_is_right(
-    update: evidence.Update, episodes: dict[str, evidence.Played], tokenizer: Any, model: Any
-) -> int:
-    """Rows, advantages, gradient and weights of one update; returns the number of turns in it."""
+    update: evidence.Update,
+    episodes: dict[str, evidence.Played],
+    tokenizer: Any,
+    model: Any,
+    *,
+    row_per_turn: bool = False,
+) -> list[evidence.Played]:
+    """Rows, advantages, gradient and weights of one update; returns the episodes in it."""
     rows = [row for row in update.rows if not row.is_pad]
-    mine = [episodes[evidence.name_in(row.prompt, tokenizer)] for row in rows]
-    wanted = evidence.oracle(mine, GAMMA)
-    largest = max(1.0, *(abs(a) for advantages in wanted for a in advantages))
-    for row, episode, advantages in zip(rows, mine, wanted, strict=True):
-        assert row.prompt + row.response == episode.token_ids
-        turns = episode.turns[episode.prompt_length :]
-        assert [int(m) for m in row.mask] == [int(turn >= 0) for turn in turns]
-        expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
-        assert row.advantages == pytest.approx(expected, abs=1e-5 * largest)
-        sampled = [p for request in episode.requests for p in request["logprobs"]]
-        on = [n for n, m in enumerate(row.mask) if m]
-        assert [row.rollout[n] for n in on] == pytest.approx(sampled, abs=1e-6)
-        assert max(abs(math.exp(row.old[n]) - math.exp(row.rollout[n])) for n in on) <= 1e-3
+    names = [evidence.name_in(row.prompt, tokenizer) for row in rows]
+    mine = {name: episodes[name] for name in names}
+    wanted = dict(zip(mine, evidence.oracle(list(mine.values()), GAMMA), strict=True))
+    assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
+    for row, name in zip(rows, names, strict=True):
+        assert_row_is_right(row, mine[name], wanted[name], row_per_turn)
     for row in update.rows:
         if row.is_pad:
             assert not any(row.advantages)
     load(model, update.weights)
-    made = [episode.episode(advantages) for episode, advantages in zip(mine, wanted, strict=True)]
+    made = [mine[name].episode(wanted[name], rebuilt=row_per_turn) for name in mine]
     gradient = list(policy_gradient(model, made).values())
     assert evidence.cosine(update.gradients, gradient) >= 0.99
-    return sum(len(episode.rewards) for episode in mine)
+    return list(mine.values())
+
+
+def assert_row_is_right(
+    row: evidence.Row, episode: evidence.Played, advantages: list[float], row_per_turn: bool
+) -> None:
+    """Tokens, mask, log-probs and advantages of a row, against the engine's requests."""
+    if row_per_turn:
+        turn = episode.turn_of(row.prompt, row.response)
+        turns, requests = [turn] * len(row.response), [episode.requests[turn]]
+    else:
+        assert row.prompt + row.response == episode.token_ids
+        turns, requests = episode.turns[episode.prompt_length :], episode.requests
+    assert [int(m) for m in row.mask] == [int(turn >= 0) for turn in turns]
+    expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
+    assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))
+    on = [n for n, m in enumerate(row.mask) if m]
+    sampled = [p for request in requests for p in request["logprobs"]]
+    assert [row.rollout[n] for n in on] == pytest.approx(sampled, abs=1e-6)
+    assert max(abs(math.exp(row.old[n]) - math.exp(row.rollout[n])) for n in on) <= 1e-3
 
 
 def load(model: Any, weights: list[Any]) -> None:
@@ -58,7 +77,7 @@ def load(model: Any, weights: list[Any]) -> None:
 
 def metrics_of(run: harness.Run) -> list[dict[str, float]]:
     (path,) = run.folder.glob("gem/*.jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line)["data"] for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +94,77 @@ def warm_tokenizer(warm: Path) -> Any:
     return AutoTokenizer.from_pretrained(warm)
 
 
+def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
+    """Those of a step, by the names that all trainers share."""
+    returns = [sum(episode.rewards) for episode in episodes]
+    mean = sum(returns) / len(returns)
+    assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
+    assert metrics["critic/score/mean"] == pytest.approx(mean, abs=1e-6)
+    turns = sum(len(episode.rewards) for episode in episodes)
+    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
+    assert metrics["rebn/turns"] == turns
+    assert metrics["training/num_turns/mean"] == pytest.approx(2 * turns / len(episodes))
+    assert metrics["gem/error_rate"] == 0
+    assert {
+        "gem/success",
+        "gem/truncation_rate",
+        "gem/format_error_rate",
+        "rebn/return_std",
+    } <= metrics.keys()
+
+
 def test_three_steps_on_a_mix(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
-    run = harness.run_verl(tmp_path, warm, "trainer.v1.trainer_mode=gem_sync").check()
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_sync",
+        f"+gem.traces={tmp_path}/traces",
+    ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates = evidence.updates(run.spy)
-    assert len(updates) == 3
-    turns = [assert_update_is_right(update, episodes, warm_tokenizer, model) for update in updates]
-    assert all(len(update.rows) == 8 for update in updates)
-    assert any(len(episodes[name].rewards) > 1 for name in episodes)
-    print(json.dumps(metrics_of(run), indent=1))
-    assert turns
+    before, *steps = metrics_of(run)
+    assert len(updates) == len(steps) == 3
+    trained = []
+    for update, metrics in zip(updates, steps, strict=True):
+        assert len(update.rows) == 8
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
+        assert_metrics_are_right(metrics, mine)
+        trained += mine
+    assert any(len(episode.rewards) > 1 for episode in trained)
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND}
+    ids = sorted(episode.sequence().token_ids for episode in traces)
+    assert ids == sorted(episode.token_ids for episode in trained)
+    for env_id in (GUESS, MASTERMIND):
+        (watched,) = {
+            (before[f"val-core/{env_id}/reward/mean@1"], before[f"val-aux/{env_id}/gem/return/mean@1"])
+        }
+        assert watched[0] == pytest.approx(watched[1], abs=1e-6)
+    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
+    assert sorted(episode.seed for episode in held_out) == [0, 0, 1, 1]
+
+
+@pytest.mark.full
+def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_sync",
+        "+gem.context=rebuild",
+        '+gem.wrappers="spy,concat_with_action"',
+        "trainer.val_before_train=False",
+        "trainer.test_freq=3",
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, steps = evidence.updates(run.spy), metrics_of(run)
+    assert len(updates) == len(steps) == 3  # one update a step, however many rows
+    for update, metrics in zip(updates, steps, strict=True):
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_per_turn=True)
+        assert len(mine) == 8
+        assert_metrics_are_right(metrics, mine)
+    for env_id in (GUESS, MASTERMIND):
+        score, whole = (
+            steps[-1][name]
+            for name in (f"val-core/{env_id}/reward/mean@1", f"val-aux/{env_id}/gem/return/mean@1")
+        )
+        assert score == pytest.approx(whole, abs=1e-6)
