@@ -12,45 +12,45 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import Any
+from random import Random
 
 import gem_core
-from gem_core.core import Env
-from gem_core.text import last_boxed
+from gem_core.envs.games.base import Game, Outcome, Verdict
 
 
-class Doubling(Env):
-    """Double a number three times; each right step pays, a wrong one ends the episode."""
+class Doubling(Game[int]):
+    """Double a number three times; the last double solves the task, a wrong one loses it."""
 
-    state_fields = ("number", "turn")
-    max_return = 3.0
+    state_fields = (*Game.state_fields, "number")
 
-    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+    def new_game(self) -> None:
         """A number from 1 to 9."""
-        self.begin_episode(seed)
-        self.number, self.turn = self.random.randint(1, 9), 0
-        return f"Start with {self.number}. Answer with its double in \\boxed{{}}.", {}
+        self.turn_limit = 3
+        self.number = self.random.randint(1, 9)
 
-    def step(self, action: str) -> Any:
-        """Reward 1 for the double."""
-        self.require_reset()
-        answer = last_boxed(action)
-        right = answer is not None and answer.strip() == str(2 * self.number)
-        self.number, self.turn = 2 * self.number, self.turn + 1
-        done = not right or self.turn == 3
-        info = {"invalid": None if answer is not None else "format"}
-        if done:
-            self.end_episode()
-            info["success"] = right
-        return f"Right. Now double {self.number}.", float(right), done, False, info
+    def rules(self) -> str:
+        """The first observation."""
+        return f"Start with {self.number}. Answer with its double in \\boxed{{}}, three times in a row."
 
-    def sample_random_action(self) -> str:
+    def parse(self, text: str) -> int | None:
+        """A whole number."""
+        return int(text) if text.isdecimal() and len(text) < 10 else None
+
+    def play(self, move: int) -> Outcome:
+        """A third of the reward for each double."""
+        if move != 2 * self.number:
+            return f"Wrong, the double of {self.number} is {2 * self.number}.", 0.0, "lost"
+        self.number = move
+        verdict: Verdict = "solved" if self.turn == self.turn_limit else "goes on"
+        return f"Right. Now double {move}.", 1 / 3, verdict
+
+    def random_move(self, random: Random) -> str:
         """Any number."""
-        return rf"\boxed{{{self.action_random.randint(1, 80)}}}"
+        return str(random.randint(1, 80))
 
-    def oracle_action(self) -> str:
+    def best_move(self) -> str:
         """The double."""
-        return rf"\boxed{{{2 * self.number}}}"
+        return str(2 * self.number)
 
 
 gem_core.register("example:Doubling", Doubling)
@@ -90,7 +90,7 @@ def play() -> None:
         print(f"{observation}  ->  {action}")  # noqa: T201
         observation, reward, terminated, truncated, _ = env.step(action or "")
         done = terminated or truncated
-    print(f"last reward {reward}")  # noqa: T201
+    print(f"last reward {reward:.2f}")  # noqa: T201
 
 
 def command() -> str:

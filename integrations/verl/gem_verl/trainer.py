@@ -43,11 +43,23 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         if self.gem_options.row_per_turn:
             # verl counts mini-batches in rows. As many updates a step as episodes would make:
             per_prompt = self.config.actor_rollout_ref.rollout.n
-            unit = per_prompt * self._data_parallel_size()
+            unit = math.lcm(per_prompt, *self._micro_batches()) * self._data_parallel_size()
             mini = math.ceil(len(batch.keys) / max(self._updates, 1) / unit) * unit
             with open_dict(self.config):
                 self.config.actor_rollout_ref.actor.ppo_mini_batch_size = mini // per_prompt
         return super()._balance_batch(batch, metrics, **options)
+
+    def _micro_batches(self) -> list[int]:
+        """Numbers of rows per rank that verl cuts a batch into; with dynamic sizes it takes any number."""
+        parts = self.config.actor_rollout_ref
+        sizes = []
+        if not parts.actor.use_dynamic_bsz:
+            sizes.append(parts.actor.ppo_micro_batch_size_per_gpu)
+        if not parts.rollout.log_prob_use_dynamic_bsz:
+            sizes.append(parts.rollout.log_prob_micro_batch_size_per_gpu)
+        if self.use_reference_policy and not parts.ref.log_prob_use_dynamic_bsz:
+            sizes.append(parts.ref.log_prob_micro_batch_size_per_gpu)
+        return [size for size in sizes if size]
 
     def _data_parallel_size(self) -> int:
         workers = self.actor_rollout_wg

@@ -71,6 +71,7 @@ class Row:
     advantages: list[float]
     old: list[float]
     rollout: list[float]
+    reference: list[float] | None
 
     @property
     def is_pad(self) -> bool:
@@ -109,24 +110,36 @@ def name_in(prompt: list[int], tokenizer: Any) -> str:
 
 
 def updates(spy: Path) -> list[Update]:
-    """The optimizer's steps in order; of one rank's files."""
+    """The optimizer's steps in order, the rows of all ranks together."""
+    ranks = [
+        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ]
+    for steps in zip(*ranks, strict=True):
+        for other in steps[1:]:
+            steps[0].rows.extend(other.rows)
+    return ranks[0]
+
+
+def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
     found, rows = [], []
-    for path in sorted(spy.glob("*.pt"), key=lambda path: path.stem.split("-")[1:]):
+    for path in sorted(spy.glob(f"*-{pid}-*.pt"), key=lambda path: path.stem.split("-")[2]):
         saved = torch.load(path, weights_only=False)
         if path.name.startswith("loss"):
             columns = (
                 "prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs",
             )  # fmt: skip
-            rows += [Row(*parts) for parts in zip(*(saved[name] for name in columns), strict=True)]
+            reference = saved.get("ref_log_prob") or [None] * len(saved["prompts"])
+            parts = zip(*(saved[name] for name in columns), reference, strict=True)
+            rows += [Row(*part) for part in parts]
         else:
             found.append(Update(rows, saved["weights"], saved["gradients"]))
             rows = []
     return found
 
 
-def oracle(episodes: list[Played], gamma: float) -> list[list[float]]:
+def oracle(rewards: list[list[float]], gamma: float) -> list[list[float]]:
     """ReBN advantages, per episode and turn."""
-    returns = [turn_returns(episode.rewards, gamma) for episode in episodes]
+    returns = [turn_returns(of_episode, gamma) for of_episode in rewards]
     flat = [g for gs in returns for g in gs]
     wanted = iter(standardized(flat, flat, 0, 1e-8, 1e-6))
     return [[next(wanted) for _ in gs] for gs in returns]

@@ -151,7 +151,7 @@ def metadata_folder(folder: Path) -> Path:
 
 
 def run_verl(folder: Path, model: Path, *overrides: str, gpus: int = 1, gem: list[str] | None = None) -> Run:
-    """Run `main_ppo` in `folder` until it ends; later overrides win over `SMALL` and `GEM`."""
+    """Run `main_ppo` in `folder` until it ends; `overrides` win over `SMALL`, and that over `gem`."""
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)
     path = [str(metadata_folder(folder / "metadata")), str(CPU), str(ROOT)]
@@ -166,7 +166,7 @@ def run_verl(folder: Path, model: Path, *overrides: str, gpus: int = 1, gem: lis
             sys.executable, "-m", "verl.trainer.main_ppo",
             *_last_wins(
                 [
-                    *SMALL, *(GEM if gem is None else gem), f"actor_rollout_ref.model.path={model}",
+                    *(GEM if gem is None else gem), *SMALL, f"actor_rollout_ref.model.path={model}",
                     f"trainer.n_gpus_per_node={gpus}", f"+ray_kwargs.ray_init.num_gpus={gpus}",
                     f"+ray_kwargs.ray_init._temp_dir={ray_folder}",
                     f"trainer.default_local_dir={folder}/checkpoints",

@@ -29,12 +29,17 @@ def assert_update_is_right(
     model: Any,
     *,
     row_per_turn: bool = False,
+    kl_coef: float = 0.0,
 ) -> list[evidence.Played]:
     """Rows, advantages, gradient and weights of one update; returns the episodes in it."""
     rows = [row for row in update.rows if not row.is_pad]
     names = [evidence.name_in(row.prompt, tokenizer) for row in rows]
     mine = {name: episodes[name] for name in names}
-    wanted = dict(zip(mine, evidence.oracle(list(mine.values()), GAMMA), strict=True))
+    rewards = {name: list(episode.rewards) for name, episode in mine.items()}
+    if kl_coef:
+        for row, name in zip(rows, names, strict=True):
+            penalise(rewards[name], row, mine[name], kl_coef)
+    wanted = dict(zip(mine, evidence.oracle(list(rewards.values()), GAMMA), strict=True))
     assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
     for row, name in zip(rows, names, strict=True):
         assert_row_is_right(row, mine[name], wanted[name], row_per_turn)
@@ -65,6 +70,14 @@ def assert_row_is_right(
     sampled = [p for request in requests for p in request["logprobs"]]
     assert [row.rollout[n] for n in on] == pytest.approx(sampled, abs=1e-6)
     assert max(abs(math.exp(row.old[n]) - math.exp(row.rollout[n])) for n in on) <= 1e-3
+
+
+def penalise(rewards: list[float], row: evidence.Row, episode: evidence.Played, kl_coef: float) -> None:
+    """Take the KL penalty of each token off the reward of its turn (verl's estimate "kl")."""
+    assert row.reference is not None
+    for n, turn in enumerate(episode.turns[episode.prompt_length :]):
+        if turn >= 0:
+            rewards[turn] -= kl_coef * (row.old[n] - row.reference[n])
 
 
 def load(model: Any, weights: list[Any]) -> None:
@@ -168,3 +181,71 @@ def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: A
             for name in (f"val-core/{env_id}/reward/mean@1", f"val-aux/{env_id}/gem/return/mean@1")
         )
         assert score == pytest.approx(whole, abs=1e-6)
+
+
+@pytest.mark.full
+def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "algorithm.use_kl_in_reward=True",
+        "algorithm.kl_ctrl.kl_coef=0.5",
+        "actor_rollout_ref.ref.strategy=fsdp2",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
+        "actor_rollout_ref.ref.fsdp_config.dtype=float32",
+        "actor_rollout_ref.ref.fsdp_config.model_dtype=float32",
+        "trainer.val_before_train=False",
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates = evidence.updates(run.spy)
+    assert len(updates) == 3
+    for update in updates:
+        assert_update_is_right(update, episodes, warm_tokenizer, model, kl_coef=0.5)
+    gaps = [abs(a - b) for row in updates[-1].rows for a, b in zip(row.old, row.reference or [], strict=True)]
+    assert max(gaps) > 1e-3  # the penalty was not zero
+
+
+@pytest.mark.full
+def test_two_ranks(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_sync",
+        "trainer.val_before_train=False",
+        "trainer.total_training_steps=2",
+        gpus=2,
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, steps = evidence.updates(run.spy), metrics_of(run)
+    assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
+    assert len(updates) == len(steps) == 2
+    for update, metrics in zip(updates, steps, strict=True):
+        assert_metrics_are_right(metrics, assert_update_is_right(update, episodes, warm_tokenizer, model))
+
+
+@pytest.mark.full
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    words = ["trainer.v1.trainer_mode=gem_sync", "trainer.val_before_train=False"]
+    places = f"trainer.default_local_dir={tmp_path}/checkpoints"
+    whole = harness.run_verl(tmp_path / "whole", warm, *words, places, "trainer.save_freq=2").check()
+    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("2")
+    rest = harness.run_verl(tmp_path / "rest", warm, *words, places, "trainer.resume_mode=auto").check()
+    (resumed,) = evidence.updates(rest.spy)
+    last = evidence.updates(whole.spy)[-1]
+    assert all((a == b).all() for a, b in zip(resumed.weights, last.weights, strict=True))
+    mine = assert_update_is_right(resumed, evidence.played(rest.spy, warm_tokenizer), warm_tokenizer, model)
+    assert len(mine) == 8
+    assert [m["training/global_step"] for m in metrics_of(rest)] == [3]
+
+
+@pytest.mark.full
+def test_the_documented_words_behind_verls_own_command(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    from tests.trainers.verl.test_docs import commands
+
+    run = harness.run_verl(
+        tmp_path, warm, "trainer.total_training_steps=1", "trainer.save_freq=-1", gem=commands()[0]
+    ).check()
+    (update,) = evidence.updates(run.spy)
+    assert_update_is_right(update, evidence.played(run.spy, warm_tokenizer), warm_tokenizer, model)

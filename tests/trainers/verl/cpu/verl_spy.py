@@ -24,7 +24,10 @@ def _rows(values: Any) -> list[list[float]]:
 
 def noting_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
     """verl's loss; the tensors it is about to consume are saved, a file a micro-batch."""
-    names = ("prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs")
+    names = (
+        "prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs",
+        "ref_log_prob",
+    )  # fmt: skip
     rows = {name: _rows(data[name]) for name in names if name in data}
     torch.save(rows, FOLDER / f"loss-{os.getpid()}-{next(_counter):04}.pt")
     return _ppo_loss(config, model_output, data, dp_group)
