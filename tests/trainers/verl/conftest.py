@@ -30,12 +30,20 @@ def tokenizer(tiny: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that has learned the format, so that episodes have several turns."""
+    """A tiny model that has learned the format, so that episodes have several turns.
+
+    Its 512 tokens need no padding to a multiple of 64: verl lets its engine sample from the
+    tokenizer's tokens only, while its actor counts the padding as well.
+    """
     from gem_core.train import TinyOptions, save_tiny
 
     folder = tmp_path_factory.mktemp("model") / "warm"
-    envs = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
-    save_tiny(
-        folder, TinyOptions(envs=envs, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50)
+    options = TinyOptions(
+        envs=("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"),
+        vocab_size=512,
+        warm_start_steps=60,
+        warm_start_tokens=20_000,
+        corpus_episodes=50,
     )
+    save_tiny(folder, options)
     return folder

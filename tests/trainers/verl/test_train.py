@@ -13,6 +13,7 @@ import pytest
 from gem_core.rollout import read_traces
 from gem_core.train.objective import policy_gradient
 from tests.trainers.verl import evidence, harness
+from tests.trainers.verl.measure import gem_seconds
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
@@ -126,7 +127,9 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
     } <= metrics.keys()
 
 
-def test_three_steps_on_a_mix(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+def test_three_steps_on_a_mix(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = harness.run_verl(
         tmp_path,
         warm,
@@ -155,6 +158,10 @@ def test_three_steps_on_a_mix(tmp_path: Path, warm: Path, warm_tokenizer: Any, m
         assert watched[0] == pytest.approx(watched[1], abs=1e-6)
     held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
     assert sorted(episode.seed for episode in held_out) == [0, 0, 1, 1]
+    last = [episode for episode in traces if episode.metadata["step"] == 3]
+    spent, step = gem_seconds(last, warm_tokenizer), steps[-1]["timing_s/step"]
+    with capsys.disabled():
+        print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
 
 
 @pytest.mark.full
