@@ -31,7 +31,6 @@ DISTRIBUTIONS = {
 
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
-    "VERL_USE_EXTERNAL_MODULES": "verl_cpu,verl_spy",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
@@ -150,13 +149,22 @@ def metadata_folder(folder: Path) -> Path:
     return folder
 
 
-def run_verl(folder: Path, model: Path, *overrides: str, gpus: int = 1, gem: list[str] | None = None) -> Run:
+def run_verl(
+    folder: Path,
+    model: Path,
+    *overrides: str,
+    gpus: int = 1,
+    gem: list[str] | None = None,
+    modules: str = "verl_cpu,verl_spy",
+    timeout: float = TIMEOUT,
+) -> Run:
     """Run `main_ppo` in `folder` until it ends; `overrides` win over `SMALL`, and that over `gem`."""
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)
     path = [str(metadata_folder(folder / "metadata")), str(CPU), str(ROOT)]
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     env |= ENVIRONMENT | {
+        "VERL_USE_EXTERNAL_MODULES": modules,
         "GEM_SPY": str(spy),
         "PYTHONPATH": os.pathsep.join(path),
         "VERL_FILE_LOGGER_ROOT": str(folder),
@@ -180,7 +188,7 @@ def run_verl(folder: Path, model: Path, *overrides: str, gpus: int = 1, gem: lis
                 command, cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                code = process.wait(TIMEOUT)
+                code = process.wait(timeout)
             except subprocess.TimeoutExpired:
                 code = -1
             finally:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from gem_verl.loop import lay_out
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 from gem_core.rollout import AppendContext, EnvPool, Episode, Generation
 from gem_core.tasks import TaskRow
-from gem_verl.loop import lay_out
 from tests.trainers.verl.configs import verl_config
 
 
