@@ -5,6 +5,7 @@ Each pytest session leaves a JUnit file; the last session adds them up to one cl
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -91,9 +92,26 @@ def verl_full(session: nox.Session) -> None:
 def test_verl(session: nox.Session, *args: str) -> None:
     """Tests in the environment of constraints/verl.txt, which lists every package."""
     session.install("--no-deps", "-r", "constraints/verl.txt")
+    changes_nothing(session)
     session.install("--no-deps", "-e", ".")
     session.env["GEM_CORE_VERL"] = "1"
     pytest(session, "tests/trainers/verl", "-W", "ignore::DeprecationWarning", *args)
+
+
+def changes_nothing(session: nox.Session) -> None:
+    """Installing gem-core into a trainer's environment changes no package that is there."""
+    folder = session.create_tmp()
+    shutil.rmtree(folder)
+    session.run(
+        "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".", silent=True
+    )
+    (built,) = Path(folder).glob("gem_core-*.whl")
+    report = Path(folder) / "report.json"
+    install = ("install", "--dry-run", "--quiet", "--report", str(report), str(built))
+    session.run("python", "-m", "pip", *install, silent=True)
+    names = {item["metadata"]["name"] for item in json.loads(report.read_text())["install"]}
+    if names - {"gem-core"}:
+        session.error(f"pip install gem-core would install {sorted(names)} as well")
 
 
 @nox.session(venv_backend="none")

@@ -28,7 +28,7 @@ from gem_core.advantages.tensors import Advantages
 from gem_core.errors import ConfigError
 from gem_verl.options import ESTIMATORS, estimator_options
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("verl.gem")  # in verl's processes only its own loggers have a handler
 
 
 @dataclass
@@ -140,7 +140,7 @@ def _tell_once(name: str, stats: ReturnStats, facts: BatchFacts | None) -> None:
     if (name, where) not in _told:
         _told.add((name, where))
         text = "%s: %d turns in this batch, taken from %s; their rewards are the sums of token_level_rewards"
-        logger.warning(text, name, int(stats.count), where)
+        logger.info(text, name, int(stats.count), where)
 
 
 for _name in ESTIMATORS:

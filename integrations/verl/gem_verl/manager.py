@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from gem_verl import SUPPORTED, estimators, loop
-from gem_verl.options import check_config
+from gem_verl.options import ESTIMATORS, check_config
+from gem_verl.rows import AGENT_NAME
+
+logger = logging.getLogger("verl.gem")
 
 SUPPORTED.require()
 _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl's own is a Ray actor: no base class
@@ -34,7 +38,8 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        check_config(self.config, trainer_mode=self.config.trainer.v1.trainer_mode)
+        options = check_config(self.config, trainer_mode=self.config.trainer.v1.trainer_mode)
+        logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
 
 

@@ -147,6 +147,7 @@ def test_three_steps_on_a_mix(
         assert_metrics_are_right(metrics, mine)
         trained += mine
     assert any(len(episode.rewards) > 1 for episode in trained)
+    assert run.output.count("taken from the turn ids of the agent loop") == 1
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND}
     ids = sorted(episode.sequence().token_ids for episode in traces)
