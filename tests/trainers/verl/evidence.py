@@ -102,6 +102,16 @@ def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
     return {name: Played(requests[name], rewards[name]) for name in rewards}
 
 
+def conversation(ids: list[int], requests: list[dict[str, Any]]) -> Played:
+    """The requests whose prompt and answer these ids begin with, in order; no rewards yet."""
+    made: dict[int, dict[str, Any]] = {}
+    for request in requests:
+        whole = [*request["prompt"], *request["response"]]
+        if ids[: len(whole)] == whole:
+            made[len(request["prompt"])] = request
+    return Played([made[length] for length in sorted(made)], [0.0] * len(made))
+
+
 def name_in(prompt: list[int], tokenizer: Any) -> str:
     """Name of the episode that a prompt belongs to."""
     found = _NAME.search(tokenizer.decode(prompt))

@@ -257,3 +257,54 @@ def test_the_documented_words_behind_verls_own_command(
     ).check()
     (update,) = evidence.updates(run.spy)
     assert_update_is_right(update, evidence.played(run.spy, warm_tokenizer), warm_tokenizer, model)
+
+
+@pytest.mark.full
+def test_rebn_with_verls_own_tool_loop(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    """No GEM environment, agent loop or data: only ``algorithm.adv_estimator=rebn``."""
+    import zlib
+
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [
+        {
+            "data_source": "tools",
+            "agent_name": "tool_agent",
+            "prompt": [{"role": "user", "content": f"Task {number}. Guess a number."}],
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": number},
+        }
+        for number in range(16)
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "tools.parquet")
+    tools = str(harness.CPU / "measure_tool.py")
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        f"data.train_files={tmp_path}/tools.parquet",
+        f"data.val_files={tmp_path}/tools.parquet",
+        f"actor_rollout_ref.rollout.multi_turn.function_tool_path={tools}",
+        "actor_rollout_ref.rollout.multi_turn.format=always",
+        "actor_rollout_ref.rollout.multi_turn.max_assistant_turns=3",
+        f"reward.custom_reward_function.path={tools}",
+        "trainer.val_before_train=False",
+        "trainer.total_training_steps=2",
+        gem=["algorithm.adv_estimator=rebn", f"algorithm.gamma={GAMMA}"],
+        modules="verl_cpu,verl_spy,verl_tools",
+    ).check()
+    requests = [json.loads(line) for line in (run.spy / "engine.jsonl").read_text().splitlines()]
+    updates = evidence.updates(run.spy)
+    assert len(updates) == 2
+    for update in updates:
+        played = [evidence.conversation(row.prompt + row.response, requests) for row in update.rows]
+        for row, made in zip(update.rows, played, strict=True):
+            text = warm_tokenizer.decode(row.response, skip_special_tokens=True)
+            made.rewards[-1] = zlib.crc32(text.encode()) % 100 / 100
+        wanted = evidence.oracle([made.rewards for made in played], GAMMA)
+        assert max(len(made.rewards) for made in played) == 3
+        for row, made, advantages in zip(update.rows, played, wanted, strict=True):
+            turns = made.turns[made.prompt_length :]
+            turns += [-1] * (len(row.response) - len(turns))  # a tool's answer may come last
+            expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
+            assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))

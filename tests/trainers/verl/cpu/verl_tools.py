@@ -1,0 +1,20 @@
+"""For the test of verl's own tool loop: a parser that takes every answer for a tool call.
+
+It stands in for one that a trained model would satisfy; loop, tools and reward worker are verl's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
+
+
+@ToolParser.register("always")
+class AlwaysCalls(ToolParser):
+    """Reads a call of `measure` out of any answer."""
+
+    async def extract_tool_calls(self, responses_ids: list[int], tools: Any = None) -> Any:
+        text = self.tokenizer.decode(responses_ids, skip_special_tokens=True)
+        return text, [FunctionCall(name="measure", arguments=json.dumps({"text": text}))]
