@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from gem_core.errors import CheckpointError
+from gem_core.files import write_atomically
 
 STATE_NAME = "trainer_state.pt"
 _NAME = re.compile(r"step-(\d{6,})")
@@ -137,15 +138,15 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Replace a file at once: readers see the old or the new text, never a part."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    """Write a file of a run as `write_atomically` does.
+
+    Raises:
+        CheckpointError: It cannot be written; what was at `target` is untouched.
+    """
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, target)
+        write_atomically(target, [text])
     except OSError as error:
-        raise CheckpointError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"cannot write {target}: {_reason(error)}") from error
 
 
 def _sync(folder: Path) -> None:

@@ -89,7 +89,7 @@ class Concat(History):
 
     def __init__(self, env: Env, *, max_history: int | None = None) -> None:
         super().__init__(env, max_history=max_history)
-        # all observations as they are, and nothing else: two thirds of the work
+        # Nothing but text to append: the usual case, without the calls of the others.
         hooks = (type(self).entry, type(self).render)
         self._plain = (
             max_history is None and not self.keeps_actions and hooks == (History.entry, Concat.render)

@@ -70,12 +70,6 @@ class Game(Env, Generic[Move]):
     turn_limit: int
     """Turns of this episode; the last one truncates."""
 
-    _has_board: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._has_board = cls.board is not Game.board
-
     # -- hooks --------------------------------------------------------------------------------
 
     def new_game(self) -> None:
@@ -106,7 +100,7 @@ class Game(Env, Generic[Move]):
         return None
 
     def board(self) -> str:
-        """The position as the player sees it, shown below each observation; not overridden: nothing."""
+        """The position as the player sees it, shown below each observation."""
         return ""
 
     def progress(self) -> float:
@@ -178,13 +172,14 @@ class Game(Env, Generic[Move]):
         self.end_episode()
         info["success"] = bool(success)
         info["metrics"] = {"progress": self.progress()}
-        if self._has_board:
-            info["suffix"] = self.board()
+        if board := self.board():
+            info["suffix"] = board
         return text, reward, success is not None, success is None, info
 
     def _suffix(self) -> str:
+        board = self.board()
         turns = f"Turns left: {self.turn_limit - self.turn}."
-        return f"{self.board()}\n{turns}" if self._has_board else turns
+        return f"{board}\n{turns}" if board else turns
 
     def _require_running(self, method: str) -> None:
         if not self._running:

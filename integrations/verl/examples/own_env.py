@@ -87,10 +87,10 @@ def play() -> None:
     done = False
     while not done:
         action = env.oracle_action()
-        print(f"{observation}  ->  {action}")  # noqa: T201
+        print(f"{observation}  ->  {action}")
         observation, reward, terminated, truncated, _ = env.step(action or "")
         done = terminated or truncated
-    print(f"last reward {reward:.2f}")  # noqa: T201
+    print(f"last reward {reward:.2f}")
 
 
 def command() -> str:
@@ -103,6 +103,6 @@ def command() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["train"]:
-        print(command())  # noqa: T201
+        print(command())
     else:
         play()

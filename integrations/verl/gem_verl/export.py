@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
 from gem_core.errors import MissingDependency
+from gem_core.files import write_atomically
 from gem_core.tasks import TaskRow
 from gem_verl.rows import verl_row
 
@@ -24,10 +25,6 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise MissingDependency("a parquet file needs the package 'pyarrow': pip install pyarrow") from error
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([verl_row(row) for row in rows]), temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([verl_row(row) for row in rows]), content)
+    write_atomically(path, [content.getvalue()])
