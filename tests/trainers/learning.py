@@ -28,7 +28,7 @@ from gem_core.files import write_atomically
 VARIANTS = ("rebn", "control")
 PANELS = (("gem/success", "success"), ("gem/return", "return"), ("gem/turns", "turns per episode"))
 REQUIRED_GAIN = 0.2
-"""By which success on the held-out seeds rises at least, mean over the runs; the control not by half of it."""
+"""By which success on the held-out seeds rises at least; that of the control by less than half of it."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra 'train'")
 pytest.importorskip("matplotlib", reason="needs the extra 'train'")
 
-from tests.trainers import learning  # noqa: E402
+from tests.trainers import learning
 
 
 @pytest.mark.parametrize(
