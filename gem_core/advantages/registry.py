@@ -12,7 +12,7 @@ to call.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -39,6 +39,7 @@ class Estimator:
             episodes of a group share the seed) or "values" (of a critic).
         uses_stats: Whether it normalises by the statistics of the batch, so that ranks must merge
             them (`process_group`) and a plugin may hand in its own (`stats`).
+        options: Keyword arguments besides gamma that a config may set.
         description: One line for listings.
     """
 
@@ -47,7 +48,23 @@ class Estimator:
     tensor_function: str | EstimatorFunction
     needs: tuple[Need, ...] = ()
     uses_stats: bool = False
+    options: tuple[str, ...] = ()
     description: str = ""
+
+    def check_options(self, options: Iterable[str], *, prefix: str = "") -> None:
+        """Refuse a name that is none of `options`.
+
+        Args:
+            options: Names that a config gives.
+            prefix: What a user writes before each, for the message.
+
+        Raises:
+            ConfigError: Says which one, and which there are.
+        """
+        for name in options:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise ConfigError(f"{prefix}{name} is no option of {self.name}; there are: {known}")
 
     def reference(self) -> EstimatorFunction:
         """The numpy form."""
@@ -109,14 +126,15 @@ def _load(name: str, function: str | EstimatorFunction) -> EstimatorFunction:
 
 
 def _register_builtin() -> None:
-    needs: dict[str, tuple[tuple[Need, ...], str]] = {
-        "rebn": ((), "returns of all turns, normalised over the batch"),
-        "reinforce": ((), "returns as they are"),
-        "grpo": (("group_ids",), "episode returns, normalised in their group"),
-        "rloo": (("group_ids",), "episode returns minus the mean of the others in their group"),
-        "gae": (("values",), "generalised advantage estimation over turns, with a critic"),
+    scale = ("ddof", "eps", "min_std")
+    builtin: dict[str, tuple[tuple[Need, ...], tuple[str, ...], str]] = {
+        "rebn": ((), scale, "returns of all turns, normalised over the batch"),
+        "reinforce": ((), (), "returns as they are"),
+        "grpo": (("group_ids",), scale, "episode returns, normalised in their group"),
+        "rloo": (("group_ids",), (), "episode returns minus the mean of the others in their group"),
+        "gae": (("values",), ("lam",), "generalised advantage estimation over turns, with a critic"),
     }
-    for name, (needed, description) in needs.items():
+    for name, (needed, options, description) in builtin.items():
         register_estimator(
             Estimator(
                 name,
@@ -124,6 +142,7 @@ def _register_builtin() -> None:
                 f"gem_core.advantages.tensors:{name}",
                 needed,
                 uses_stats=name == "rebn",
+                options=options,
                 description=description,
             )
         )

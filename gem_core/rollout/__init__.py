@@ -10,7 +10,9 @@ A trainer supplies the `Policy`, its inference engine; everything else is here.
 from __future__ import annotations
 
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.engine import engine_stop_ids
 from gem_core.rollout.metrics import episode_metrics, outline
+from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.pool import EnvPool
 from gem_core.rollout.runner import run_episode
@@ -25,10 +27,12 @@ __all__ = [
     "Generation",
     "Policy",
     "RebuildContext",
+    "RolloutOptions",
     "Sequence",
     "TraceWriter",
     "Transition",
     "Turn",
+    "engine_stop_ids",
     "episode_metrics",
     "outline",
     "read_token_texts",

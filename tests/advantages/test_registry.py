@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import inspect
 import subprocess
 import sys
 
@@ -44,6 +46,19 @@ def test_builtin_tensor_forms_take_the_same_keywords(name):
         arguments |= {"stats": advantages.ReturnStats(5, 0.0, 1.0), "process_group": None}
     result = estimator.tensors()(torch.ones(2, 3), torch.ones(2, 3), turn_ids=None, gamma=0.9, **arguments)
     assert result.advantages.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_both_forms_take_the_options_of_a_config(name):
+    estimator = get_estimator(name)
+    forms = [estimator.reference()]
+    if importlib.util.find_spec("torch"):
+        forms.append(estimator.tensors())
+    for form in forms:
+        assert set(estimator.options) <= inspect.signature(form).parameters.keys()
+    estimator.check_options(estimator.options)
+    with pytest.raises(ConfigError, match=rf"algorithm.x.dof is no option of {name}; there are: "):
+        estimator.check_options(["dof"], prefix="algorithm.x.")
 
 
 def test_list_holds_the_builtin_ones():

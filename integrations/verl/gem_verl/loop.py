@@ -8,7 +8,6 @@ failed becomes a row that is masked out everywhere, so that its prompt's other s
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -30,6 +29,7 @@ from gem_core.rollout import (
     Episode,
     Generation,
     TraceWriter,
+    engine_stop_ids,
     episode_metrics,
     outline,
 )
@@ -124,15 +124,11 @@ class _Shared:
     def make(cls, config: Any, tokenizer: Any) -> _Shared:
         options = GemOptions.from_config(config)
         context = options.make_context(tokenizer, config.data.get("apply_chat_template_kwargs"))
-        known = _engine_stop_ids(tokenizer)
+        known = engine_stop_ids(tokenizer)
         end = getattr(context, "end_of_turn_id", None)
-        traces = {}
-        if options.traces is not None:
-            for split in ("train", "validation"):
-                path = os.path.join(options.traces, f"{split}.jsonl")
-                traces[split] = TraceWriter(path, decode=tokenizer.decode)
         extra = end if end not in known else None
         stop_ids = known | ({end} if end is not None else set())
+        traces = options.trace_writers(tokenizer)
         return cls(config, options, context, EnvPool(options.wrappers), stop_ids, extra, traces)
 
 
@@ -144,19 +140,6 @@ def _share(config: Any, tokenizer: Any) -> _Shared:
     if id(config) not in _shared:
         _shared[id(config)] = _Shared.make(config, tokenizer)
     return _shared[id(config)]
-
-
-def _engine_stop_ids(tokenizer: Any) -> set[int]:
-    """The ids at which engines stop by themselves: the tokenizer's and those of the generation config."""
-    from transformers import GenerationConfig
-
-    ids = {tokenizer.eos_token_id}
-    try:
-        more = GenerationConfig.from_pretrained(tokenizer.name_or_path).eos_token_id
-    except (OSError, ValueError):  # a model without one
-        more = None
-    ids |= set(more) if isinstance(more, list) else {more}
-    return {token_id for token_id in ids if token_id is not None}
 
 
 @register(AGENT_NAME)

@@ -6,7 +6,6 @@ import pytest
 from gem_verl.options import GemOptions, check_config, estimator_options
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import AppendContext, RebuildContext
 from tests.trainers.verl.configs import verl_config
 
 REBN = "algorithm.adv_estimator=rebn"
@@ -65,8 +64,3 @@ def test_rejection_in_the_loss_comes_after_the_advantage() -> None:
 def test_filtered_groups_are_fine_when_said_so() -> None:
     config = verl_config(REBN, "algorithm.filter_groups.enable=True", "+algorithm.rebn.scope=trained")
     assert estimator_options(config.algorithm, "rebn") == {}
-
-
-def test_contexts(tokenizer: object) -> None:
-    assert isinstance(GemOptions().make_context(tokenizer), AppendContext)
-    assert isinstance(GemOptions(context="rebuild").make_context(tokenizer), RebuildContext)

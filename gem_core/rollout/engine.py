@@ -1,0 +1,26 @@
+"""What an inference engine does by itself, which a policy on top of it has to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def engine_stop_ids(tokenizer: Any) -> set[int]:
+    """The ids at which vLLM and SGLang end a response by themselves.
+
+    These are the end-of-sequence token of the tokenizer and those of the model's
+    ``generation_config.json``. A context whose end-of-turn token is none of them needs it as a stop
+    token of its own.
+
+    Args:
+        tokenizer: Of transformers; its ``name_or_path`` is where the generation config is looked for.
+    """
+    from transformers import GenerationConfig
+
+    ids = {tokenizer.eos_token_id}
+    try:
+        more = GenerationConfig.from_pretrained(tokenizer.name_or_path).eos_token_id
+    except (OSError, ValueError):  # a model without one
+        more = None
+    ids |= set(more) if isinstance(more, list) else {more}
+    return {token_id for token_id in ids if token_id is not None}

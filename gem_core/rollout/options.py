@@ -1,0 +1,98 @@
+"""The options of a rollout that a trainer's config can hold, the same ones in every trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from gem_core.errors import ConfigError
+from gem_core.registration import suggest
+from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.traces import TraceWriter
+
+OptionsType = TypeVar("OptionsType", bound="RolloutOptions")
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """How episodes are played.
+
+    A plugin whose trainer needs more options adds them in a subclass; a field whose type is a
+    `Literal` is checked against it.
+
+    Attributes:
+        max_turns: Most turns of an episode; None leaves it to the environment and the token limits.
+        max_tokens_per_turn: Most tokens of one response; None leaves it to the trainer's own limit.
+        context: "append" keeps what was sampled and adds the environment's messages; "rebuild" takes
+            each observation as a whole new prompt.
+        raw: In rebuild contexts: the observation has the chat template already.
+        wrappers: Wrappers around every environment, as in `gem_core.make`.
+        system_prompt: First message of a conversation; None leaves it to the template.
+        on_length_cut: What the environment gets for a response that the length limit cut: nothing
+            ("invalid") or the text as it is ("pass").
+        step_timeout: Seconds for one reset or step of a blocking environment; None waits.
+        traces: Folder for ``train.jsonl`` and ``validation.jsonl``; None writes none.
+    """
+
+    max_turns: int | None = None
+    max_tokens_per_turn: int | None = None
+    context: Literal["append", "rebuild"] = "append"
+    raw: bool = False
+    wrappers: str = ""
+    system_prompt: str | None = None
+    on_length_cut: Literal["invalid", "pass"] = "invalid"
+    step_timeout: float | None = None
+    traces: str | None = None
+
+    @classmethod
+    def read(cls: type[OptionsType], given: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
+        """Take the options from a section of a config.
+
+        Args:
+            given: Option to value; those that are not there have their default.
+            prefix: What a user writes before the name of an option, for messages.
+
+        Raises:
+            ConfigError: An unknown option, or a value that is none of those allowed.
+        """
+        names = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise ConfigError(
+                    f"{prefix}{name} is no option.{suggest(str(name), names)} There are: {', '.join(names)}"
+                )
+        options = cls(**given)
+        options._check(prefix)
+        return options
+
+    def _check(self, prefix: str) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if get_origin(kind) is Literal and value not in get_args(kind):
+                raise ConfigError(f"{prefix}{name}={value!r}: expected one of {', '.join(get_args(kind))}")
+        for name in ("max_turns", "max_tokens_per_turn"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{prefix}{name}={value!r}: expected a whole number of at least 1, or none")
+        if self.step_timeout is not None and not self.step_timeout > 0:
+            raise ConfigError(
+                f"{prefix}step_timeout={self.step_timeout!r}: expected seconds above 0, or none"
+            )
+
+    def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
+        """The context that all episodes share; `template_kwargs` go to the chat template."""
+        system, extra = self.system_prompt, dict(template_kwargs or {})
+        if self.context == "append":
+            return AppendContext(tokenizer, system_prompt=system, template_kwargs=extra)
+        return RebuildContext(tokenizer, raw=self.raw, system_prompt=system, template_kwargs=extra)
+
+    def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
+        """Writers by split, "train" and "validation"; empty when no traces are wanted."""
+        if self.traces is None:
+            return {}
+        return {
+            split: TraceWriter(os.path.join(self.traces, f"{split}.jsonl"), decode=tokenizer.decode)
+            for split in ("train", "validation")
+        }

@@ -1,0 +1,66 @@
+"""Options of a rollout, read from a trainer's config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from gem_core.errors import ConfigError
+from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions, engine_stop_ids
+from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
+
+
+@dataclass(frozen=True)
+class WithLayout(RolloutOptions):
+    """What a plugin adds."""
+
+    layout: Literal["auto", "turn"] = "auto"
+
+
+def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
+    options = WithLayout.read({"max_turns": 3, "layout": "turn"})
+    assert options == WithLayout(max_turns=3, layout="turn")
+    assert RolloutOptions.read({}) == RolloutOptions()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_turn": 3}, r"--gem.max_turn is no option.*max_turns"),
+        ({"max_turns": 0}, "at least 1"),
+        ({"max_tokens_per_turn": 2.5}, "whole number"),
+        ({"context": "rebuilt"}, "expected one of append, rebuild"),
+        ({"layout": "row"}, "expected one of auto, turn"),
+        ({"on_length_cut": "drop"}, "expected one of invalid, pass"),
+        ({"step_timeout": 0}, "seconds above 0"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        WithLayout.read(given, prefix="--gem.")
+    assert "\n" not in str(caught.value)
+
+
+def test_contexts() -> None:
+    tokenizer = CharTokenizer()
+    assert isinstance(RolloutOptions().make_context(tokenizer), AppendContext)
+    assert isinstance(RolloutOptions(context="rebuild", raw=True).make_context(tokenizer), RebuildContext)
+
+
+def test_traces_have_a_file_per_split(tmp_path: Path) -> None:
+    assert RolloutOptions().trace_writers(CharTokenizer()) == {}
+    writers = RolloutOptions(traces=str(tmp_path)).trace_writers(CharTokenizer())
+    assert sorted(writers) == ["train", "validation"]
+
+
+def test_stop_ids_are_those_of_the_tokenizer_and_the_generation_config(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
+    tokenizer = bpe_tokenizer()
+    assert engine_stop_ids(tokenizer) == {tokenizer.eos_token_id}
+    more = [tokenizer.eos_token_id, 7]
+    transformers.GenerationConfig(eos_token_id=more).save_pretrained(tmp_path)
+    tokenizer.name_or_path = str(tmp_path)
+    assert engine_stop_ids(tokenizer) == set(more)
