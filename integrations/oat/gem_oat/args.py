@@ -253,6 +253,12 @@ def _check_batch(args: Args) -> None:
             f"--train-batch-size={args.train_batch_size} is not a multiple of {learners} learners x "
             f"--train-batch-size-per-device={args.train_batch_size_per_device}"
         )
+    if args.use_fused_lm_head and args.train_batch_size_per_device > 1:
+        # FusedLinear flattens hidden[:, :-1] where autograd does not look; for more than one row that copies.
+        raise ConfigError(
+            f"--train-batch-size-per-device={args.train_batch_size_per_device} needs --no-use-fused-lm-head: the "
+            "fused head of Oat 0.2.4 passes no gradient to the layers below it unless there is one row at a time"
+        )
     if args.rollout_batch_size % args.train_batch_size:
         raise ConfigError(
             f"--rollout-batch-size={args.rollout_batch_size} is not a multiple of --train-batch-size="

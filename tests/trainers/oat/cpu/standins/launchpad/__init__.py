@@ -1,6 +1,7 @@
-"""Stand-in for Launchpad: the nodes of a program in one process, actors answering in a thread.
+"""Stand-in for Launchpad: the nodes of a program in one process, actors answering when they are asked.
 
-Real Launchpad starts a process for each node. Plasma, the shared memory that Oat passes batches
+Real Launchpad starts a process for each node. Here a future has its result from the start: transformers
+cannot load two models at once in one process, as actor and learner otherwise would. Plasma, the shared memory that Oat passes batches
 through, exists for old versions of pyarrow only; a dictionary of pickles stands in for it.
 """
 
@@ -13,7 +14,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow
@@ -38,7 +39,6 @@ class Handle:
 
     def __init__(self, make: Any) -> None:
         self._make = make
-        self._thread = ThreadPoolExecutor(1)
         self.futures = types.SimpleNamespace()
 
     def start(self) -> None:
@@ -51,7 +51,12 @@ class Handle:
             threading.Thread(target=self._node.run, daemon=True).start()
 
     def _later(self, method: Any) -> Any:
-        return lambda *args, **kwargs: self._thread.submit(method, *args, **kwargs)
+        def call(*args: Any, **kwargs: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_result(method(*args, **kwargs))
+            return future
+
+        return call
 
 
 class Program:
