@@ -6,15 +6,19 @@ Two ways. In one process: Oat's actor, learner, collector and DeepSpeed, with th
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
 STANDINS = CPU / "standins"
 TIMEOUT = 600
+LOG = "metrics.jsonl"
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
@@ -55,29 +59,30 @@ SMALL = {
     "eval-steps": "-1",
     "eval-temperature": "1",
     "wrappers": "spy",
-    "modules": "oat_cpu oat_spy",
+    "modules": "oat_cpu oat_log oat_spy",
     "env-id": " ".join(MIX),
 }
 """What a machine of two cores and a tiny model need, and the spies. An empty text is a bare flag."""
 
 
-def command(model: Path, folder: Path, **flags: str) -> list[str]:
-    """The command line; `flags` win over `SMALL`."""
-    words = {**SMALL, "pretrain": str(model), "save-path": str(folder / "out")}
+def command(model: Path, folder: Path, **flags: str | None) -> list[str]:
+    """The command line; `flags` win over `SMALL`, and None leaves one out."""
+    words: dict[str, str | None] = {**SMALL, "pretrain": str(model), "save-path": str(folder / "out")}
     words |= {name.replace("_", "-"): value for name, value in flags.items()}
-    parts = [(f"--{name}", *value.split()) for name, value in words.items()]
+    parts = [(f"--{name}", *value.split()) for name, value in words.items() if value is not None]
     return [sys.executable, "-m", "gem_oat.train", *(word for part in parts for word in part)]
 
 
-def environment(folder: Path, *, standins: bool = True) -> dict[str, str]:
-    """Variables of a run in `folder`."""
-    spy = folder / "spy"
-    spy.mkdir(parents=True, exist_ok=True)
+def environment(folder: Path, *, standins: bool = True, spy: Path | None = None) -> dict[str, str]:
+    """Variables of a run in `folder`; `spy` is where the spies write, ``spy`` in it when None."""
+    spy = spy or folder / "spy"
+    for needed in (folder, spy):
+        needed.mkdir(parents=True, exist_ok=True)
     distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS}
     path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
     path += filter(None, [os.environ.get("PYTHONPATH")])
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    env |= ENVIRONMENT | {"GEM_SPY": str(spy)}
+    env |= ENVIRONMENT | {"GEM_SPY": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
     if standins:
         path.insert(0, str(STANDINS))
         env["GEM_OAT_STANDIN"] = "1"
@@ -85,8 +90,26 @@ def environment(folder: Path, *, standins: bool = True) -> dict[str, str]:
 
 
 def run_oat(
-    folder: Path, model: Path, *, standins: bool = True, timeout: float = TIMEOUT, **flags: str
+    folder: Path,
+    model: Path,
+    *,
+    standins: bool = True,
+    spy: Path | None = None,
+    timeout: float = TIMEOUT,
+    **flags: str | None,
 ) -> Run:
     """Run ``python -m gem_oat.train`` in `folder` until it ends."""
-    env = environment(folder, standins=standins)
+    env = environment(folder, standins=standins, spy=spy)
     return run_to_the_end(command(model, folder, **flags), folder=folder, env=env, timeout=timeout)
+
+
+def metrics_of(run: Run) -> list[dict[str, Any]]:
+    """What Oat logged, in order: per step, and for an evaluation that belongs to none."""
+    return [json.loads(line) for line in (run.folder / LOG).read_text().splitlines()]
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

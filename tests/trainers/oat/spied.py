@@ -14,38 +14,41 @@ from tests.trainers.evidence import Row, Update
 
 @dataclass
 class OatUpdate(Update):
-    """One step of the optimizer, and the names of the episodes that were collected for it."""
+    """One step of the optimizer, and the steps of environments, by number, that were collected for it."""
 
+    begun: int
+    played: int
     collected: list[str]
+    """Names of the episodes."""
 
 
 def updates(spy: Path) -> list[OatUpdate]:
     """The optimizer's steps in order, the rows of all ranks together."""
     names = [json.loads(line)["episode"] for line in (spy / "env.jsonl").read_text().splitlines()]
-    ranks = [
-        _updates_of_rank(spy, pid, names)
-        for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
-    ]
+    ranks = [_updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})]
     for steps in zip(*ranks, strict=True):
+        first = steps[0]
         for other in steps[1:]:
-            assert other.collected == steps[0].collected
-            steps[0].rows.extend(other.rows)
+            assert other.played == first.played
+            first.rows.extend(other.rows)
+        begun = min(step.begun for step in steps)  # a rank may begin when another one has played already
+        first.collected = list(dict.fromkeys(names[begun : first.played]))
     return ranks[0]
 
 
-def _updates_of_rank(spy: Path, pid: str, names: list[str]) -> list[OatUpdate]:
+def _updates_of_rank(spy: Path, pid: str) -> list[OatUpdate]:
     found: list[OatUpdate] = []
     rows: list[Row] = []
-    before, played, sampled = 0, 0, {}
+    batch: dict[str, Any] = {}
     for path in sorted(spy.glob(f"*-{pid}-*.pt"), key=lambda path: path.stem.split("-")[2]):
         saved = torch.load(path, weights_only=False)
         if path.name.startswith("batch"):
-            before, played, sampled = played, saved["played"], saved["sampled"]
+            batch = saved
         elif path.name.startswith("loss"):
-            rows += [_row(saved, number, sampled) for number in range(len(saved["loss"]))]
+            rows += [_row(saved, number, batch["sampled"]) for number in range(len(saved["loss"]))]
         else:
-            collected = list(dict.fromkeys(names[before:played]))
-            found.append(OatUpdate(rows, saved["weights"], saved["gradients"], collected))
+            weights, gradients = saved["weights"], saved["gradients"]
+            found.append(OatUpdate(rows, weights, gradients, batch["begun"], batch["played"], []))
             rows = []
     return found
 

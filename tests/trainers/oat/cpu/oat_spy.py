@@ -14,11 +14,14 @@ from typing import Any
 import oat.algorithms.ppo as ppo
 import torch
 import vllm
+from oat.collectors import FeedbackCollector
 from oat.utils.deepspeed import DeepspeedStrategy
 
 FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()
 _noted: dict[str, Any] = {}
+_forward: dict[str, Any] = {}
+"""The newest forward pass."""
 
 
 def _save(kind: str, content: dict[str, Any]) -> None:
@@ -45,31 +48,45 @@ def _note_engine() -> None:
     vllm.LLM.generate = noting
 
 
+def _steps_played() -> int:
+    """Steps of all environments so far."""
+    path = FOLDER / "env.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def _note_collector() -> None:
+    collect = FeedbackCollector.collect_feedback
+
+    def noting(self: Any, *args: Any) -> Any:
+        _noted.setdefault("begun", _steps_played())  # an update may take several rounds
+        return collect(self, *args)
+
+    FeedbackCollector.collect_feedback = noting
+
+
 def _note_learner() -> None:
     learner = ppo.PPOLearner
     step, logps, masked_sum = learner.learning_step, learner.get_batch_logps, ppo.masked_sum
 
     def noting_step(self: Any, trajectory: Any) -> Any:
         """All learners have collected by now, and none goes on before this one has its gradient."""
-        with open(FOLDER / "env.jsonl", encoding="utf-8") as file:
-            played = sum(1 for _ in file)
         sampled = {
             tuple(ids[: length + len(made)].tolist()): (length, list(made))
             for ids, length, made in zip(
                 trajectory["input_ids"], trajectory["prompt_ids_lens"], trajectory["action_logprobs"], strict=True
             )
         }
-        _save("batch", {"played": played, "sampled": sampled})
+        _save("batch", {"begun": _noted.pop("begun"), "played": _steps_played(), "sampled": sampled})
         return step(self, trajectory)
 
     def noting_logps(self: Any, model: Any, input_ids: Any, att_mask: Any, **options: Any) -> Any:
         found = logps(self, model=model, input_ids=input_ids, att_mask=att_mask, **options)
-        _noted.update(input_ids=input_ids, att_mask=att_mask, logps=found[0].detach())
+        _forward.update(input_ids=input_ids, att_mask=att_mask, logps=found[0].detach())
         return found
 
     def noting_sum(values: Any, mask: Any, **options: Any) -> Any:
         if "constant_normalizer" in options:  # the loss; Oat's metrics call it without
-            _save("loss", {**_noted, "loss": values.detach(), "mask": mask.clone()})
+            _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
         return masked_sum(values, mask, **options)
 
     learner.learning_step, learner.get_batch_logps, ppo.masked_sum = noting_step, noting_logps, noting_sum
@@ -93,5 +110,6 @@ def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
 
 
 _note_engine()
+_note_collector()
 _note_learner()
 _note_optimizer()
