@@ -98,6 +98,29 @@ def test_verl(session: nox.Session, *args: str) -> None:
     pytest(session, "tests/trainers/verl", "-W", "ignore::DeprecationWarning", *args)
 
 
+@nox.session(python="3.11")
+def oat(session: nox.Session) -> None:
+    """The Oat plugin: its unit tests, and Oat's own actor and learner on a CPU, in one process."""
+    test_oat(session, "constraints/oat.txt", "-m", "not full")
+
+
+@nox.session(name="oat-full", python="3.10")
+def oat_full(session: nox.Session) -> None:
+    """Oat as it is: real Launchpad, Plasma and vLLM, a process for each part."""
+    test_oat(session, "constraints/oat-full.txt", "-m", "full")
+
+
+def test_oat(session: nox.Session, constraints: str, *args: str) -> None:
+    """Tests in an environment whose every package is listed; Oat asks for Python 3.10 and GPU packages."""
+    session.install("--ignore-requires-python", "--no-deps", "-r", constraints)
+    changes_nothing(session)
+    session.install("--no-deps", "-e", ".")
+    session.env["GEM_CORE_OAT"] = "1"
+    pytest(
+        session, "tests/trainers/oat", "-W", "ignore::DeprecationWarning", "-W", "ignore::UserWarning", *args
+    )
+
+
 def changes_nothing(session: nox.Session) -> None:
     """Installing gem-core into a trainer's environment changes no package that is there."""
     folder = session.create_tmp()

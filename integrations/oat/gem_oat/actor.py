@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +19,12 @@ from gem_core.rollout.engine import engine_stop_ids
 from gem_core.tasks import TaskRow
 from gem_oat import upstream
 from gem_oat.args import Args, import_modules
-from gem_oat.collect import collect
+from gem_oat.collect import collect, complaint
 from gem_oat.policy import BatchedPolicy, generation_of
 from gem_oat.rows import lay_out, turn_values
 
 upstream.check()
+logger = logging.getLogger(__name__)
 
 
 class Actor(PPOActor):  # type: ignore[misc]
@@ -66,8 +68,8 @@ class Actor(PPOActor):  # type: ignore[misc]
         bos = self.tokenizer.bos_token_id
         if self.tokenizer.bos_token and bos not in self._context.first("text"):
             raise ConfigError(
-                f"the prompts have no {self.tokenizer.bos_token}, which Oat wants in each; use a chat template "
-                "that writes it, or a tokenizer without bos_token"
+                f"the prompts have no {self.tokenizer.bos_token}, which Oat wants in each; use a chat "
+                "template that writes it, or a tokenizer without bos_token"
             )
 
     def step(
@@ -101,6 +103,8 @@ class Actor(PPOActor):  # type: ignore[misc]
         episodes = self._loop.run_until_complete(
             collect(tasks, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
         )
+        if not all(episode.trainable for episode in episodes):
+            logger.warning("%s", complaint(episodes))
         values, stats = turn_values(episodes, self._estimator, args.gamma, self._estimator_options)
         spent = time.perf_counter() - start
         rows = lay_out(
@@ -159,6 +163,7 @@ class Actor(PPOActor):  # type: ignore[misc]
                 "sample": sample,
                 "split": split,
             },
+            log_errors=False,  # `step` has one line for all, and evaluation counts them
         )
         if self._traces:
             self._traces[split].write(episode)

@@ -163,7 +163,9 @@ def prepare(args: Args) -> Args:
     except (AssertionError, ValueError) as error:  # it tells assertions from bad values nowhere
         raise ConfigError(f"Oat refuses these arguments: {error}") from error
     if validated.max_queries > MAX_ROWS:
-        raise ConfigError(f"--max-train={validated.max_train}: more than {MAX_ROWS} turns; Oat lists them all")
+        raise ConfigError(
+            f"--max-train={validated.max_train}: more than {MAX_ROWS} turns; Oat lists them all"
+        )
     # Oat counts one pass over the rows of a step when it plans the learning rate.
     validated.max_step_adjustment *= validated.num_ppo_epochs
     return validated
@@ -171,7 +173,7 @@ def prepare(args: Args) -> Args:
 
 def dataset_rows(args: Args) -> int:
     """Rows of the whole run: ``--max-train`` turns, in full batches. With this length Oat's schedules fit."""
-    return math.ceil(args.max_queries / args.rollout_batch_size) * int(args.rollout_batch_size)
+    return math.ceil(int(args.max_queries) / int(args.rollout_batch_size)) * int(args.rollout_batch_size)
 
 
 def _check_environments(args: Args) -> None:
@@ -179,7 +181,9 @@ def _check_environments(args: Args) -> None:
         raise ConfigError("--env-id is missing: name at least one environment; `gem-core envs` lists them")
     options = args.rollout_options()
     if options.raw and (options.system_prompt is not None or args.template_kwargs()):
-        raise ConfigError("--raw takes the observation as it is; leave out --system-prompt and template kwargs")
+        raise ConfigError(
+            "--raw takes the observation as it is; leave out --system-prompt and template kwargs"
+        )
     if options.raw and options.context != "rebuild":
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
     args.template_kwargs()
@@ -188,7 +192,9 @@ def _check_environments(args: Args) -> None:
         pool.prepare(source)
     pool.close()
     if args.num_env < 1 or args.group_size < 1:
-        raise ConfigError(f"--num-env={args.num_env} --group-size={args.group_size}: expected at least 1 each")
+        raise ConfigError(
+            f"--num-env={args.num_env} --group-size={args.group_size}: expected at least 1 each"
+        )
 
 
 def _check_estimator(args: Args) -> None:
@@ -254,10 +260,10 @@ def _check_batch(args: Args) -> None:
             f"--train-batch-size-per-device={args.train_batch_size_per_device}"
         )
     if args.use_fused_lm_head and args.train_batch_size_per_device > 1:
-        # FusedLinear flattens hidden[:, :-1] where autograd does not look; for more than one row that copies.
+        # FusedLinear flattens hidden[:, :-1] out of autograd's sight; for more than one row that is a copy.
         raise ConfigError(
-            f"--train-batch-size-per-device={args.train_batch_size_per_device} needs --no-use-fused-lm-head: the "
-            "fused head of Oat 0.2.4 passes no gradient to the layers below it unless there is one row at a time"
+            f"--train-batch-size-per-device={args.train_batch_size_per_device} needs --no-use-fused-lm-head: "
+            "the fused head of Oat 0.2.4 passes no gradient to the layers below it, except for single rows"
         )
     if args.rollout_batch_size % args.train_batch_size:
         raise ConfigError(

@@ -55,18 +55,18 @@ async def collect(
                 collected += len(episode.turns) if episode.trainable else 0
                 failed += not episode.trainable
             if failed > turns:
-                raise EnvError(_complaint(list(ended.values()), collected))
+                raise EnvError(complaint([ended[number] for number in sorted(ended)]))
     finally:
         for future in running:
             future.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _complaint(episodes: list[Episode], collected: int) -> str:
+def complaint(episodes: Sequence[Episode]) -> str:
+    """One line on the episodes that cannot be trained on, of which there is at least one."""
     failures = [episode for episode in episodes if not episode.trainable]
     first = failures[0]
     return (
-        f"{len(failures)} of {len(episodes)} episodes of this step cannot be trained on, and the others have "
-        f"{collected} turns; the first of them, {first.env_id} with seed {first.seed}: "
-        f"{first.error or first.stop_reason}"
+        f"{len(failures)} of {len(episodes)} episodes of this step cannot be trained on; the first of them, "
+        f"{first.env_id} with seed {first.seed}: {first.error or first.stop_reason}"
     )

@@ -37,7 +37,5 @@ def evaluation_tasks(sources: Sequence[TaskSource], number: int, repeat: int) ->
     """The first held-out seeds of each environment, `number` tasks in all, each `repeat` times."""
     each = max(number // len(sources), 1)
     return [
-        task
-        for source in sources
-        for task in make_tasks([source], each, split="held_out", group_size=repeat)
+        task for source in sources for task in make_tasks([source], each, split="held_out", group_size=repeat)
     ]

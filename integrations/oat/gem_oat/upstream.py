@@ -27,7 +27,16 @@ EXPECTED = {
 }
 """Method and the names of its parameters."""
 
-FIELDS = ("prompt", "prompt_ids", "response", "response_ids", "response_logprobs", "rewards", "loss_mask", "info")
+FIELDS = (
+    "prompt",
+    "prompt_ids",
+    "response",
+    "response_ids",
+    "response_logprobs",
+    "rewards",
+    "loss_mask",
+    "info",
+)
 
 
 def check() -> None:

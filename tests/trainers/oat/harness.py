@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.trainers.oat import libstdcxx
 from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
@@ -78,7 +79,7 @@ def environment(folder: Path, *, standins: bool = True, spy: Path | None = None)
     spy = spy or folder / "spy"
     for needed in (folder, spy):
         needed.mkdir(parents=True, exist_ok=True)
-    distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS}
+    distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS} | ({} if standins else {"vllm-0.8.5+cpu": ""})
     path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
     path += filter(None, [os.environ.get("PYTHONPATH")])
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
@@ -86,6 +87,9 @@ def environment(folder: Path, *, standins: bool = True, spy: Path | None = None)
     if standins:
         path.insert(0, str(STANDINS))
         env["GEM_OAT_STANDIN"] = "1"
+    else:
+        env["LD_PRELOAD"] = libstdcxx.preload(folder)
+        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     return env | {"PYTHONPATH": os.pathsep.join(path)}
 
 

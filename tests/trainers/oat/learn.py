@@ -57,9 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gem-oat-", ignore_cleanup_errors=True) as folder:
         run = harness.run_oat(Path(folder), given.model.resolve(), timeout=7200, **flags(given)).check()
         records = harness.metrics_of(run)
-    kept = [
-        {key: value for key, value in record.items() if key.startswith(SHOWN)} for record in records
-    ]
+    kept = [{key: value for key, value in record.items() if key.startswith(SHOWN)} for record in records]
     evaluations = [record[SUCCESS] for record in kept if SUCCESS in record]
     learning.write_run(
         given,

@@ -25,7 +25,9 @@ class OatUpdate(Update):
 def updates(spy: Path) -> list[OatUpdate]:
     """The optimizer's steps in order, the rows of all ranks together."""
     names = [json.loads(line)["episode"] for line in (spy / "env.jsonl").read_text().splitlines()]
-    ranks = [_updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})]
+    ranks = [
+        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ]
     for steps in zip(*ranks, strict=True):
         first = steps[0]
         for other in steps[1:]:

@@ -90,7 +90,9 @@ def test_nothing_but_failures_is_one_clear_line() -> None:
     async def play(task: TaskRow, sample: int) -> Episode:
         return episode(task["seed"], 0, "step() failed: ValueError: the board fell off")
 
-    with pytest.raises(EnvError, match=r"5 of 5 episodes .* test with seed 0: .*the board fell off") as caught:
+    with pytest.raises(
+        EnvError, match=r"5 of 5 episodes .* test with seed 0: .*the board fell off"
+    ) as caught:
         run(play, 4, turns=4, at_once=1)
     assert "\n" not in str(caught.value)
 

@@ -23,7 +23,16 @@ GAMMA = 0.9
 
 def episode(rewards: list[float], *, group: int = 0, trainable: bool = True, cut: bool = False) -> Episode:
     turns = [
-        Turn([5, n], [7, n, 8], [-0.5, -0.6, -0.7], reward, "", "move", "length" if cut else "stop", {"big": "x"})
+        Turn(
+            [5, n],
+            [7, n, 8],
+            [-0.5, -0.6, -0.7],
+            reward,
+            "",
+            "move",
+            "length" if cut else "stop",
+            {"big": "x"},
+        )
         for n, reward in enumerate(rewards)
     ]
     error = None if trainable else "failed"
@@ -48,7 +57,7 @@ def test_grpo_is_computed_where_the_group_is() -> None:
 
 
 def test_a_reward_that_is_not_finite_names_the_episode() -> None:
-    with pytest.raises(NonFiniteReward, match="episode 1 .*turn 0"):
+    with pytest.raises(NonFiniteReward, match=r"episode 1 .*turn 0"):
         turn_values([episode([0.0]), episode([float("nan")])], get_estimator("rebn"), GAMMA, {})
 
 
@@ -57,9 +66,7 @@ def test_rows_of_all_turns_are_drawn_without_preference() -> None:
     values, stats = turn_values(episodes, get_estimator("reinforce"), 0.0, {})
     drawn = [0] * 5
     for seed in range(300):
-        rows = lay_out(
-            episodes, values, stats, wanted=2, random=Random(seed), mask_cut=True, info={"a": 1.0}
-        )
+        rows = lay_out(episodes, values, stats, wanted=2, random=Random(seed), mask_cut=True, info={"a": 1.0})
         assert len(rows) == 2
         for row in rows:
             drawn[int(row.rewards[-1])] += 1

@@ -14,6 +14,7 @@ import oat.learners.base
 import oat.utils.deepspeed
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _world
 
 GPUS = int(os.environ.get("GEM_OAT_FAKE_GPUS", "1"))
 
@@ -32,7 +33,9 @@ def use_standin_engine() -> None:
 
     def own_group(**kwargs: Any) -> Any:
         groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
-        return groups[dist.get_rank()]
+        mine = groups[dist.get_rank()]
+        _world.pg_group_ranks[mine] = {0: 0}  # as Oat does: the learner is number 0 among its actors
+        return mine
 
     oat.learners.base.init_process_group = own_group
     prepare = oat.utils.deepspeed.DeepspeedStrategy.prepare
@@ -46,5 +49,19 @@ def use_standin_engine() -> None:
     oat.utils.deepspeed.DeepspeedStrategy.prepare = prepare_and_show
 
 
+def receive_on_the_cpu() -> None:
+    """Oat's extension of vLLM's worker receives weights on a GPU."""
+    from oat.utils.distributed import WorkerWrap, torch_type_codec
+
+    def update_weight(self: Any, name: str, dtype: str, shape: Any, *unused: Any) -> None:
+        weight = torch.empty(shape, dtype=torch_type_codec(dtype))
+        dist.broadcast(weight, 0, group=self._model_update_group)
+        self.model_runner.model.load_weights(weights=[(name, weight)])
+
+    WorkerWrap.update_weight = update_weight
+
+
 if os.environ.get("GEM_OAT_STANDIN"):
     use_standin_engine()
+else:
+    receive_on_the_cpu()

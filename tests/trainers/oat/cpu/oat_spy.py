@@ -14,6 +14,7 @@ from typing import Any
 import oat.algorithms.ppo as ppo
 import torch
 import vllm
+from deepspeed.utils import safe_get_full_grad
 from oat.collectors import FeedbackCollector
 from oat.utils.deepspeed import DeepspeedStrategy
 
@@ -73,7 +74,10 @@ def _note_learner() -> None:
         sampled = {
             tuple(ids[: length + len(made)].tolist()): (length, list(made))
             for ids, length, made in zip(
-                trajectory["input_ids"], trajectory["prompt_ids_lens"], trajectory["action_logprobs"], strict=True
+                trajectory["input_ids"],
+                trajectory["prompt_ids_lens"],
+                trajectory["action_logprobs"],
+                strict=True,
             )
         }
         _save("batch", {"begun": _noted.pop("begun"), "played": _steps_played(), "sampled": sampled})
@@ -99,7 +103,8 @@ def _note_optimizer() -> None:
         if model.model.is_gradient_accumulation_boundary():
             parameters = list(model.model.module.parameters())
             weights = [p.detach().clone() for p in parameters]
-            _save("update", {"weights": weights, "gradients": [_copy(p.grad) for p in parameters]})
+            gradients = [_copy(safe_get_full_grad(p)) for p in parameters]  # of all ranks, at any ZeRO stage
+            _save("update", {"weights": weights, "gradients": gradients})
         optimizer_step(self, optimizer, model, scheduler, **options)
 
     DeepspeedStrategy.optimizer_step = noting

@@ -1,8 +1,9 @@
 """Stand-in for Launchpad: the nodes of a program in one process, actors answering when they are asked.
 
 Real Launchpad starts a process for each node. Here a future has its result from the start: transformers
-cannot load two models at once in one process, as actor and learner otherwise would. Plasma, the shared memory that Oat passes batches
-through, exists for old versions of pyarrow only; a dictionary of pickles stands in for it.
+cannot load two models at once in one process, as actor and learner otherwise would. Plasma, the shared
+memory that Oat passes batches through, exists for old versions of pyarrow only; a dictionary of pickles
+stands in for it.
 """
 
 from __future__ import annotations

@@ -113,7 +113,11 @@ class LLM:
         while running:
             positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             output = self.model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                logits_to_keep=1,
             )
             tokens, logprobs = self._draw(output.logits[:, -1].float(), params)
             for row in sorted(running):
