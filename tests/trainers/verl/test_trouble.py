@@ -26,6 +26,7 @@ pytestmark = [
 GUESS = "game:GuessTheNumber-v0-easy"
 
 
+@pytest.mark.full
 def test_a_run_survives_environments_that_misbehave(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
@@ -65,7 +66,7 @@ def test_a_run_survives_environments_that_misbehave(
     assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
 
 
-@pytest.mark.parametrize("mode", ["gem_sync", "sync"])
+@pytest.mark.parametrize("mode", ["gem_sync", pytest.param("sync", marks=pytest.mark.full)])
 def test_an_unknown_environment_in_a_file_stops_the_run(tmp_path: Path, warm: Path, mode: str) -> None:
     rows = [
         verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=number, index=number))
