@@ -89,7 +89,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --pi-buffer-maxlen-per-device 64", "an update takes 16 turns per learner"),
         ("{game} --collocate --rollout-batch-size 100", "is not a multiple of 8 learners"),
         ("{game} --collocate --train-batch-size 100", "is not a multiple of 8 learners"),
-        ("{game} --collocate --train-batch-size 64 --rollout-batch-size 80 --rollout-batch-size-per-device 10",
+        ("{game} --collocate --train-batch-size 64 --rollout-batch-size 80 --rollout-batch-size-per-device 5",
          "would go on in the next step"),
         ("{game} --collocate --train-batch-size-per-device 4", "needs --no-use-fused-lm-head"),
         ("{game} --collocate --max-train 2000000", "more than 1000000 turns"),
