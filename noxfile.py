@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -90,14 +89,13 @@ def verl_full(session: nox.Session) -> None:
     test_trainer(session, "verl", "-m", "full")
 
 
-def test_trainer(
-    session: nox.Session, trainer: str, *args: str, constraints: str = "", pip: Sequence[str] = ()
-) -> None:
-    """Tests in the environment of a trainer's constraints file, which lists every package.
+def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
+    """Tests in the environment of a constraints file, the session's own or the trainer's: all packages.
 
     The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
     """
-    session.install("--no-deps", *pip, "-r", f"constraints/{constraints or trainer}.txt")
+    own = Path(f"constraints/{session.name}.txt")
+    session.install("--no-deps", "-r", str(own) if own.exists() else f"constraints/{trainer}.txt")
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
@@ -120,13 +118,14 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 def oat(session: nox.Session) -> None:
     """The Oat plugin: its unit tests, and Oat's own actor and learner on a CPU, in one process."""
     # Oat asks for Python 3.10, for which a recent torch is built for GPUs only.
-    test_trainer(session, "oat", "-m", "not full", pip=["--ignore-requires-python"])
+    session.env["PIP_IGNORE_REQUIRES_PYTHON"] = "1"
+    test_trainer(session, "oat", "-m", "not full")
 
 
 @nox.session(name="oat-full", python="3.10")
 def oat_full(session: nox.Session) -> None:
     """Oat as it is: real Launchpad, Plasma and vLLM, a process for each part."""
-    test_trainer(session, "oat", "-m", "full", constraints="oat-full")
+    test_trainer(session, "oat", "-m", "full")
 
 
 def changes_nothing(session: nox.Session) -> None:
