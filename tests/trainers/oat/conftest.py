@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import pytest
 
 from tests.trainers.oat import harness
 
+os.environ["USE_TF"] = "0"  # TensorFlow is there for Launchpad; transformers must not import it
 try:
     version("oat-llm")
 except PackageNotFoundError:
