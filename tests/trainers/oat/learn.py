@@ -20,7 +20,7 @@ from tests.trainers.oat import harness
 
 TURNS = 3 * BUDGET.episodes
 SUCCESS = f"eval/{BUDGET.env}/gem/success"
-SHOWN = ("gem/", "rebn/", "eval/", "train/policy_grad_norm", "train/entropy", "actor/collected_turns")
+SHOWN = ("gem/", "rebn/", "eval/", "train/policy_grad_norm", "train/entropy", "actor/")
 
 
 def flags(given: argparse.Namespace) -> dict[str, str | None]:
