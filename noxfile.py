@@ -16,7 +16,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "summary"]
+nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "oat", "summary"]
 
 RESULTS = Path(".nox/results")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
