@@ -6,13 +6,17 @@ from typing import Any
 
 from gem_core.registration import register
 
+_CROSSWORDS = "gem_core.envs.games.crosswords:Crosswords"
 _FIFTEEN = "gem_core.envs.games.fifteen_puzzle:FifteenPuzzle"
 _2048 = "gem_core.envs.games.game_2048:Game2048"
 _GUESS = "gem_core.envs.games.guess_the_number:GuessTheNumber"
+_HANGMAN = "gem_core.envs.games.hangman:Hangman"
 _MASTERMIND = "gem_core.envs.games.mastermind:Mastermind"
 _MINESWEEPER = "gem_core.envs.games.minesweeper:Minesweeper"
 _SOKOBAN = "gem_core.envs.games.sokoban:Sokoban"
 _SUDOKU = "gem_core.envs.games.sudoku:Sudoku"
+_WORDLE = "gem_core.envs.games.wordle:Wordle"
+_WORD_SEARCH = "gem_core.envs.games.word_search:WordSearch"
 _HANOI = "gem_core.envs.games.tower_of_hanoi:TowerofHanoi"
 
 # id, entry point, arguments (None: drawn at each reset), description
@@ -84,6 +88,38 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str], ...] = (
      "Push 4 boxes to targets in an 8x8 room in 50 turns"),
     ("game:Sokoban-v0-random", _SOKOBAN, {"dim_room": None, "num_boxes": None, "max_turns": None},
      "Push boxes to targets; the size is drawn at reset"),
+    ("game:Wordle-v0", _WORDLE, {"word_length": 5, "max_turns": 20},
+     "Find a word of 5 letters in 20 turns"),
+    ("game:Wordle-v0-easy", _WORDLE, {"word_length": 3, "max_turns": 15},
+     "Find a word of 3 letters in 15 turns"),
+    ("game:Wordle-v0-hard", _WORDLE, {"word_length": 5, "max_turns": 25},
+     "Find a word of 5 letters in 25 turns"),
+    ("game:Wordle-v0-random", _WORDLE, {"word_length": None, "max_turns": None},
+     "Find a word; its length is drawn at reset"),
+    ("game:Hangman-v0", _HANGMAN, {"word_length": 5, "max_turns": 20},
+     "Find a word of 5 letters by its letters in 20 turns"),
+    ("game:Hangman-v0-easy", _HANGMAN, {"word_length": 3, "max_turns": 10},
+     "Find a word of 3 letters by its letters in 10 turns"),
+    ("game:Hangman-v0-hard", _HANGMAN, {"word_length": 7, "max_turns": 20},
+     "Find a word of 7 letters by its letters in 20 turns"),
+    ("game:Hangman-v0-random", _HANGMAN, {"word_length": None, "max_turns": None},
+     "Find a word by its letters; its length is drawn at reset"),
+    ("game:Crosswords-v0", _CROSSWORDS, {"hardcore": False, "max_turns": 100, "num_words": 5},
+     "Fill a crossword of 5 words in 100 turns"),
+    ("game:Crosswords-v0-easy", _CROSSWORDS, {"hardcore": False, "max_turns": 30, "num_words": 3},
+     "Fill a crossword of 3 words in 30 turns"),
+    ("game:Crosswords-v0-hard", _CROSSWORDS, {"hardcore": True, "max_turns": 40, "num_words": 3},
+     "Fill a crossword of 3 words with hard clues in 40 turns"),
+    ("game:Crosswords-v0-random", _CROSSWORDS, {"hardcore": None, "max_turns": None, "num_words": None},
+     "Fill a crossword; plain or hard clues are drawn at reset"),
+    ("game:WordSearch-v0", _WORD_SEARCH, {"hardcore": False, "max_turns": 20, "num_words": 5},
+     "Find 5 listed words in a grid in 20 turns"),
+    ("game:WordSearch-v0-easy", _WORD_SEARCH, {"hardcore": False, "max_turns": 20, "num_words": 5},
+     "Find 5 listed words in a grid in 20 turns"),
+    ("game:WordSearch-v0-hard", _WORD_SEARCH, {"hardcore": True, "max_turns": 20, "num_words": 5},
+     "Find 5 rare words that are not listed in a grid in 20 turns"),
+    ("game:WordSearch-v0-random", _WORD_SEARCH, {"hardcore": None, "max_turns": None, "num_words": None},
+     "Find 5 words in a grid; listed ones or rare ones is drawn at reset"),
 )  # fmt: skip
 
 

@@ -66,8 +66,8 @@ class FifteenPuzzle(Game[str]):
         return (
             f"Sliding puzzle with {last} tiles on {self.rows} rows and {self.rows} columns; _ is the blank. "
             f"In at most {self.turn_limit} turns, bring the tiles into the order 1 to {last}, row by row from"
-            " the top left, with the blank at the bottom right. A turn moves a tile next to the blank into it:"
-            " \\boxed{up} moves the tile below the blank up, \\boxed{down} the tile above it down, "
+            " the top left, with the blank at the bottom right. A turn moves a tile next to the blank into "
+            "it: \\boxed{up} moves the tile below the blank up, \\boxed{down} the tile above it down, "
             "\\boxed{left} the tile to its right, and \\boxed{right} the tile to its left."
         )
 

@@ -15,14 +15,18 @@ from gem_core.envs.games.base import Game
 
 IDS = gem_core.list_envs("game:*")
 FAMILIES = [
+    "Crosswords",
     "FifteenPuzzle",
     "Game2048",
     "GuessTheNumber",
+    "Hangman",
     "Mastermind",
     "Minesweeper",
     "Sokoban",
     "Sudoku",
     "TowerofHanoi",
+    "WordSearch",
+    "Wordle",
 ]
 
 
@@ -154,7 +158,10 @@ def test_mixed_sizes_are_refused():
             gem_core.make(f"game:{family}-v0-random", max_turns=3)
 
 
-WORDS = r"reveal flag up LEFT down cat A C a e 0 1 2 3 7 99 -1 , { } \ <PREV_PAGE>".split() + ["\n", "\u0663"]
+WORDS = [
+    *("reveal", "flag", "up", "LEFT", "down", "cat", "A", "C", "a", "e", "0", "1", "2", "3", "7", "99", "-1"),
+    *(",", "{", "}", "\\", "\n", "\u0663", "<PREV_PAGE>"),
+]
 content = st.text(max_size=20) | st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
 responses = st.lists(content.map(lambda text: f"\\boxed{{{text}}}") | st.text(), min_size=1, max_size=12)
 
