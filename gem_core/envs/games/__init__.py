@@ -16,6 +16,7 @@ _MINESWEEPER = "gem_core.envs.games.minesweeper:Minesweeper"
 _SOKOBAN = "gem_core.envs.games.sokoban:Sokoban"
 _SUDOKU = "gem_core.envs.games.sudoku:Sudoku"
 _WORDLE = "gem_core.envs.games.wordle:Wordle"
+_WIKI = "gem_core.envs.games.wiki_game:WikiGame"
 _WORD_SEARCH = "gem_core.envs.games.word_search:WordSearch"
 _HANOI = "gem_core.envs.games.tower_of_hanoi:TowerofHanoi"
 
@@ -120,6 +121,14 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str], ...] = (
      "Find 5 rare words that are not listed in a grid in 20 turns"),
     ("game:WordSearch-v0-random", _WORD_SEARCH, {"hardcore": None, "max_turns": None, "num_words": None},
      "Find 5 words in a grid; listed ones or rare ones is drawn at reset"),
+    ("game:WikiGame-v0", _WIKI, {"max_turns": 10, "variant": "noregrets"},
+     "Follow links from page to page in 10 turns"),
+    ("game:WikiGame-v0-easy", _WIKI, {"max_turns": 30, "variant": "noregrets"},
+     "Follow links from page to page in 30 turns"),
+    ("game:WikiGame-v0-hard", _WIKI, {"max_turns": 15, "variant": "noregrets"},
+     "Follow links from page to page in 15 turns"),
+    ("game:WikiGame-v0-random", _WIKI, {"max_turns": None, "variant": None},
+     "Follow links from page to page; turns and rules are drawn at reset"),
 )  # fmt: skip
 
 

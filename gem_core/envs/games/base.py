@@ -217,7 +217,7 @@ def check_count(name: str, value: int, low: int, high: int | None = None) -> int
     raise ConfigError(f"{name} must be a whole number {bounds}, not {value!r}")
 
 
-def check_together(**sizes: int | None) -> None:
+def check_together(**sizes: object) -> None:
     """Refuse sizes of which only some are None (None: drawn at each reset)."""
     if len({value is None for value in sizes.values()}) > 1:
         given = ", ".join(f"{name}={value}" for name, value in sizes.items())
