@@ -117,6 +117,8 @@ def integers(text: str) -> list[int] | None:
 
 def direction(text: str) -> str | None:
     """``up``, ``down``, ``left`` or ``right``, written in either case."""
+    if text in _DIRECTIONS:
+        return text  # the usual case
     word = text.lower()
     return word if word in _DIRECTIONS else None
 

@@ -51,15 +51,25 @@ class FifteenPuzzle(Game[str]):
 
     def new_game(self) -> None:
         self.rows, self.turn_limit = self.size or self.random.choice(_SIZES)
-        self.tiles = list(goal(self.rows))
-        self.way_back: list[str] = []  # moves that solve the board, the next one last
         most = min(self.turn_limit, 20 * self.rows * self.rows)  # more does not mix it any better
-        for _ in range(self.random.randint((most + 1) // 2, most)):
-            last = self.way_back[-1] if self.way_back else ""
-            moves = [move for move, _ in slides(self.rows)[self.tiles.index(0)] if move != last]
-            self._slide(self.random.choice(moves))
+        self._mix(self.random.randint((most + 1) // 2, most))
         if self._solved():  # only with 2 rows, where 12 slides lead round to the start
             self._slide(self.way_back[-1])
+
+    def _mix(self, count: int) -> None:
+        """Slide tiles of the solved board at random, none straight back."""
+        turns, draw = _turns(self.rows), self.random.random
+        tiles = list(goal(self.rows))
+        blank, back = len(tiles) - 1, ""
+        self.way_back: list[str] = []  # moves that solve the board, the next one last
+        for _ in range(count):
+            options = turns[blank, back]
+            source, back = options[int(draw() * len(options))]
+            tiles[blank] = tiles[source]
+            blank = source
+            self.way_back.append(back)
+        tiles[blank] = 0
+        self.tiles = tiles
 
     def rules(self) -> str:
         last = self.rows * self.rows - 1
@@ -131,6 +141,16 @@ class FifteenPuzzle(Game[str]):
         else:
             self.way_back.append(OPPOSITE[move])
         return tile
+
+
+@lru_cache(maxsize=16)
+def _turns(rows: int) -> dict[tuple[int, str], tuple[tuple[int, str], ...]]:
+    """By the cell of the blank and the move that goes back: the other moves, as tile and way back."""
+    return {
+        (blank, back): tuple((source, OPPOSITE[move]) for move, source in moves if move != back)
+        for blank, moves in enumerate(slides(rows))
+        for back in ("", *OPPOSITE)
+    }
 
 
 @lru_cache(maxsize=16)

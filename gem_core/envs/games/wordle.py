@@ -88,10 +88,11 @@ class Wordle(Game[str]):
         self.guesses.append(move)
         marked = marks(move, secret)
         reward, right = 0.0, self.right
-        for place, mark in enumerate(marked):
-            if mark == "G" and not right[place]:
-                right[place] = True
-                reward += 0.5 / len(right)
+        if "G" in marked:
+            for place, mark in enumerate(marked):
+                if mark == "G" and not right[place]:
+                    right[place] = True
+                    reward += 0.5 / len(right)
         if move == secret:
             return f"{move} is the word.", reward + 0.5, "solved"
         return f"{' '.join(move)}\n{' '.join(marked)}", reward, "goes on"

@@ -15,8 +15,13 @@ _TRIED, _TOLD_APART = 40, 120
 
 def marks(guess: str, secret: str) -> str:
     """G for a letter in place, Y for one that is elsewhere (each as often as it occurs), else -."""
-    found = ["G" if letter == other else "-" for letter, other in zip(guess, secret, strict=True)]
-    rest = [other for letter, other in zip(guess, secret, strict=True) if letter != other]
+    found, rest = [], []
+    for letter, other in zip(guess, secret, strict=True):
+        if letter == other:
+            found.append("G")
+        else:
+            found.append("-")
+            rest.append(other)
     for place, letter in enumerate(guess):
         if letter in rest and found[place] == "-":
             found[place] = "Y"
