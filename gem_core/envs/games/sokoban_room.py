@@ -64,7 +64,8 @@ def _plain_room(random: Random, rows: int, cols: int, num_boxes: int, most_moves
     targets = inner[:num_boxes]
     below = targets[-1] + cols
     room = Room(_with_targets(cells, targets), [*targets[:-1], below], below + cols, ["up"])
-    return _pull_apart(random, room.cells, room.boxes, room.player, cols, most_moves, room.way)
+    apart = _pull_apart(random, room.cells, room.boxes, room.player, cols, most_moves, room.way)
+    return apart if apart.moved else room
 
 
 def _with_targets(cells: str, targets: list[int]) -> str:

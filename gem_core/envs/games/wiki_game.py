@@ -116,7 +116,7 @@ class WikiGame(Game[str]):
         links = "\n".join(f"- {title}" for title in self._choices())
         return (
             f"You are on the page {self.current['title']}: {self._summary(self.current)}\n"
-            f"It links to:\n{links}\nTarget: {self.target['title']}."
+            f"You may go to:\n{links}\nTarget: {self.target['title']}."
         )
 
     def parse(self, text: str) -> str | None:
