@@ -52,7 +52,7 @@ class Sudoku(Game[list[int]]):
         check_together(clues=clues, max_turns=max_turns, scale=scale)
         self.size: tuple[int, int, int] | None = None
         if clues is not None and max_turns is not None and scale is not None:
-            if scale not in _FEWEST:
+            if not isinstance(scale, int) or scale not in _FEWEST:
                 raise ConfigError(f"scale must be 4 or 9, not {scale!r}")
             check_count("clues", clues, _FEWEST[scale], scale * scale - 1)
             self.size = (clues, check_count("max_turns", max_turns, 1), scale)

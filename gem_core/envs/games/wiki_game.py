@@ -78,17 +78,11 @@ class WikiGame(Game[str]):
         check_together(max_turns=max_turns, variant=variant)
         self.size: tuple[int, str] | None = None
         if max_turns is not None and variant is not None:
-            if variant not in _VARIANTS:
+            if variant not in tuple(_VARIANTS):
                 raise ConfigError(f"variant must be one of {', '.join(_VARIANTS)}, not {variant!r}")
             self.size = (check_count("max_turns", max_turns, 1), variant)
-        length, unit = page_summary_length if len(page_summary_length) == 2 else (0, "")
-        if unit not in _UNITS:
-            raise ConfigError(
-                f"page_summary_length must be a number and one of {', '.join(_UNITS)}, "
-                f"not {page_summary_length!r}"
-            )
-        self.summary = (check_count("page_summary_length[0]", length, 1), str(unit))
-        self.pages = _pages(backend, dict(trawler_kwargs or {}))
+        self.summary = _summary_length(page_summary_length)
+        self.pages = _pages(backend, trawler_kwargs or {})
         self.blocking = backend != "bundled"  # a server makes the caller wait
 
     def new_game(self) -> None:
@@ -217,7 +211,16 @@ class WikiGame(Game[str]):
         return {"characters": "", "words": " ", "sentences": ". "}[unit].join(parts[:length]) + "..."
 
 
-def _pages(backend: str, kwargs: dict[str, Any]) -> Pages:
+def _summary_length(given: Sequence[Any]) -> tuple[int, str]:
+    pair = tuple(given) if isinstance(given, (list, tuple)) else ()
+    if len(pair) != 2 or pair[1] not in _UNITS:
+        raise ConfigError(
+            f"page_summary_length must be a number and one of {', '.join(_UNITS)}, not {given!r}"
+        )
+    return check_count("page_summary_length[0]", pair[0], 1), pair[1]
+
+
+def _pages(backend: str, kwargs: Mapping[str, Any]) -> Pages:
     if backend == "bundled":
         if kwargs:
             raise ConfigError(f"trawler_kwargs are for a server; the backend 'bundled' takes none: {kwargs}")
@@ -225,11 +228,13 @@ def _pages(backend: str, kwargs: dict[str, Any]) -> Pages:
     from gem_core.envs.games.wiki_servers import KiwixPages, MediaWikiPages  # urllib, for a few
 
     servers: dict[str, Any] = {"mw": MediaWikiPages, "kiwix": KiwixPages}
-    if backend not in servers:
+    if backend not in tuple(servers):
         raise ConfigError(f"backend must be 'bundled', 'mw' or 'kiwix', not {backend!r}")
     try:
-        pages: Pages = servers[backend](**kwargs)
-    except TypeError as error:
+        pages: Pages = servers[backend](**dict(kwargs))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(f"trawler_kwargs {kwargs} do not fit the backend {backend!r}: {error}") from error
     return pages
 

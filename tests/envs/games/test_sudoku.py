@@ -122,7 +122,16 @@ def test_oracle_wins(variant):
 
 @pytest.mark.parametrize(
     "kwargs",
-    [{"scale": 6}, {"scale": None}, {"clues": 23}, {"clues": 81}, {"clues": 3, "scale": 4}, {"max_turns": 0}],
+    [
+        {"scale": 6},
+        {"scale": 9.0},
+        {"scale": [9]},
+        {"scale": None},
+        {"clues": 23},
+        {"clues": 81},
+        {"clues": 3, "scale": 4},
+        {"max_turns": 0},
+    ],
 )
 def test_impossible_arguments_are_refused(kwargs):
     with pytest.raises(ConfigError):

@@ -192,7 +192,10 @@ def test_random_variant_draws_turns_and_rules():
     [
         {"max_turns": 0}, {"max_turns": None}, {"variant": "regrets"}, {"backend": "wikipedia"},
         {"page_summary_length": (100, "pages")}, {"page_summary_length": (0, "words")},
-        {"page_summary_length": [1]}, {"trawler_kwargs": {"url": "x"}},
+        {"page_summary_length": [1]}, {"page_summary_length": 5}, {"variant": ["eidetic"]},
+        {"backend": ["mw"]},
+        {"backend": "mw", "trawler_kwargs": "url"}, {"page_summary_length": ([1], "words")},
+        {"trawler_kwargs": {"url": "x"}},
         {"backend": "mw", "trawler_kwargs": {"zimfile": "x"}},
         {"backend": "kiwix", "trawler_kwargs": {"url": 5}},
         {"backend": "kiwix", "trawler_kwargs": {"url": "ftp://x"}},
