@@ -111,8 +111,13 @@ def integers(text: str) -> list[int] | None:
     words = text.replace(",", " ").split()
     if len(text) <= _DIGITS and text.isascii() and "".join(words).isdigit():
         return list(map(int, words))  # the usual case, twice as fast
-    numbers = [integer(word) for word in words]
-    return [n for n in numbers if n is not None] if numbers and None not in numbers else None
+    numbers = []
+    for entry in words:
+        number = integer(entry)
+        if number is None:
+            return None
+        numbers.append(number)
+    return numbers or None
 
 
 def direction(text: str) -> str | None:

@@ -27,9 +27,9 @@ class WikiGame(Game[str]):
     r"""Reach a target page of an encyclopaedia by following links.
 
     Action: ``\boxed{Title}`` of a page that the present one links to; case and underscores do not
-    matter. Any other title is illegal. What else is allowed depends on the variant:
+    matter. Any other answer is illegal, unless the variant allows it.
 
-    | variant | |
+    | variant | what else is allowed |
     |---|---|
     | ``noregrets`` | nothing; a page without links ends the episode, with no success |
     | ``oneback`` | ``\boxed{<PREV_PAGE>}`` goes back to the page before, not twice in a row |

@@ -202,3 +202,19 @@ def test_junk_earns_no_more_than_the_format_error(id):
 
 def test_every_game_is_a_game():
     assert all(isinstance(gem_core.make(id), Game) for id in IDS)
+
+
+PLANES = "".join(
+    chr(plane * 0x10000 + offset) for plane in range(17) for offset in (0x41, 0x3B1, 0xD800, 0xFFFD)
+)
+
+
+@pytest.mark.parametrize("id", [f"game:{family}-v0-random" for family in FAMILIES])
+def test_huge_text_and_every_plane(id):
+    env = gem_core.make(id)
+    for content in ("a" * 10_000_000, "a " * 5_000_000, "\u0661" * 10_000_000, PLANES, *PLANES):
+        env.reset(seed=0)
+        observation, reward, _, _, info = env.step(f"\\boxed{{{content}}}")
+        assert len(observation) < 1000
+        assert info["invalid"] in ("format", "illegal") or len(content) == 1
+        assert reward <= 0 or info["invalid"] is None
