@@ -90,7 +90,9 @@ class _Parquet(_Part):
         try:
             import pyarrow.parquet as parquet
         except ModuleNotFoundError as error:
-            raise MissingDependency(f"{where} needs the package 'pyarrow': pip install 'gem-core[data]'") from error
+            raise MissingDependency(
+                f"{where} needs the package 'pyarrow': pip install 'gem-core[data]'"
+            ) from error
         self.where = where
         local = isinstance(source, Path)
         self.file = parquet.ParquetFile(source, memory_map=True) if local else parquet.ParquetFile(source)

@@ -31,7 +31,9 @@ _KEYWORDS = {
 }  # fmt: skip
 
 
-def hub_rows(id: str, split: str | None, subset: str | None, revision: str | None, streaming: bool) -> FileRows:
+def hub_rows(
+    id: str, split: str | None, subset: str | None, revision: str | None, streaming: bool
+) -> FileRows:
     """The rows of a data set of the hub.
 
     Args:
@@ -53,12 +55,16 @@ def hub_rows(id: str, split: str | None, subset: str | None, revision: str | Non
             f"the data set {id} needs the package 'huggingface_hub': pip install 'gem-core[data]'"
         ) from error
     endpoint = os.environ.get("HF_ENDPOINT") or None
+    api = hub.HfApi(endpoint=endpoint)
     try:
-        info = _within(PATIENCE, lambda: hub.HfApi(endpoint=endpoint).dataset_info(id, revision=revision, timeout=_ANSWER))
+        info = _within(
+            PATIENCE,
+            lambda: api.dataset_info(id, revision=revision, timeout=_ANSWER),
+        )
     except Exception as error:  # of two HTTP libraries, depending on the version of the client
         if _absent(error):
             raise DataError(
-                f"the hub has no data set {id!r} that this account may read; check the id, or log in (HF_TOKEN)"
+                f"the hub has no data set {id!r} that this account may read; check it, or set HF_TOKEN"
             ) from error
         return FileRows(id, *_cached(id, split, subset, revision, error))
     names = [sibling.rfilename for sibling in info.siblings or []]
@@ -69,7 +75,11 @@ def hub_rows(id: str, split: str | None, subset: str | None, revision: str | Non
         return FileRows(id, [_opener(system, f"datasets/{id}@{info.sha}/{name}") for name in chosen], suffix)
     try:
         paths = [
-            Path(hub.hf_hub_download(id, name, repo_type="dataset", revision=info.sha, endpoint=endpoint, etag_timeout=_ANSWER))
+            Path(
+                hub.hf_hub_download(
+                    id, name, repo_type="dataset", revision=info.sha, endpoint=endpoint, etag_timeout=_ANSWER
+                )
+            )
             for name in chosen
         ]
     except Exception as error:
@@ -90,7 +100,9 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
     if not data:
         raise DataError(f"{name} has no file of a kind that can be read ({', '.join(SUFFIXES)})")
     if subset is not None:
-        data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _no("subset", subset, name, _folders(data))
+        data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _no(
+            "subset", subset, name, _folders(data)
+        )
     for suffix in SUFFIXES:  # a data set that comes in several formats has each row in each
         if same := [f for f in data if f.endswith(suffix)]:
             data = same
@@ -154,8 +166,8 @@ def _cached(
         chosen = choose_files(id, files, split, subset)
     except Exception:
         raise DataError(
-            f"the data set {id} is neither on this machine nor can the hub be reached ({_reason(error)}); connect "
-            "once to download it, or give dataset_name= the path of a parquet, jsonl, json or csv file"
+            f"the data set {id} is not on this machine, and the hub cannot be reached ({_reason(error)}); "
+            "connect once to download it, or give dataset_name= a parquet, jsonl, json or csv file"
         ) from error
     return [folder / name for name in chosen], PurePosixPath(chosen[0]).suffix
 

@@ -76,5 +76,7 @@ def _open(path: Path, key: _Key) -> FileRows:
         chosen = choose_files(str(path), files, key.split, key.subset)
         return FileRows(str(path), [path / name for name in chosen], Path(chosen[0]).suffix)
     if not _HUB_ID.fullmatch(key.source) or path.suffix in SUFFIXES:
-        raise DataError(f"there is no file {key.source!r}, and it is no id of the Hugging Face hub (owner/name)")
+        raise DataError(
+            f"there is no file {key.source!r}, and it is no id of the Hugging Face hub (owner/name)"
+        )
     return hub_rows(key.source, key.split, key.subset, key.revision, key.streaming)

@@ -18,9 +18,15 @@ _DRAWS = 1000
 class Rows(Protocol):
     """Rows of one split."""
 
-    name: str
-    """For messages."""
-    columns: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """For messages."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what a row holds."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -53,7 +59,7 @@ class GeneratedRows:
         seed: Another seed is another data set.
     """
 
-    columns: ClassVar[tuple[str, ...]]  # type: ignore[misc]  # a protocol cannot say ClassVar
+    columns: tuple[str, ...] = ()
     key: ClassVar[str]
 
     def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:

@@ -18,7 +18,9 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from gem_core.graders.latex import LONGEST, Tree, read, tidy
+from gem_core.graders.expressions import Tree
+from gem_core.graders.latex import LONGEST, read
+from gem_core.graders.tokens import tidy
 from gem_core.graders.values import same
 
 _NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?")
@@ -87,7 +89,11 @@ def _plain_number(text: str) -> str:
     if match is None:
         return ""
     whole, fraction = match[2].lstrip("0"), (match[3] or "").rstrip("0")
-    return ("-" if match[1] == "-" and (whole or fraction) else "") + (whole or "0") + ("." + fraction if fraction else "")
+    return (
+        ("-" if match[1] == "-" and (whole or fraction) else "")
+        + (whole or "0")
+        + ("." + fraction if fraction else "")
+    )
 
 
 class _Reference(NamedTuple):

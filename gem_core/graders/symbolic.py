@@ -43,7 +43,10 @@ def verify_here(answer: str, reference: str) -> bool:
 
     def parsed(text: str) -> Any:
         return parse(
-            f"${text}$", [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=None, raise_on_error=False
+            f"${text}$",
+            [LatexExtractionConfig(), ExprExtractionConfig()],
+            parsing_timeout=None,
+            raise_on_error=False,
         )
 
     return bool(verify(parsed(reference), parsed(answer), timeout_seconds=None, raise_on_error=False))

@@ -1,28 +1,22 @@
 """Comparing the trees of `gem_core.graders.latex`: exactly where numbers are rational, else at points.
 
 Two expressions are equal when they agree wherever their variables are tried: at two fixed points with
-positive values, then, where signs could matter, at one with signs mixed and one with all negative. `same` returns None where that settles nothing.
+positive values, then, where signs could matter, at one with signs mixed and one with all negative.
+`same` returns None where that settles nothing.
 """
 
 from __future__ import annotations
 
-import cmath
-import math
-import zlib
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TypeAlias
 
-from gem_core.graders.latex import UNITS, Tree
+from gem_core.graders.evaluation import Number, evaluate
+from gem_core.graders.expressions import EXPRESSIONS, Tree
+from gem_core.graders.units import UNITS
 
-Number: TypeAlias = Fraction | complex
 _TOLERANCE = 1e-9
 _ROUNDED = 6
 """Significant digits from which on a decimal may stand for the number that it rounds."""
-_LARGEST = 20_000
-"""Bits of a power that are worth computing exactly."""
-_CONSTANTS: dict[str, complex] = {"pi": math.pi, "e": math.e, "i": 1j}
-_EXPRESSIONS = frozenset({"n", "v", "+", "*", "/", "^", "-", "f"})
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
@@ -32,7 +26,7 @@ def same(given: Tree, wanted: Tree) -> bool | None:
     kinds = given[0], wanted[0]
     if "unit" in kinds:
         return _same_units(given, wanted)
-    if kinds[0] in _EXPRESSIONS and kinds[1] in _EXPRESSIONS:
+    if kinds[0] in EXPRESSIONS and kinds[1] in EXPRESSIONS:
         return _same_expressions(given, wanted)
     if kinds == ("text", "text"):
         return bool(given[1] == wanted[1])
@@ -79,7 +73,7 @@ def _same_units(given: Tree, wanted: Tree) -> bool | None:
     (left, unit), (right, other) = (
         (tree[1], tree[2]) if tree[0] == "unit" else (tree, "") for tree in (given, wanted)
     )
-    if left[0] not in _EXPRESSIONS or right[0] not in _EXPRESSIONS:
+    if left[0] not in EXPRESSIONS or right[0] not in EXPRESSIONS:
         return False if "text" in (left[0], right[0]) else None
     equal = _same_expressions(left, right)
     if "%" in (unit, other) and unit != other:
@@ -99,7 +93,9 @@ def _unit(unit: str) -> str:
     if unit in UNITS:
         return repr(UNITS[unit])
     words = [word.strip(".") for word in unit.split()]
-    return " ".join(repr(UNITS[w]) if w in UNITS else w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words)
+    return " ".join(
+        repr(UNITS[w]) if w in UNITS else w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words
+    )
 
 
 def _same_sequences(given: Tree, wanted: Tree) -> bool | None:
@@ -174,17 +170,17 @@ def _same_relations(given: Tree, wanted: Tree) -> bool | None:
     if _all(left, right) or _all(left, right[::-1]):
         return True
     sides = [*left, *right]
-    if any(side[0] not in _EXPRESSIONS for side in sides):
+    if any(side[0] not in EXPRESSIONS for side in sides):
         return None
     ratios = []
     for point in range(3):  # the same curve: one is a multiple of the other
         values = [evaluate(side, point) for side in sides]
         if any(value is None for value in values):
             return None
-        a, b, c, d = (complex(value) for value in values if value is not None)
-        if abs(c - d) < _TOLERANCE or abs(a - b) < _TOLERANCE:
+        p, q, r, t = (complex(value) for value in values if value is not None)
+        if abs(r - t) < _TOLERANCE or abs(p - q) < _TOLERANCE:
             return None
-        ratios.append((a - b) / (c - d))
+        ratios.append((p - q) / (r - t))
     return True if all(_close(ratio, ratios[0]) for ratio in ratios) else None
 
 
@@ -215,119 +211,6 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
     return True if settled == 4 else None
 
 
-def evaluate(tree: Tree, point: int) -> Number | None:
-    """Value at one of the points; None where it has none or is too large."""
-    try:
-        value = _value(tree, point)
-    except (ArithmeticError, ValueError, TypeError):
-        return None
-    if isinstance(value, Fraction):
-        return value
-    return value if cmath.isfinite(value) else None
-
-
-def _value(tree: Tree, point: int) -> Number:
-    kind = tree[0]
-    if kind == "n":
-        number: Fraction = tree[1]
-        return number
-    if kind == "v":
-        return _CONSTANTS.get(tree[1]) or _sample(tree[1], point)
-    if kind == "f":
-        return _function(tree[1], tree[2], tree[3], point)
-    a = _value(tree[1], point)
-    if kind == "-":
-        return -a
-    b = _value(tree[2], point)
-    if kind == "^":
-        return _power(a, b)
-    if not (isinstance(a, Fraction) and isinstance(b, Fraction)):
-        a, b = complex(a), complex(b)
-    if kind == "+":
-        return a + b  # type: ignore[operator]
-    if kind == "*":
-        return a * b  # type: ignore[operator]
-    return a / b  # type: ignore[operator]
-
-
-def _sample(name: str, point: int) -> Number:
-    """The value of a variable: a fraction that no formula is made for."""
-    if name == "infty":
-        raise ValueError("infinity is no number")
-    draw = zlib.crc32(f"{name} {point}".encode())
-    value = Fraction(draw % 99_991 + 31_013, 65_537)
-    return -value if point == 3 or (point == 2 and draw & 1) else value
-
-
-def _power(base: Number, exponent: Number) -> Number:
-    if isinstance(exponent, Fraction) and isinstance(base, Fraction):
-        if exponent.denominator == 1:
-            bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-            if bits * abs(exponent.numerator) > _LARGEST:
-                raise OverflowError
-            return Fraction(base**exponent.numerator)
-        if exponent.denominator == 2 and base >= 0:
-            return _power(_root(base), Fraction(exponent.numerator))
-    return complex(base) ** complex(exponent)
-
-
-def _root(value: Fraction) -> Number:
-    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
-    if top * top == value.numerator and bottom * bottom == value.denominator:
-        return Fraction(top, bottom)
-    return complex(math.sqrt(value))
-
-
-def _function(name: str, argument: Tree, extra: Tree | None, point: int) -> Number:
-    x = _value(argument, point)
-    if name == "sqrt":
-        degree = Fraction(2) if extra is None else _value(extra, point)
-        if degree == 2 and isinstance(x, Fraction) and x >= 0:
-            return _root(x)
-        if isinstance(degree, Fraction) and degree.denominator == 1 and isinstance(x, Fraction):
-            odd = bool(degree.numerator % 2)
-            root = round(abs(x) ** (1 / float(degree))) if abs(x) < 2**52 else 0
-            sign = -1 if x < 0 and odd else 1
-            if (x >= 0 or odd) and sign * root**degree.numerator == x:
-                return Fraction(sign * root)
-            if x < 0 and odd:
-                return -(complex(-x) ** (1 / complex(degree)))
-        return complex(x) ** (1 / complex(degree))
-    if name == "abs":
-        return abs(x)
-    if name == "deg":
-        return complex(x) * math.pi / 180
-    if name == "!":
-        if not isinstance(x, Fraction) or x.denominator != 1 or not 0 <= x <= 1000:
-            raise ValueError("no factorial")
-        return Fraction(math.factorial(int(x)))
-    if name == "binom":
-        k = _value(extra, point) if extra else x
-        if not (isinstance(x, Fraction) and isinstance(k, Fraction) and x.denominator == k.denominator == 1):
-            raise ValueError("no binomial")
-        if not 0 <= k <= x <= 10_000:
-            raise ValueError("no binomial")
-        return Fraction(math.comb(int(x), int(k)))
-    if name in ("floor", "ceil"):
-        if not isinstance(x, Fraction):
-            if abs(x.imag) > _TOLERANCE or abs(x.real - round(x.real)) < _TOLERANCE:
-                raise ValueError("no certain whole part")
-            x = Fraction(x.real)
-        return Fraction(math.floor(x) if name == "floor" else math.ceil(x))
-    z = complex(x)
-    if name in ("ln", "log"):
-        base = 10 if name == "log" else math.e
-        return cmath.log(z) / cmath.log(complex(_value(extra, point)) if extra else base)
-    if name in ("cot", "sec", "csc"):
-        return 1 / {"cot": cmath.tan, "sec": cmath.cos, "csc": cmath.sin}[name](z)
-    plain = name.replace("arc", "a")
-    known = {"sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "asin", "acos", "atan"}
-    if plain not in known:
-        raise ValueError(name)
-    result: complex = getattr(cmath, plain)(z)
-    return result
-
-
 def _close(a: complex, b: complex) -> bool:
     return abs(a - b) <= _TOLERANCE * max(1.0, abs(a), abs(b)) and (abs(b) > _TOLERANCE or abs(a - b) < 1e-12)
 
@@ -343,7 +226,7 @@ def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
         if opposite[0] == "n" or digits < _ROUNDED or abs(complex(other).imag) > _TOLERANCE:
             continue
         distance = abs(float(value) - complex(other).real)
-        return distance <= 0.5 * 10.0 ** -literal[2] * (1 + 1e-6)
+        return bool(distance <= 0.5 * 10.0 ** -literal[2] * (1 + 1e-6))
     return False
 
 
@@ -353,7 +236,7 @@ def _has(tree: Tree, found: frozenset[str]) -> bool:
     )
 
 
-_BRANCHES = frozenset("sqrt abs log ln asin acos atan arcsin arccos arctan".split())
+_BRANCHES = frozenset(["sqrt", "abs", "log", "ln", "asin", "acos", "atan", "arcsin", "arccos", "arctan"])
 
 
 def _branching(tree: Tree) -> bool:

@@ -104,9 +104,11 @@ def run_python(
         inside.mkdir()
         (inside / "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
         (outside / "in").write_bytes(stdin.encode("utf-8", "surrogatepass"))
-        with open(outside / "in", "rb") as given, open(outside / "out", "wb") as out, open(
-            outside / "err", "wb"
-        ) as err:
+        with (
+            open(outside / "in", "rb") as given,
+            open(outside / "out", "wb") as out,
+            open(outside / "err", "wb") as err,
+        ):
             start = time.perf_counter()
             process = subprocess.Popen(
                 [sys.executable, "-I", *([] if packages else ["-S"]), _CHILD, _wire(limits), "main.py"],

@@ -2,8 +2,8 @@ r"""`DataSetEnv`: one item of a data set, one answer, one verdict.
 
 | the response | reward | then |
 |---|---|---|
-| holds no readable answer | `format_error_reward` (0 where a family says nothing else) | terminates, ``info["invalid"] == "format"`` |
-| is an answer | its score: 1 right, 0 wrong, between for partial credit | terminates, ``info["success"]`` says whether the score is 1 |
+| holds no readable answer | `format_error_reward` | terminates, ``info["invalid"] == "format"`` |
+| is an answer | its score, from 0 to 1 | terminates, ``info["success"]``: whether the score is 1 |
 
 Which item: ``reset(options={"index": i})`` takes item i. ``reset(seed=s)`` starts a new pass over the data
 in an order made from s; each reset without a seed takes the next item of the pass, and after the last one
@@ -89,14 +89,16 @@ class DataSetEnv(Env):
         streaming: bool,
         columns: Mapping[str, str],
     ) -> None:
-        """Set `rows` from the arguments that all families share; `columns` is what each is called in messages.
+        """Set `rows` from the arguments that all families share; `columns` by argument, for messages.
 
         Raises:
             ConfigError: No data set or two are given, or it lacks one of the columns.
             DataError: It cannot be found, reached or read, or is empty.
         """
         if (dataset_name is None) == (dataset is None):
-            raise ConfigError("give dataset_name= (a file, a folder or a hub id) or dataset= (a list of rows)")
+            raise ConfigError(
+                "give dataset_name= (a file, a folder or a hub id) or dataset= (a list of rows)"
+            )
         if dataset is not None:
             self.use_rows(_ListRows(dataset), columns)
         else:
@@ -242,14 +244,16 @@ def references(row: Row, column: str, rows: Rows) -> list[str]:
     value = row.get(column)
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
         value = _listed(value)
-    found = [str(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, (str, int, float))]
+    found = [
+        str(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, (str, int, float))
+    ]
     if not found:
         raise DataError(f"{rows.name}: column {column!r} holds no answer")
     return found
 
 
 def _listed(text: str) -> Any:
-    """A list that a file without lists holds as JSON text; anything else as it is ("[1,2]" is an interval)."""
+    """A list that a file without lists holds as JSON text; anything else ("[1,2]") as it is."""
     import json
 
     try:

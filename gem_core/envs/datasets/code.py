@@ -47,7 +47,8 @@ class CodeEnv(DataSetEnv):
         """Open the data set.
 
         Args:
-            dataset_name: Parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face hub.
+            dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
+                hub.
             split: Part of the data set; None where it has one only.
             dataset: Rows themselves, instead of a name.
             question_key: Column of the task.

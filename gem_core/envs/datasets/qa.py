@@ -38,7 +38,8 @@ class QaEnv(DataSetEnv):
         r"""Open the data set.
 
         Args:
-            dataset_name: Parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face hub.
+            dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
+                hub.
             split: Part of the data set; None where it has one only.
             dataset: Rows themselves, instead of a name.
             question_key: Column of the question.
@@ -65,7 +66,9 @@ class QaEnv(DataSetEnv):
         self.form = "\\boxed{}" if self.boxed else "<answer></answer>"
 
     def question(self, row: Row) -> str:
-        return f"{text_of(row, self.keys[0], self.rows)}\n\nGive the final answer as {self._marked('answer')}."
+        return (
+            f"{text_of(row, self.keys[0], self.rows)}\n\nGive the final answer as {self._marked('answer')}."
+        )
 
     def parse(self, text: str) -> str | None:
         return last_boxed(text) if self.boxed else last_tag(text, "answer")

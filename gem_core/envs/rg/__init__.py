@@ -27,7 +27,9 @@ def register_all() -> None:
         register(
             f"rg:{name}",
             "gem_core.envs.rg.env:ReasoningGymEnv",
-            description="A mix of data sets of reasoning-gym" if name == "composite" else f"reasoning-gym: {name}",
+            description="A mix of data sets of reasoning-gym"
+            if name == "composite"
+            else f"reasoning-gym: {name}",
             extra="rg",
             deterministic=name not in _NOT_DETERMINISTIC,
             name=name,

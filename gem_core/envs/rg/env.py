@@ -80,7 +80,7 @@ class ReasoningGymEnv(DataSetEnv):
         settings = dict(config or {})
         if name == "composite":
             settings["datasets"] = _MIX if datasets is None else datasets
-        self.rows: _Items = _Items(name, size, seed, settings)
+        self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
         self.guarded = _runs_text(name, tuple(part["name"] for part in settings.get("datasets", ())))
         if self.guarded:
@@ -92,8 +92,8 @@ class ReasoningGymEnv(DataSetEnv):
         self._action_random = None  # the next item, without the detours: they cost a tenth of a small item
         self._running = True
         place = self.place + 1
-        self.place = self.index = place = place if place < self.rows.size else 0
-        self._item = item = self.rows.get(place)
+        self.place = self.index = place = place if place < self._items.size else 0
+        self._item = item = self._items.get(place)
         return item["question"] + _INSTRUCTION, {}
 
     def step(self, action: str) -> StepResult:
@@ -103,7 +103,7 @@ class ReasoningGymEnv(DataSetEnv):
         if answer is None or len(answer) > _SHORT:
             return super().step(action)
         self._running = False
-        score = self.rows.score(answer, self._item or self.row)
+        score = self._items.score(answer, self._item or self.row)
         info: Info = {"invalid": None, "parsed_action": answer, "success": score == 1.0}
         return "That is right." if score == 1.0 else _text(score), score, True, False, info
 
@@ -116,9 +116,9 @@ class ReasoningGymEnv(DataSetEnv):
         score = 0.0
         if len(answer) <= _LONGEST:
             if self.guarded and answer != row["answer"]:
-                score = self.rows.score_elsewhere(answer, row)
+                score = self._items.score_elsewhere(answer, row)
             else:
-                score = self.rows.score(answer, row)
+                score = self._items.score(answer, row)
         return Graded(score, _text(score))
 
     def right_answer(self, row: Row) -> str | None:
@@ -130,12 +130,12 @@ class ReasoningGymEnv(DataSetEnv):
     def random_answer(self, row: Row, random: Random) -> str:
         """The answer of another item of the same chunk, which may be right by chance."""
         start = self.index - self.index % _CHUNK
-        other = self.rows[start + random.randrange(min(_CHUNK, self.rows.size - start))]
+        other = self.rows[start + random.randrange(min(_CHUNK, self._items.size - start))]
         return self.right_answer(other) or f"\\boxed{{{random.randrange(100)}}}"
 
     def _next(self, new_pass: bool) -> int:
         """The items are drawn independently: a pass begins anywhere and goes on in order."""
-        size = self.rows.size
+        size = self._items.size
         self.place = self.random.randrange(size) if new_pass or self.place < 0 else (self.place + 1) % size
         return self.place
 
@@ -143,7 +143,7 @@ class ReasoningGymEnv(DataSetEnv):
 class _Items:
     """Items of a data set by number, a chunk at a time where there is no end."""
 
-    columns = ("question", "answer", "metadata")
+    columns: tuple[str, ...] = ("question", "answer", "metadata")
 
     def __init__(self, name: str, size: int | None, seed: int, settings: dict[str, Any]) -> None:
         self.name = name
@@ -219,4 +219,6 @@ def _runs_text(name: str, parts: tuple[str, ...]) -> bool:
 
 
 def _text(score: float) -> str:
-    return "That is right." if score >= 1 else "That is not right." if score < 0.5 else "That is partly right."
+    return (
+        "That is right." if score >= 1 else "That is not right." if score < 0.5 else "That is partly right."
+    )
