@@ -95,7 +95,7 @@ class _AnswerReader(ExpressionReader):
         unit = ""
         if self.take("%"):
             unit = "%"
-        elif tree[0] == "f" and tree[1] == "deg":
+        elif tree[0] == "f" and tree[1] == "deg" and not self.depth:
             tree, unit = tree[2], "degree"
         elif self.kind == "words" and self.tokens[self.at][1].strip().casefold() not in ("and", "or", ""):
             unit = self.words()
@@ -107,7 +107,7 @@ class _AnswerReader(ExpressionReader):
         return ("unit", tree, unit) if unit else tree
 
     def words(self) -> str:
-        words = []
+        words: list[str] = []
         while self.kind in ("words", "word") or (words and self.take("/")):
             if self.kind in ("words", "word"):
                 if self.tokens[self.at][1].strip().casefold() in ("and", "or") and words:

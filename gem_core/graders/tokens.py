@@ -20,7 +20,7 @@ _UNICODE = {
 _UNICODE_ANY = re.compile("|".join(map(re.escape, _UNICODE)))
 _DROPPED = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|bigl|bigr|Bigl|Bigr|big|Big|limits|quad|qquad|hfill)(?![A-Za-z])\.?"
-    r"|\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
+    r"|(?<!\\)\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,|\{,\})\d{3})+(?![\d,])")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\{?(\d+)\}?")
@@ -46,6 +46,12 @@ _COMMANDS = {
     "lbrack": "[", "rbrack": "]",
 }  # fmt: skip
 _PLAIN_NAMES = {"sqrt": "sqrt", "pi": "pi", "infinity": "infty", "inf": "infty", "oo": "infty"}
+
+
+MOST = 150
+"""Tokens that are worth reading; the tree of so many is never too deep for a recursive function."""
+_LETTERS = 6
+"""Letters without a break that may be a product of variables."""
 
 
 class Unreadable(Exception):
@@ -115,7 +121,7 @@ class Tokens:
                 kind, value = "sign", "|" if value == "|" else "%" if value == "%" else "\\" + value
             spaced = False
             self.tokens.append((kind, value))
-        if place != len(text):
+        if place != len(text) or len(self.tokens) > MOST:
             raise Unreadable
         self.tokens.append(("end of text", ""))
         self.at = 0
@@ -129,7 +135,9 @@ class Tokens:
         )
         unit = word in UNITS and after_number and (spaced or len(word) > 1)
         wordy = len(word) > 2 and (spaced or not after_number)  # 2xyz is a product, 2 xyz has a unit
-        return ("words", word) if wordy or unit else ("word", word)
+        if len(word) > _LETTERS and not (wordy or unit):
+            raise Unreadable
+        return ("words", word) if wordy or unit or word in ("or", "and") else ("word", word)
 
     @property
     def next(self) -> str:

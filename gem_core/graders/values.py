@@ -192,9 +192,12 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
         return True
     if given[0] == wanted[0] == "v":
         return given[1] == wanted[1] or (len(given[1]) == 1 and given[1].lower() == wanted[1].lower())
-    settled = 0
+    if (sign := _infinite(given)) or _infinite(wanted):
+        return sign == _infinite(wanted)
+    settled = valued = 0
     for point in range(4):
         a, b = evaluate(given, point), evaluate(wanted, point)
+        valued += b is not None
         if a is None or b is None:
             continue
         if isinstance(a, Fraction) and isinstance(b, Fraction) and a == b:
@@ -208,7 +211,16 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
         settled += 1
         if point == 1 and not (_branching(given) or _branching(wanted)):
             return True
+    if valued and not settled:  # 1/0, or a number too large to be the reference
+        return False
     return True if settled == 4 else None
+
+
+def _infinite(tree: Tree) -> int:
+    """1 for infinity, -1 for minus infinity, 0 for everything else."""
+    if tree[0] == "-":
+        return -_infinite(tree[1])
+    return int(tree == ("v", "infty"))
 
 
 def _close(a: complex, b: complex) -> bool:
@@ -230,12 +242,6 @@ def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
     return False
 
 
-def _has(tree: Tree, found: frozenset[str]) -> bool:
-    return (tree[0] == "f" and tree[1] in found) or any(
-        _has(part, found) for part in tree[1:] if isinstance(part, tuple)
-    )
-
-
 _BRANCHES = frozenset(["sqrt", "abs", "log", "ln", "asin", "acos", "atan", "arcsin", "arccos", "arctan"])
 
 
@@ -250,4 +256,6 @@ def _branching(tree: Tree) -> bool:
 
 def _doubtful(tree: Tree) -> bool:
     """Whether the text may have meant another function: log without a base is written for two."""
-    return _has(tree, frozenset({"log"}))
+    return (tree[0] == "f" and tree[1] == "log" and tree[3] is None) or any(
+        _doubtful(part) for part in tree[1:] if isinstance(part, tuple)
+    )
