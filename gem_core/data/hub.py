@@ -77,7 +77,7 @@ def hub_rows(
         paths = [
             Path(
                 hub.hf_hub_download(
-                    id, name, repo_type="dataset", revision=info.sha, endpoint=endpoint, etag_timeout=_ANSWER
+                    id, name, repo_type="dataset", revision=revision, endpoint=endpoint, etag_timeout=_ANSWER
                 )
             )
             for name in chosen
