@@ -24,6 +24,7 @@ _ENDLESS = 2**31
 _LONGEST = 20_000
 """Characters of an answer that are scored; a longer one is wrong."""
 _SHORT = 10_000
+_KEPT = 16
 _RUNS_TEXT = re.compile(r"(?<![_.\w])eval\(|parse_expr|sympify")
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata that hold a right answer where a data set accepts many and names none."""
@@ -150,6 +151,7 @@ class _Items:
         self.settings = settings
         self.seed = seed
         self.size = _ENDLESS if size is None else size
+        self._kept: dict[int, Row] = {}
         self._endless = size is None
         self._chunk = 0
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
@@ -160,14 +162,19 @@ class _Items:
         return self.size
 
     def __getitem__(self, index: int) -> Row:
-        if not self._endless:
-            item: Row = self._data[index]
-            return item
-        chunk, within = divmod(index, _CHUNK)
+        if index not in self._kept:  # making an item may take a second: a group of resets makes it once
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[index] = self._made(index)
+        return self._kept[index]
+
+    def _made(self, index: int) -> Row:
+        chunk, within = divmod(index, _CHUNK) if self._endless else (0, index)
         if chunk != self._chunk:
             self._data = _create(self.name, _CHUNK, self.seed + chunk * _CHUNK, self.settings)
             self._chunk = chunk
-        return dict(self._data[within])
+        item: Row = self._data[within]
+        return item
 
     def score(self, answer: str, row: Row) -> float:
         """The data set's own score; what makes its code fail is wrong."""
