@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from functools import lru_cache
 from random import Random
@@ -126,6 +127,8 @@ class ReasoningGymEnv(DataSetEnv):
         answer = row["answer"]
         for key in _EXAMPLES if answer is None else ():
             answer = answer or row["metadata"].get(key)
+        if isinstance(answer, (dict, list)):  # what reads it expects JSON
+            answer = json.dumps(answer)
         return None if answer is None else f"\\boxed{{{answer}}}"
 
     def random_answer(self, row: Row, random: Random) -> str:
@@ -203,13 +206,19 @@ def score_here(name: str, seed: int, settings: dict[str, Any], answer: str, row:
 
 
 def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
-    settings = dict(settings)
     try:
-        if "datasets" in settings:
-            settings["datasets"] = [DatasetSpec(**part) for part in settings["datasets"]]
-        return reasoning_gym.create_dataset(name, size=size, seed=seed, **settings)
+        return _shared(name, size, seed, json.dumps(settings, sort_keys=True))
     except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as error:
         raise ConfigError(f"reasoning-gym refuses the settings of {name!r}: {error}") from error
+
+
+@lru_cache(maxsize=32)
+def _shared(name: str, size: int, seed: int, settings: str) -> Any:
+    """The data set itself, which the environments of a process share: some take a second to make."""
+    arguments = json.loads(settings)
+    if "datasets" in arguments:
+        arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
+    return reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
 
 
 @lru_cache
@@ -219,7 +228,8 @@ def _runs_text(name: str, parts: tuple[str, ...]) -> bool:
         data_set = reasoning_gym.factory.DATASETS[part][0]
         source = inspect.getsource(data_set.score_answer)
         for method in re.findall(r"self\.(\w+)\(", source):
-            source += inspect.getsource(getattr(data_set, method))
+            if inspect.isfunction(getattr(data_set, method, None)):
+                source += inspect.getsource(getattr(data_set, method))
         if _RUNS_TEXT.search(source):
             return True
     return False

@@ -47,9 +47,9 @@ def test_another_version_is_asked_for_its_names(monkeypatch):
     assert "brand_new" in rg.names()
 
 
-@pytest.mark.parametrize("name", [*FAST, "composite"])
+@pytest.mark.parametrize("name", ["chain_sum", "graph_color"])
 def test_check_env(name):
-    gem_core.check_env(f"rg:{name}")
+    gem_core.check_env(f"rg:{name}", seeds=(0, 1))
 
 
 @pytest.mark.parametrize("name", sorted(set(reasoning_gym.factory.DATASETS) - {"codeio", "composite"}))
@@ -116,7 +116,7 @@ def test_items_without_an_end():
     finite = gem_core.make("rg:chain_sum", size=1000)
     for index in (0, 499):
         assert env.reset(options={"index": index})[0] == finite.reset(options={"index": index})[0]
-    gem_core.check_env("rg:chain_sum", size=None)
+    gem_core.check_env("rg:chain_sum", size=None, rules=["twins_are_equal", "states_survive_json"])
 
 
 def test_a_pass_goes_through_the_items_in_order():
