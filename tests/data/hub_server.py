@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub: the part of its HTTP interface that its client uses to read a data set."""
+"""A stand-in for the Hugging Face hub: what its client asks of it to read a data set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = self.rfile.read(length)
         path = unquote(urlsplit(self.path).path)
         self.server.requests.append(f"POST {path}")
-        name, _, rest = path.removeprefix("/api/datasets/").partition("/paths-info/")
+        name = path.removeprefix("/api/datasets/").partition("/paths-info/")[0]
         files = self.server.repositories.get(name, {})
         text = unquote(asked.decode().replace("+", " "))
         wanted = (

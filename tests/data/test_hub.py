@@ -6,15 +6,15 @@ import socket
 
 import pytest
 
-pytest.importorskip("huggingface_hub", reason="needs the extra 'data'")
-arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
-parquet = pytest.importorskip("pyarrow.parquet")
-
 import gem_core
 from gem_core.data import hub, open_rows
 from gem_core.data.open import _opened
 from gem_core.errors import ConfigError, DataError
 from tests.data.hub_server import serving
+
+pytest.importorskip("huggingface_hub", reason="needs the extra 'data'")
+arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 ROWS = [{"problem": f"{n} + 1", "answer": str(n + 1)} for n in range(100)]
 

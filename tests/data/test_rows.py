@@ -41,6 +41,6 @@ def test_a_split_that_cannot_be_filled_is_an_error():
         def draw(self, random):
             return {"problem": "1 + 1", "answer": "2"}
 
+    sides = [One(split) for split in ("train", "test")]
     with pytest.raises(ConfigError, match="no question for the split"):
-        for split in ("train", "test"):
-            One(split)[0]
+        [rows[0] for rows in sides]

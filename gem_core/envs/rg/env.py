@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
 import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar
 
+import numpy as np
 import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
@@ -27,8 +33,12 @@ _LONGEST = 20_000
 _SHORT = 10_000
 _KEPT = 16
 _RUNS_TEXT = re.compile(r"(?<![_.\w])eval\(|parse_expr|sympify")
+_GLOBAL_DRAW = re.compile(
+    r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
+)
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata that hold a right answer where a data set accepts many and names none."""
+_global_lock = threading.Lock()
 _MIX = [
     {"name": "leg_counting", "weight": 1.0, "config": {}},
     {"name": "chain_sum", "weight": 1.0, "config": {}},
@@ -84,7 +94,7 @@ class ReasoningGymEnv(DataSetEnv):
             settings["datasets"] = _MIX if datasets is None else datasets
         self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
-        self.guarded = _runs_text(name, tuple(part["name"] for part in settings.get("datasets", ())))
+        self.guarded = _runs_text(name, _parts(settings))
         if self.guarded:
             self.blocking = True
 
@@ -159,7 +169,8 @@ class _Items:
         self._chunk = 0
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
         self._score = self._data.score_answer
-        self.get = self.__getitem__ if size is None else self._data.__getitem__
+        self._global = _uses_global_generators(name, _parts(settings))
+        self.get = self.__getitem__ if size is None or self._global else self._data.__getitem__
 
     def __len__(self) -> int:
         return self.size
@@ -176,6 +187,10 @@ class _Items:
         if chunk != self._chunk:
             self._data = _create(self.name, _CHUNK, self.seed + chunk * _CHUNK, self.settings)
             self._chunk = chunk
+        if self._global:
+            with _own_generators(self.seed + index):
+                shared: Row = self._data[within]
+            return shared
         item: Row = self._data[within]
         return item
 
@@ -233,6 +248,43 @@ def _runs_text(name: str, parts: tuple[str, ...]) -> bool:
         if _RUNS_TEXT.search(source):
             return True
     return False
+
+
+@lru_cache
+def _uses_global_generators(name: str, parts: tuple[str, ...]) -> bool:
+    """Whether items are drawn from the generators of `random` or numpy, as far as the source tells."""
+    for part in parts or (name,):
+        module = inspect.getmodule(reasoning_gym.factory.DATASETS[part][0])
+        folder = sys.modules[module.__package__ or ""] if module else None
+        beside = [m for n, m in vars(folder).items() if inspect.ismodule(m) and len(vars(folder)) < 40]
+        if any(_GLOBAL_DRAW.search(_source(m)) for m in (module, *beside) if m):
+            return True
+    return False
+
+
+def _source(module: Any) -> str:
+    try:
+        return inspect.getsource(module)
+    except OSError:  # an empty file
+        return ""
+
+
+@contextmanager
+def _own_generators(seed: int) -> Iterator[None]:
+    """The global generators seeded for one item, and afterwards as they were."""
+    with _global_lock:
+        before = random.getstate(), np.random.get_state()  # noqa: NPY002
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+
+
+def _parts(settings: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(part.get("name", "") for part in settings.get("datasets", ()))
 
 
 def _text(score: float) -> str:

@@ -86,9 +86,9 @@ def test_rewards_and_info():
 def test_any_of_several_answers_is_right():
     for answer in (["1", "2"], '["1", "2"]'):
         env = math_env([{"problem": "p", "answer": answer}])
-        for given, reward in (("1", 1.0), ("2", 1.0), ("3", 0.0)):
+        for boxed, reward in (("1", 1.0), ("2", 1.0), ("3", 0.0)):
             env.reset(seed=0)
-            assert env.step(rf"\boxed{{{given}}}")[1] == reward
+            assert env.step(rf"\boxed{{{boxed}}}")[1] == reward
 
 
 def test_numbers_are_answers_too():

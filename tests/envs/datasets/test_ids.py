@@ -11,14 +11,31 @@ from gem_core.errors import DataError
 from gem_core.registration import spec
 
 IDS = [
-    *(f"math:{name}" for name in "ASDiv2K GSM8K Math12K Math8K-3to5 Orz57K DeepScaleR40K Geometry3K".split()),
-    *(f"code:{name}" for name in "CodeContest Taco8k PrimeIntellect15k".split()),
+    *(
+        f"math:{name}"
+        for name in ["ASDiv2K", "GSM8K", "Math12K", "Math8K-3to5", "Orz57K", "DeepScaleR40K", "Geometry3K"]
+    ),
+    *(f"code:{name}" for name in ["CodeContest", "Taco8k", "PrimeIntellect15k"]),
     *(f"logic:RuleTaker-d{depth}" for depth in (0, 1, 2, 3, 5)),
-    *(f"qa:{name}" for name in "NaturalQuestions HotpotQA".split()),
+    *(f"qa:{name}" for name in ["NaturalQuestions", "HotpotQA"]),
     *(
         f"eval:{name}"
-        for name in "MATH500 AMC OlympiadBench Minerva AIME24 CodeContest QaOpen 2Wiki PopQA TriviaQA HotpotQA "
-        "Bamboogle NaturalQuestions Musique".split()
+        for name in [
+            "MATH500",
+            "AMC",
+            "OlympiadBench",
+            "Minerva",
+            "AIME24",
+            "CodeContest",
+            "QaOpen",
+            "2Wiki",
+            "PopQA",
+            "TriviaQA",
+            "HotpotQA",
+            "Bamboogle",
+            "NaturalQuestions",
+            "Musique",
+        ]
     ),
 ]
 PIXEL = b"\x89PNG\r\n\x1a\n"
