@@ -13,7 +13,9 @@ from gem_core.text import last_code_block
 
 
 class CodeEnv(DataSetEnv):
-    """Write a Python program; the last fenced code block of the response is run on the item's tests.
+    """Write a Python program that passes the item's tests.
+
+    Action: the program in a fenced code block; the last block counts.
 
     Rewards: 1 when every test passes, else 0; with `partial_credit` the share of the tests that pass. A
     response without a code block earns -0.1. One step. The last observation shows the first test that

@@ -18,7 +18,9 @@ _MAGIC = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "
 
 
 class MathEnv(DataSetEnv):
-    r"""Solve a problem; the last ``\boxed{...}`` of the response is the answer.
+    r"""Solve a problem.
+
+    Action: the answer in ``\boxed{...}``; the last box counts.
 
     Rewards: 1 for an answer equal to the reference in the sense of `gem_core.graders.math`, 0 for a wrong
     or missing one. One step. ``info["metrics"]["grader_timeout"]`` is 1 where grading ran out of time,

@@ -49,7 +49,11 @@ class ArithmeticRows(GeneratedRows):
 
 
 class ArithmeticEnv(MathEnv):
-    r"""Work out a line of arithmetic; see `MathEnv` for the action and the rewards.
+    r"""Work out a line of arithmetic.
+
+    Action: the number in ``\boxed{...}``; the last box counts.
+
+    Rewards: 1 for the right number, 0 for anything else. One step. `max_return` is 1; the oracle reaches it.
 
     Product before sum. The items are drawn when they are asked for; the two splits share no question.
     """

@@ -147,7 +147,12 @@ class MultiHopRows(GeneratedRows):
 
 
 class MultiHopEnv(QaEnv):
-    """Answer a question that takes several facts; see `QaEnv` for the action and the rewards.
+    """Answer a question that takes several facts.
+
+    Action: the name in ``<answer>...</answer>``; the last one counts.
+
+    Rewards: 1 for the right name, letter case, punctuation and articles aside; 0 for anything else. One step.
+    `max_return` is 1; the oracle reaches it.
 
     With `documents` the facts stand in the question, among others; with 0 they have to be searched for,
     in the documents of `World`.

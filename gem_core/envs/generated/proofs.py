@@ -103,7 +103,9 @@ class ProofRows(GeneratedRows):
 
 
 class ProofEnv(QaEnv):
-    r"""Say whether a statement follows from facts and rules: ``\boxed{True}`` or ``\boxed{False}``.
+    r"""Say whether a statement follows from facts and rules.
+
+    Action: ``\boxed{True}`` or ``\boxed{False}``; the last box counts.
 
     Rewards: 1 for the right one, 0 for anything else. One step. Half of the statements are true, so guessing
     earns 0.5 on average. `max_return` is 1; the oracle reaches it.

@@ -228,7 +228,11 @@ class WordProblemRows(GeneratedRows):
 
 
 class WordProblemEnv(MathEnv):
-    r"""Solve a word problem with a whole number; see `MathEnv` for the action and the rewards.
+    r"""Solve a word problem, whose answer is a whole number.
+
+    Action: the number in ``\boxed{...}``; the last box counts.
+
+    Rewards: 1 for the right number, 0 for anything else. One step. `max_return` is 1; the oracle reaches it.
 
     The items are drawn when they are asked for; the two splits share no question.
     """

@@ -47,7 +47,9 @@ _MIX = [
 
 
 class ReasoningGymEnv(DataSetEnv):
-    r"""Answer an item of a reasoning-gym data set; the last ``\boxed{...}`` is the answer.
+    r"""Answer an item of a reasoning-gym data set.
+
+    Action: the answer in ``\boxed{...}``; the last box counts.
 
     Rewards: what the data set's own scoring says of the content of the box, from 0 to 1 (many data sets
     pay a little for a wrong answer in the right form); 0 without a box. One step.
