@@ -90,7 +90,7 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
             continue
         with gem_core.make(id) as env:
             best = "varies" if env.max_return is None else f"{env.max_return:g}"
-        arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items())
+        arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items()) or "none"
         players = " | ".join(figures(records[id][player]) for player in ("oracle", "random"))
         lines.append(f"| `{id}` | `{arguments}` | {best} | {players} |")
     return "\n".join(lines)

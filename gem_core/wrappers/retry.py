@@ -62,7 +62,9 @@ class Retry(Wrapper):
             return observation, paid, True, False, info
         if self.attempts >= self.max_attempts or self._start is None:
             return observation, paid, False, True, info
+        players = self._action_random  # a random player goes on with its stream, or would repeat itself
         self.env.set_state(self._start)
+        self._action_random = players
         shown = render_observation(observation, info)
         kept: Info = {"invalid": info.get("invalid"), "suffix": self._left("")}
         if "parsed_action" in info:

@@ -79,7 +79,10 @@ def test_nothing_of_the_caller_is_inherited(monkeypatch):
     monkeypatch.setenv("GEM_TEST_SECRET", "x")
     with tempfile.TemporaryFile() as secret:
         os.set_inheritable(secret.fileno(), True)
-        code = "import os\nprint('GEM_TEST_SECRET' in os.environ, sorted(int(f) for f in os.listdir('/proc/self/fd')))"
+        code = (
+            "import os\n"
+            "print('GEM_TEST_SECRET' in os.environ, sorted(int(f) for f in os.listdir('/proc/self/fd')))"
+        )
         found = run(code).stdout
     assert found.startswith("False [0, 1, 2, 3]")  # 3 is the listing's own
 

@@ -54,6 +54,14 @@ def test_the_same_item_is_asked_again():
     assert env.step(env.oracle_action())[1] == 1.0
 
 
+def test_a_random_player_does_not_repeat_itself():
+    env = gem_core.make("math:Arithmetic-v0-retry", wrappers="")
+    env.reset(seed=0)
+    first = env.sample_random_action()
+    env.step(first)
+    assert env.sample_random_action() != first
+
+
 def test_decay_pays_late_successes_less():
     env = math_env(decay=0.5)
     env.reset(seed=0)

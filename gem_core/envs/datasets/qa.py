@@ -16,8 +16,8 @@ Form = Literal["tag", "boxed"]
 class QaEnv(DataSetEnv):
     r"""Answer a question.
 
-    Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` where the question asks for that; the
-    last one counts.
+    Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` where the question asks for that;
+    the last one counts.
 
     Rewards: 1 for an exact match with any reference, letter case, ASCII punctuation, articles and blanks
     aside; 0 for a wrong or missing answer. One step.

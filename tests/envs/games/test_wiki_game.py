@@ -52,7 +52,9 @@ def test_golden_game():
     env = start()
     observation, reward, terminated, _, info = env.step(say("B"))
     assert (observation, reward, terminated) == ("You are on B.", -0.05, False)
-    assert info["suffix"] == "You are on the page B: b\nYou may go to:\n- A\n- D\nTarget: Goal.\nTurns left: 9."
+    assert (
+        info["suffix"] == "You are on the page B: b\nYou may go to:\n- A\n- D\nTarget: Goal.\nTurns left: 9."
+    )
     observation, reward, terminated, truncated, info = play(env, "D", "Goal")
     assert (observation, reward, terminated, truncated) == ("You reached Goal.", 1.0, True, False)
     assert (info["success"], info["metrics"]) == (True, {"progress": 1.0})

@@ -137,8 +137,10 @@ def read_theory(question):
         if len(words) == 3 and words[1] == "is" and words[0] not in ("everyone", "whoever"):
             facts.append((words[0], words[2]))
             continue
-        filler = {"if", "someone", "is", "then", "they", "are", "all", "people", "whoever", "also", "everyone", "who",
-                  "always", "being", "makes", "one", "and", "both", "as", "well"}  # fmt: skip
+        filler = set(
+            "if someone is then they are all people whoever also everyone who always being makes one and both as "  # noqa: SIM905
+            "well".split()
+        )
         *conditions, conclusion = [w for w in words if w not in filler]
         rules.append(_Rule(tuple(conditions), conclusion))
     who, what = re.search(r"(\w+) is ((?:not )?\w+)\.", asked).groups()

@@ -18,7 +18,7 @@ FAST = [
     "graph_color",
     "propositional_logic",
 ]
-RUNS_TEXT = ["binary_matrix", "countdown", "n_queens", "polynomial_multiplication", "puzzle24", "simple_integration",
+RUNS_TEXT = ["binary_matrix", "countdown", "n_queens", "polynomial_multiplication", "simple_integration",
              "spiral_matrix", "string_insertion"]  # fmt: skip
 
 
