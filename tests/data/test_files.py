@@ -84,7 +84,7 @@ def test_folders_have_splits(tmp_path):
         (["data/train-00000-of-00001.parquet"], None, None, [0]),
         (["data/math-00000-of-00001.parquet", "data/amc-00000-of-00001.parquet"], "amc", None, [1]),
         (["train.jsonl", "test.jsonl", "README.md"], "test", None, [1]),
-        (["nq/validation-00000-of-00001.parquet", "nq/train-00000-of-00001.parquet"], "validation", None, [0]),
+        (["q/validation-00000-of-00001.parquet", "q/train-00000-of-00001.parquet"], "validation", None, [0]),
         (["dev/part.csv", "train/part.csv"], "validation", None, [0]),
         (["main/train.jsonl", "socratic/train.jsonl"], "train", "socratic", [1]),
         (["data.csv"], None, None, [0]),

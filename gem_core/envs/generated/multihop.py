@@ -97,6 +97,10 @@ class World:
         """Relations that a thing of this kind is the subject of."""
         return [number for number, relation in enumerate(_RELATIONS) if relation.subject == kind]
 
+    def objects(self, title: str) -> list[str]:
+        """What the page of a thing mentions beside itself."""
+        return [self.links[title, relation] for relation in self.relations(self.kinds[title])]
+
     def _text(self, title: str) -> str:
         kind = self.kinds[title]
         article = "an" if kind[0] in "aeiou" else "a"
@@ -187,16 +191,22 @@ class MultiHopEnv(QaEnv):
         asked = super().question(row)
         if not self.documents:
             return asked
-        random = Random(row["question"])
-        others = [title for title in self.world.kinds if title not in row["titles"]]
-        titles = [*row["titles"], *random.sample(others, self.documents - len(row["titles"]))]
-        random.shuffle(titles)
-        pages = "\n".join(self.world.document(title)["text"] for title in titles)
+        pages = "\n".join(self.world.document(title)["text"] for title in self.shown(row))
         return f"{pages}\n\n{asked}"
 
+    def shown(self, row: Row) -> list[str]:
+        """Titles of the pages that stand in the question: the needed ones and others, in mixed order."""
+        random = Random(row["question"])
+        others = [title for title in self.world.kinds if title not in row["titles"]]
+        titles = [*row["titles"], *random.sample(others, max(0, self.documents - len(row["titles"])))]
+        random.shuffle(titles)
+        return titles
+
     def random_answer(self, row: Row, random: Random) -> str:
-        """Some name of this world."""
-        return f"<answer>{random.choice(list(self.world.kinds))}</answer>"
+        """A name that the shown pages mention, or some name of this world."""
+        shown = self.shown(row) if self.documents else []
+        said = [name for title in shown for name in self.world.objects(title)]
+        return f"<answer>{random.choice(said or list(self.world.kinds))}</answer>"
 
 
 def _name(random: Random, kind: str, taken: set[str]) -> str:

@@ -236,6 +236,7 @@ class ProgramRows(GeneratedRows):
         super().__init__(split, size, seed)
         self.tasks = [task for task in _TASKS if task.easy or not easy]
         self.num_tests = num_tests
+        self.bounds = {**_BOUNDS, "k": (2, 9)} if easy else _BOUNDS
 
     @property
     def templates(self) -> int:
@@ -245,7 +246,7 @@ class ProgramRows(GeneratedRows):
     def draw(self, random: Random) -> Row:
         while True:  # until the tests tell every parameter from the next number
             task = random.choice(self.tasks)
-            values = {name: random.randint(*bounds) for name, bounds in _BOUNDS.items()}
+            values = {name: random.randint(*bounds) for name, bounds in self.bounds.items()}
             solution = _filled(task.solution, values)
             near = [_filled(task.solution, {**values, name: values[name] + 1}) for name in values]
             inputs = [task.draw(random) for _ in range(self.num_tests)]
@@ -297,6 +298,11 @@ class SmallProgramEnv(CodeEnv):
         self.set_tests(None, partial_credit, timeout)
         self.keys = "problem", "tests", "solution"
         self.use_rows(ProgramRows(easy, num_tests, split, size, seed))
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        """The solution of another item."""
+        other = self.rows[random.randrange(len(self.rows))]
+        return f"```python\n{other['solution']}\n```"
 
 
 def run_here(solution: str, given: str) -> str:
