@@ -7,8 +7,7 @@ The names are asked of the installed package. Importing it takes seconds, so for
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
+from pathlib import Path
 
 from gem_core.registration import register, register_family
 
@@ -38,12 +37,18 @@ def register_all() -> None:
 
 def names() -> list[str]:
     """Names of the data sets of the installed reasoning-gym; the recorded ones when there is none."""
-    recorded, *known = files(__name__).joinpath("names.txt").read_text(encoding="utf-8").split()
+    recorded, *known = Path(__file__).with_name("names.txt").read_text(encoding="utf-8").split()
+    return known if installed_version() in (None, recorded) else discover()
+
+
+def installed_version() -> str | None:
+    """Version of reasoning-gym; None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow: not while gem_core is imported
+
     try:
-        installed = version("reasoning-gym")
+        return version("reasoning-gym")
     except PackageNotFoundError:
-        return known
-    return known if installed == recorded else discover()
+        return None
 
 
 def discover() -> list[str]:
