@@ -114,9 +114,14 @@ class ReasoningGymEnv(DataSetEnv):
         if not self._running or self.guarded or not isinstance(action, str):
             return super().step(action)
         answer = last_boxed(action)
-        if answer is None or len(answer) > _SHORT:
-            return super().step(action)
+        if answer is None:
+            return super().step("")  # a format error, without a second walk over a long text
         self._running = False
+        if len(answer) > _SHORT:
+            score, text, _ = self.grade(answer, self.row)
+            return text, score, True, False, {
+                "invalid": None, "parsed_action": answer[:_SHORT], "success": score >= 1
+            }  # fmt: skip
         score = self._items.score(answer, self._item or self.row)
         info: Info = {"invalid": None, "parsed_action": answer, "success": score == 1.0}
         return "That is right." if score == 1.0 else _text(score), score, True, False, info
