@@ -64,6 +64,10 @@ class ModelError(GemError, RuntimeError):
     """A model folder or name cannot be loaded, or a context does not fit the model."""
 
 
+class DataError(GemError, ValueError):
+    """A data set cannot be found, reached or read, or lacks what the environment needs."""
+
+
 class TraceError(GemError, ValueError):
     """A trace file cannot be read: wrong schema version or a damaged line."""
 

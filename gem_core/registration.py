@@ -13,6 +13,7 @@ import fnmatch
 import importlib
 import json
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -105,6 +106,7 @@ class EnvSpec:
 
 _envs: dict[str, EnvSpec] = {}
 _wrappers: dict[str, str] = {}
+_families: dict[str, str] = {}
 _loaded_groups: set[str] = set()
 _entry_points_lock = threading.RLock()
 
@@ -137,8 +139,18 @@ def register(
     _envs[id] = new
 
 
+def register_family(prefix: str, entry_point: str) -> None:
+    """Have ``module:function`` called, which registers, before an id with this prefix is looked up or listed.
+
+    For a family whose members are found out at some cost. The function is called once.
+    """
+    _families[prefix] = entry_point
+
+
 def spec(id: str) -> EnvSpec:
     """The `EnvSpec` filed under `id`; `UnknownEnv` with the closest ids when there is none."""
+    if id not in _envs:
+        _load_families(id)
     if id not in _envs:
         load_entry_points()
     if id not in _envs:
@@ -167,6 +179,7 @@ def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (
 def list_envs(pattern: str = "*") -> list[str]:
     """Registered ids that match a shell-style pattern, sorted."""
     load_entry_points()
+    _load_families(pattern)
     return sorted(fnmatch.filter(_envs, pattern))
 
 
@@ -268,6 +281,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
     lowered = {k.lower(): k for k in known}
     close = [lowered[k] for k in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
     return f" Did you mean {' or '.join(close)}?" if close else ""
+
+
+def _load_families(pattern: str) -> None:
+    """Load the families that could hold an id matching `pattern`."""
+    start = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    with _entry_points_lock:
+        for prefix in [p for p in _families if p.startswith(start) or start.startswith(p)]:
+            load_attribute(prefix, _families.pop(prefix))()
 
 
 def _load_entry_point(env_spec: EnvSpec) -> EnvFactory:

@@ -8,6 +8,7 @@ nothing to read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # An escaped brace does not count, nor does one behind "\\" count as escaped. "\\boxed{" with a
 # doubled backslash is a box all the same: models write it where text was escaped once too often.
@@ -66,6 +67,18 @@ def first_tag(text: str, name: str) -> str | None:
     return None if end < 0 else text[start:end]
 
 
+def last_tag(text: str, name: str) -> str | None:
+    """Content of the last complete ``<name>...</name>``, as it stands; None when there is none.
+
+    >>> last_tag("<answer>1</answer> no: <answer>2</answer>", "answer")
+    '2'
+    """
+    end = text.rfind(f"</{name}>")
+    opening = f"<{name}>"
+    start = text.rfind(opening, 0, end) if end >= 0 else -1
+    return None if start < 0 else text[start + len(opening) : end]
+
+
 def first_code_block(text: str, language: str | None = None) -> str | None:
     """Content of the first fenced code block, without the line break before the closing fence.
 
@@ -77,6 +90,18 @@ def first_code_block(text: str, language: str | None = None) -> str | None:
         text: Markdown, more or less.
         language: First word after the opening fence, in any case; None takes any block.
     """
+    return next(_code_blocks(text, language), None)
+
+
+def last_code_block(text: str, language: str | None = None) -> str | None:
+    """Content of the last fenced code block; see `first_code_block`."""
+    last = None
+    for last in _code_blocks(text, language):  # noqa: B007  # the last one is wanted
+        pass
+    return last
+
+
+def _code_blocks(text: str, language: str | None) -> Iterator[str]:
     fence = ""  # of the block that is open
     wanted = False
     content: list[str] = []
@@ -85,7 +110,7 @@ def first_code_block(text: str, language: str | None = None) -> str | None:
         if fence:
             if mark.startswith(fence) and not mark.strip(fence[0]):
                 if wanted:
-                    return "\n".join(content)
+                    yield "\n".join(content)
                 fence = ""
             elif wanted:
                 content.append(line)
@@ -96,7 +121,7 @@ def first_code_block(text: str, language: str | None = None) -> str | None:
             fence = mark[: len(mark) - len(label)]
             word = (label.split(maxsplit=1) or [""])[0]
             wanted = language is None or word.lower() == language.lower()
-    return None
+            content = []
 
 
 def integer(text: str) -> int | None:

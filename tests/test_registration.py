@@ -29,6 +29,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has the registry to itself."""
     monkeypatch.setattr(registration, "_envs", dict(registration._envs))
     monkeypatch.setattr(registration, "_wrappers", dict(registration._wrappers))
+    monkeypatch.setattr(registration, "_families", dict(registration._families))
     monkeypatch.setattr(registration, "_loaded_groups", set())
 
 
@@ -394,3 +395,28 @@ def test_threads_wait_until_the_packages_are_loaded(site: Path) -> None:
     first.join(10)
     second.join(10)
     assert found == ["third:Party-v0"]
+
+
+# -- families ---------------------------------------------------------------------------------
+
+loads: list[str] = []
+
+
+def load_family() -> None:
+    loads.append("family")
+    register("family:One-v0", "tests.support:ScriptedEnv")
+
+
+def test_a_family_is_loaded_once_and_only_when_it_may_be_meant() -> None:
+    loads.clear()
+    registration.register_family("family:", f"{__name__}:load_family")
+    gem_core.list_envs("game:*")
+    assert loads == []
+    with pytest.raises(UnknownEnv):
+        gem_core.spec("game:NoSuchGame")
+    assert loads == []
+    assert gem_core.list_envs("fam*") == ["family:One-v0"]
+    assert gem_core.spec("family:One-v0").id == "family:One-v0"
+    with pytest.raises(UnknownEnv, match="Did you mean family:One-v0"):
+        gem_core.spec("family:Onne-v0")
+    assert loads == ["family"]

@@ -5,8 +5,9 @@
 
 `measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
 appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
-can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``, or
-``<!-- rules: PATTERN -->``, and ``<!-- end -->`` on a page.
+can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
+``<!-- rules: PATTERN -->`` or ``<!-- data: PATTERN -->`` and ``<!-- end -->`` on a page. The first two take
+the ids that can be made as they are, the third those that read a data set.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gem_core import Env
 
 EPISODES = 1000
 """The number that a page speaks of; a row with another one says so."""
-MARKED = re.compile(r"(<!-- (table|rules): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (table|rules|data): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[str, float] | None:
@@ -74,7 +75,7 @@ def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
     """The page with its tables as they ought to be."""
 
     def replace(match: re.Match[str]) -> str:
-        make = table if match[2] == "table" else rules
+        make = {"table": table, "rules": rules, "data": data}[match[2]]
         return f"{match[1]}{make(gem_core.list_envs(match[3]), records)}\n{match[4]}"
 
     return MARKED.sub(replace, text)
@@ -87,13 +88,26 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     for id in ids:
+        if id not in records and "dataset_name" in gem_core.spec(id).kwargs:
+            continue
         with gem_core.make(id) as env:
             best = "varies" if env.max_return is None else f"{env.max_return:g}"
-        arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items())
+        arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items()) or "none"
         players = " | ".join(figures(records[id][player]) for player in ("oracle", "random"))
         if records[id]["episodes"] != EPISODES:
             players += f", {records[id]['episodes']} episodes"
         lines.append(f"| `{id}` | `{arguments}` | {best} | {players} |")
+    return "\n".join(lines)
+
+
+def data(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
+    """A row for each id that reads a data set: which, and what it takes from a row."""
+    lines = ["| id | data set | split | columns |", "|---|---|---|---|"]
+    for id in ids:
+        kwargs = gem_core.spec(id).kwargs
+        if name := kwargs.get("dataset_name"):
+            columns = ", ".join(f"`{value}`" for key, value in kwargs.items() if key.endswith("_key"))
+            lines.append(f"| `{id}` | {name} | {kwargs.get('split') or 'its only one'} | {columns} |")
     return "\n".join(lines)
 
 
@@ -108,6 +122,8 @@ def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     """A row for each class behind the ids: how to act and what is paid, from its docstring."""
     classes: dict[str, type] = {}
     for id in ids:
+        if "dataset_name" in gem_core.spec(id).kwargs:
+            continue
         with gem_core.make(id) as env:
             classes.setdefault(id.partition(":")[2].partition("-")[0], type(env.unwrapped))
     lines = ["| environment | action | rewards |", "|---|---|---|"]

@@ -7,6 +7,7 @@ import itertools
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.registration import EnvSpec
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
                     "id": s.id,
                     "description": s.description,
                     "extra": s.extra,
+                    "needs": _needs(s),
                     "kwargs": s.kwargs,
                     "deterministic": s.deterministic,
                     "stateful": s.stateful,
@@ -56,3 +58,13 @@ def run(args: argparse.Namespace) -> int:
         rows = [(s.id, s.description, s.extra or "-") for s in members]
         _console.print_table(("id", "description", "extra"), rows, title=f"{family} ({len(rows)})")
     return 0
+
+
+def _needs(spec: EnvSpec) -> list[str]:
+    """What has to be there before the environment can be made, one remedy each."""
+    needs = []
+    if spec.extra is not None:
+        needs.append(f"pip install 'gem-core[{spec.extra}]'")
+    if name := spec.kwargs.get("dataset_name"):
+        needs.append(f"the data set {name} of the Hugging Face hub, or dataset_name= a local copy")
+    return needs

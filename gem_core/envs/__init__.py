@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from gem_core.envs import games
+from gem_core.envs import datasets, games, generated, rg
 
 
 def register_builtin() -> None:
     """File every environment that ships with gem_core."""
     games.register_games()
+    generated.register_generated()
+    datasets.register_datasets()
+    rg.register_lazily()

@@ -65,3 +65,18 @@ def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, 
 def test_arguments_reach_the_environment(capsys):
     assert main(["check", EASY, "--seeds", "1", "--kwargs", "max_number=1"]) == 2
     assert "max_number" in capsys.readouterr().err
+
+
+def test_all_passes_over_data_that_is_not_here(monkeypatch, capsys):
+    from gem_core import registration
+
+    spec = gem_core.spec("qa:HotpotQA")
+    monkeypatch.setattr(registration, "_envs", {spec.id: spec})
+    monkeypatch.setattr(registration, "_families", {})
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert main(["check", "--all", "--json"]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)
+    assert verdict["status"] == "skipped"
+    assert "axon-rl/HotpotQA" in verdict["message"] or "gem-core[data]" in verdict["message"]
+    assert main(["check", "qa:HotpotQA"]) == 2

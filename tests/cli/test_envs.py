@@ -31,10 +31,23 @@ def test_json_has_what_a_program_needs(capsys):
         "id": "game:GuessTheNumber-v0-easy",
         "description": "Find a number from 1 to 10 in 4 turns",
         "extra": None,
+        "needs": [],
         "kwargs": {"min_number": 1, "max_number": 10, "max_turns": 4},
         "deterministic": True,
         "stateful": True,
     }
+
+
+def test_json_says_what_each_id_needs(capsys):
+    assert main(["envs", "--json"]) == 0
+    envs = {env["id"]: env for env in json.loads(capsys.readouterr().out)}
+    assert len(envs) >= 180
+    assert envs["math:GSM8K"]["needs"] == [
+        "pip install 'gem-core[math]'",
+        "the data set axon-rl/GSM-8k of the Hugging Face hub, or dataset_name= a local copy",
+    ]
+    assert envs["rg:letter_counting"]["needs"] == ["pip install 'gem-core[rg]'"]
+    assert envs["math:Arithmetic-v0"]["needs"] == []
 
 
 def test_no_match_is_exit_1(capsys):

@@ -21,7 +21,12 @@ from gem_core import registration
 from gem_core.cli import build_parser
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
 
-MODULES = {"train": ("torch", "transformers", "rich", "matplotlib"), "ray": ("ray",), "docs": ("mkdocs",)}
+MODULES = {
+    "train": ("torch", "transformers", "rich", "matplotlib"),
+    "ray": ("ray",),
+    "docs": ("mkdocs",),
+    "rg": ("reasoning_gym",),
+}
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]
 

@@ -25,7 +25,13 @@ def load() -> ModuleType:
 tables = load()
 
 
-@pytest.mark.parametrize(("page", "records"), [("games.md", "games.jsonl")])
+PAGES = [
+    ("games.md", "games.jsonl"),
+    *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),
+]
+
+
+@pytest.mark.parametrize(("page", "records"), PAGES)
 def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None:
     """After a change of an id, an argument or a docstring: `python tools/env_tables.py fill ...`."""
     text = (ROOT / "docs" / "envs" / page).read_text()

@@ -1,0 +1,45 @@
+"""What an environment adds to reasoning-gym: a reset and a step against its own item and score."""
+
+from __future__ import annotations
+
+import common
+import reasoning_gym
+from reasoning_gym.utils import extract_answer
+
+import gem_core
+
+NAMES = ("letter_counting", "leg_counting", "chain_sum", "basic_arithmetic")
+BATCH = 200
+
+
+def line(name: str, quick: bool) -> common.Result:
+    env = gem_core.make(f"rg:{name}")
+    data = reasoning_gym.create_dataset(name, size=500, seed=42)
+    env.reset(seed=0)
+    place = -1
+
+    def ours() -> int:
+        for _ in range(BATCH):
+            env.reset()
+            env.step(r"I count them one by one. \boxed{17}")
+        return BATCH
+
+    def direct() -> int:
+        nonlocal place
+        for _ in range(BATCH):
+            place = (place + 1) % 500
+            entry = data[place]
+            data.score_answer(extract_answer("I count them one by one. <answer>17</answer>"), entry)
+        return BATCH
+
+    pair = common.compare(ours, direct, seconds=0.01 if quick else 0.05, rounds=3 if quick else 15)
+    note = "peer: reasoning-gym called directly; CPU time; 0.91 is an overhead of 10%"
+    return common.Result(f"rg: {name}", *pair, "items/s", at_least=0.91, note=note)
+
+
+def run(quick: bool) -> list[common.Result]:
+    return [line(name, quick) for name in NAMES]
+
+
+if __name__ == "__main__":
+    common.main(run)

@@ -1,0 +1,13 @@
+"""Rows of data sets, read where they are: local files, the Hugging Face hub, or a generator.
+
+`open_rows` finds and opens a data set; what it returns reads a row when it is asked for and is shared by
+all environments of the process.
+"""
+
+from __future__ import annotations
+
+from gem_core.data.open import open_rows
+from gem_core.data.order import Order
+from gem_core.data.rows import GeneratedRows, Row, Rows
+
+__all__ = ["GeneratedRows", "Order", "Row", "Rows", "open_rows"]

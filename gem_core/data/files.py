@@ -1,0 +1,192 @@
+"""Rows in files: parquet, JSON Lines, JSON and CSV.
+
+Parquet is read by row group through a memory map, JSON Lines through the places of its lines, so that a
+data set larger than memory works. JSON and CSV are read whole, and the first access reads them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import csv
+import io
+import itertools
+import json
+import mmap
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gem_core.data.rows import Row
+from gem_core.errors import DataError, MissingDependency
+
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
+_GROUPS = 4
+"""Row groups of a parquet file that are kept; one has about 1,000 rows (hub) to 1,000,000."""
+
+
+class FileRows:
+    """The rows of some files one after the other; opened at the first access.
+
+    Args:
+        name: For messages.
+        parts: The files, or functions that open one for reading in binary (for a file elsewhere).
+    """
+
+    def __init__(self, name: str, parts: Sequence[Path | Callable[[], BinaryIO]], suffix: str) -> None:
+        self.name = name
+        self._parts = parts
+        self._suffix = suffix
+        self._lock = threading.Lock()
+        self._opened: list[_Part] | None = None
+        self._ends: list[int] = []
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns; of a JSON file those of its first row."""
+        return tuple(dict.fromkeys(c for part in self._open() for c in part.columns))
+
+    def __len__(self) -> int:
+        self._open()
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> Row:
+        parts = self._open()
+        which = bisect.bisect_right(self._ends, index)
+        part = parts[which]
+        within = index - (self._ends[which - 1] if which else 0)
+        with self._lock:  # readers of a file are not safe in threads
+            try:
+                return part.row(within)
+            except (ValueError, OSError, UnicodeError, KeyError, RecursionError) as error:
+                raise DataError(f"{part.where}: row {within} cannot be read ({_line(error)})") from error
+
+    def _open(self) -> list[_Part]:
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    opened = [_open_part(self._suffix, part) for part in self._parts]
+                    self._ends = list(itertools.accumulate(len(part) for part in opened))
+                    self._opened = opened
+        return self._opened
+
+
+class _Part:
+    """One file."""
+
+    columns: Sequence[str]
+    where: str
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def row(self, index: int) -> Row:
+        raise NotImplementedError
+
+
+class _Parquet(_Part):
+    def __init__(self, where: str, source: Path | BinaryIO) -> None:
+        try:
+            import pyarrow.parquet as parquet
+        except ModuleNotFoundError as error:
+            raise MissingDependency(
+                f"{where} needs the package 'pyarrow': pip install 'gem-core[data]'"
+            ) from error
+        self.where = where
+        local = isinstance(source, Path)
+        self.file = parquet.ParquetFile(source, memory_map=True) if local else parquet.ParquetFile(source)
+        self.columns = self.file.schema_arrow.names
+        metadata = self.file.metadata
+        groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        self.ends = list(itertools.accumulate(groups))
+        self.kept: OrderedDict[int, Any] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def row(self, index: int) -> Row:
+        group = bisect.bisect_right(self.ends, index)
+        if group not in self.kept:
+            self.kept[group] = self.file.read_row_group(group)
+            if len(self.kept) > _GROUPS:
+                self.kept.popitem(last=False)
+        self.kept.move_to_end(group)
+        start = self.ends[group - 1] if group else 0
+        row: Row = self.kept[group].slice(index - start, 1).to_pylist()[0]
+        return row
+
+
+class _Lines(_Part):
+    def __init__(self, where: str, source: Path | BinaryIO) -> None:
+        self.where = where
+        if isinstance(source, Path):
+            with open(source, "rb") as file:
+                empty = not file.seek(0, io.SEEK_END)
+                self.data: mmap.mmap | bytes = (
+                    b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                )
+        else:
+            self.data = source.read()
+        self.starts: list[tuple[int, int]] = []
+        start = 0
+        while start < len(self.data):
+            end = self.data.find(b"\n", start)
+            end = len(self.data) if end < 0 else end
+            if self.data[start:end].strip():
+                self.starts.append((start, end))
+            start = end + 1
+        self.columns = list(self.row(0)) if self.starts else []
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def row(self, index: int) -> Row:
+        start, end = self.starts[index]
+        row = json.loads(self.data[start:end])
+        if not isinstance(row, dict):
+            raise ValueError("not a JSON object")
+        return row
+
+
+class _List(_Part):
+    def __init__(self, where: str, rows: Any) -> None:
+        if isinstance(rows, dict) and isinstance(rows.get("data"), list):
+            rows = rows["data"]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("expected a list of objects")
+        self.where = where
+        self.rows = rows
+        self.columns = list(rows[0]) if rows else []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, index: int) -> Row:
+        return dict(self.rows[index])
+
+
+def _open_part(suffix: str, part: Path | Callable[[], BinaryIO]) -> _Part:
+    where = str(part) if isinstance(part, Path) else str(getattr(part, "name", part))
+    try:
+        source = part if isinstance(part, Path) else part()
+        if suffix == ".parquet":
+            return _Parquet(where, source)
+        if suffix in (".jsonl", ".ndjson"):
+            return _Lines(where, source)
+        data = source.read_bytes() if isinstance(source, Path) else source.read()
+        if suffix == ".json":
+            return _List(where, json.loads(data))
+        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        rows = list(reader)
+        short = next((n for n, row in enumerate(rows) if None in row or None in row.values()), None)
+        if short is not None:
+            raise ValueError(f"row {short} has not as many fields as the header")
+        return _List(where, rows)
+    except (ValueError, OSError, UnicodeError, csv.Error, RecursionError) as error:
+        raise DataError(f"{where} cannot be read as {suffix[1:]} ({_line(error)})") from error
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:200]}..."

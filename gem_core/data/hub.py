@@ -1,0 +1,213 @@
+"""Data sets of the Hugging Face hub: which files a split has, and where they are on this machine.
+
+The client library does the transfers, its cache keeps the files, and its environment variables hold
+(``HF_ENDPOINT``, ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection the cache is used;
+without either the error says in one line what to do, within `PATIENCE` seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, TypeVar
+
+from gem_core.data.files import SUFFIXES, FileRows
+from gem_core.errors import ConfigError, DataError, MissingDependency
+
+T = TypeVar("T")
+PATIENCE = 15.0
+"""Seconds until the list of files of a data set has to be there; a name server may be slower to say no."""
+_ANSWER = 5.0
+"""Seconds for one answer of the hub."""
+
+_SHARD = re.compile(r"(.+?)-\d{5}-of-\d{5}")
+_KEYWORDS = {
+    "train": "train", "training": "train", "test": "test", "testing": "test", "eval": "test",
+    "evaluation": "test", "validation": "validation", "valid": "validation", "val": "validation",
+    "dev": "validation",
+}  # fmt: skip
+
+
+def hub_rows(
+    id: str, split: str | None, subset: str | None, revision: str | None, streaming: bool
+) -> FileRows:
+    """The rows of a data set of the hub.
+
+    Args:
+        id: ``owner/name``.
+        split: None where there is one only.
+        subset: Folder of the repository, for data sets that have several.
+        revision: Branch, tag or commit; None for the newest.
+        streaming: Read the parts that are asked for over the network instead of downloading files.
+
+    Raises:
+        DataError: The hub cannot be reached, or has no such data set.
+        ConfigError: There is no such split or subset, or a choice is missing.
+        MissingDependency: The client library is not installed.
+    """
+    try:
+        import huggingface_hub as hub
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"the data set {id} needs the package 'huggingface_hub': pip install 'gem-core[data]'"
+        ) from error
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    api = hub.HfApi(endpoint=endpoint)
+    try:
+        info = _within(
+            PATIENCE,
+            lambda: api.dataset_info(id, revision=revision, timeout=_ANSWER),
+        )
+    except Exception as error:  # of two HTTP libraries, depending on the version of the client
+        if _absent(error):
+            raise DataError(
+                f"the hub has no data set {id!r} that this account may read; check it, or set HF_TOKEN"
+            ) from error
+        return FileRows(id, *_cached(id, split, subset, revision, error))
+    names = [sibling.rfilename for sibling in info.siblings or []]
+    chosen = choose_files(id, names, split, subset)
+    suffix = PurePosixPath(chosen[0]).suffix
+    if streaming:
+        system = hub.HfFileSystem(endpoint=endpoint)
+        return FileRows(id, [_opener(system, f"datasets/{id}@{info.sha}/{name}") for name in chosen], suffix)
+    try:
+        paths = [
+            Path(
+                hub.hf_hub_download(
+                    id, name, repo_type="dataset", revision=revision, endpoint=endpoint, etag_timeout=_ANSWER
+                )
+            )
+            for name in chosen
+        ]
+    except Exception as error:
+        raise DataError(f"the data set {id} could not be downloaded ({_reason(error)}); try again") from error
+    return FileRows(id, paths, suffix)
+
+
+def choose_files(name: str, files: Sequence[str], split: str | None, subset: str | None) -> list[str]:
+    """The files of a split among all files of a data set, by the naming rules of the hub.
+
+    ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; what names
+    none is train. A file whose name is the split that is asked for counts as that split.
+
+    Raises:
+        ConfigError: No such split or subset, or several where one has to be chosen.
+    """
+    data = sorted(f for f in files if PurePosixPath(f).suffix in SUFFIXES and not _is_about(f))
+    if not data:
+        raise DataError(f"{name} has no file of a kind that can be read ({', '.join(SUFFIXES)})")
+    if subset is not None:
+        data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _no(
+            "subset", subset, name, _folders(data)
+        )
+    for suffix in SUFFIXES:  # a data set that comes in several formats has each row in each
+        if same := [f for f in data if f.endswith(suffix)]:
+            data = same
+            break
+    splits: dict[str, list[str]] = {}
+    for file in data:
+        splits.setdefault(_split_of(file), []).append(file)
+    if split is None:
+        if len(splits) > 1:
+            raise ConfigError(f"{name} has several splits; give split= one of {', '.join(sorted(splits))}")
+        (chosen,) = splits.values()
+    else:
+        chosen = splits.get(split) or [f for f in data if PurePosixPath(f).stem == split]
+        chosen = chosen or _no("split", split, name, sorted(splits))
+    if len(_folders(chosen)) > 1 and subset is None:
+        raise ConfigError(f"{name} has several subsets; give subset= one of {', '.join(_folders(chosen))}")
+    return chosen
+
+
+def _split_of(file: str) -> str:
+    path = PurePosixPath(file)
+    if shard := _SHARD.fullmatch(path.stem):
+        return shard[1]
+    for part in (path.stem, *reversed(path.parts[:-1])):
+        for word in re.split(r"[-_. ]", part.lower()):
+            if word in _KEYWORDS:
+                return _KEYWORDS[word]
+    return "train"
+
+
+def _folders(files: Sequence[str]) -> list[str]:
+    """Folders that could be subsets: not those that name a split."""
+    return sorted(
+        {str(parent) for f in files if (parent := PurePosixPath(f).parent).name.lower() not in _KEYWORDS}
+    )
+
+
+def _is_about(file: str) -> bool:
+    """Whether a file describes the data set instead of holding it."""
+    path = PurePosixPath(file)
+    return path.name in ("dataset_info.json", "dataset_infos.json", "state.json", "config.json") or any(
+        part.startswith(".") for part in path.parts
+    )
+
+
+def _no(what: str, given: str, name: str, known: Sequence[str]) -> list[str]:
+    raise ConfigError(f"{name} has no {what} {given!r}; there is {', '.join(known)}")
+
+
+def _cached(
+    id: str, split: str | None, subset: str | None, revision: str | None, error: Exception
+) -> tuple[list[Path], str]:
+    """Files of an earlier download, or the error that says why there are none."""
+    import huggingface_hub as hub
+
+    try:
+        folder = Path(
+            hub.snapshot_download(id, repo_type="dataset", revision=revision, local_files_only=True)
+        )
+        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        chosen = choose_files(id, files, split, subset)
+    except Exception:
+        raise DataError(
+            f"the data set {id} is not on this machine, and the hub cannot be reached ({_reason(error)}); "
+            "connect once to download it, or give dataset_name= a parquet, jsonl, json or csv file"
+        ) from error
+    return [folder / name for name in chosen], PurePosixPath(chosen[0]).suffix
+
+
+def _opener(system: Any, path: str) -> Callable[[], BinaryIO]:
+    def open_remote() -> BinaryIO:
+        opened: BinaryIO = system.open(path, "rb")
+        return opened
+
+    open_remote.name = path  # type: ignore[attr-defined]  # what messages call it
+    return open_remote
+
+
+def _absent(error: Exception) -> bool:
+    """Whether the hub said that there is no such data set, or not for this account."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status in (401, 403, 404) or type(error).__name__ == "HFValidationError"
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """Result of `call`, or TimeoutError; a call that hangs is left to a thread that ends with the program."""
+    done: list[T] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            done.append(call())
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not done:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return done[0]

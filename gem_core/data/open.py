@@ -1,0 +1,82 @@
+"""`open_rows`: one way to any data set, opened once in a process."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from gem_core.data.files import SUFFIXES, FileRows
+from gem_core.data.hub import choose_files, hub_rows
+from gem_core.errors import ConfigError, DataError
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+class _Key(NamedTuple):
+    source: str
+    split: str | None
+    subset: str | None
+    revision: str | None
+    streaming: bool
+    changed: int | None
+    """Time of the last change of a local file, in nanoseconds."""
+
+
+_opened: dict[_Key, FileRows] = {}
+_locks: dict[_Key, threading.Lock] = {}
+_registry_lock = threading.Lock()
+
+
+def open_rows(
+    source: str,
+    split: str | None = None,
+    *,
+    subset: str | None = None,
+    revision: str | None = None,
+    streaming: bool = False,
+) -> FileRows:
+    """Open a data set, or find it opened already: the environments of a process share one.
+
+    Args:
+        source: Path of a parquet, jsonl, ndjson, json or csv file or of a folder of them, else the id of a
+            data set of the Hugging Face hub.
+        split: Which part; None where there is one only, and for a single file.
+        subset: Folder within the data set, where it has several.
+        revision: Of a data set of the hub: branch, tag or commit; None for the newest.
+        streaming: Of a data set of the hub: read over the network as rows are asked for, download nothing.
+
+    Raises:
+        DataError: It cannot be found, reached or read, or holds no row.
+        ConfigError: The split or subset does not exist, or has to be chosen.
+        MissingDependency: A package for the format is missing.
+    """
+    path = Path(source).expanduser()
+    changed = path.stat().st_mtime_ns if path.is_file() else None
+    key = _Key(source, split, subset, revision, streaming, changed)
+    with _registry_lock:
+        lock = _locks.setdefault(key, threading.Lock())
+    with lock:  # sixty-four environments that start at once download it once
+        if key not in _opened:
+            rows = _open(path, key)
+            if not len(rows):
+                raise DataError(f"{source}{f' (split {split})' if split else ''} holds no rows")
+            _opened[key] = rows
+        return _opened[key]
+
+
+def _open(path: Path, key: _Key) -> FileRows:
+    if path.is_file():
+        if path.suffix not in SUFFIXES:
+            raise ConfigError(f"{path} is of no kind that can be read; expected {', '.join(SUFFIXES)}")
+        return FileRows(str(path), [path], path.suffix)
+    if path.is_dir():
+        files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+        chosen = choose_files(str(path), files, key.split, key.subset)
+        return FileRows(str(path), [path / name for name in chosen], Path(chosen[0]).suffix)
+    if not _HUB_ID.fullmatch(key.source) or path.suffix in SUFFIXES:
+        raise DataError(
+            f"there is no file {key.source!r}, and it is no id of the Hugging Face hub (owner/name)"
+        )
+    return hub_rows(key.source, key.split, key.subset, key.revision, key.streaming)

@@ -1,0 +1,263 @@
+r"""`DataSetEnv`: one item of a data set, one answer, one verdict.
+
+| the response | reward | then |
+|---|---|---|
+| holds no readable answer | `format_error_reward` | terminates, ``info["invalid"] == "format"`` |
+| is an answer | its score, from 0 to 1 | terminates, ``info["success"]``: whether the score is 1 |
+
+Which item: ``reset(options={"index": i})`` takes item i. ``reset(seed=s)`` starts a new pass over the data
+in an order made from s; each reset without a seed takes the next item of the pass, and after the last one
+a new pass in another order begins.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
+from gem_core.data import Order, Row, Rows, open_rows
+from gem_core.errors import ConfigError, DataError, ResetNeeded
+
+
+class Graded(NamedTuple):
+    """What became of an answer."""
+
+    score: float
+    """From 0 to 1; 1 is right."""
+    text: str
+    """What the player is told. It does not give the answer away, so that a retry is worth something."""
+    metrics: dict[str, float] = {}  # noqa: RUF012  # never changed; a tuple has no default_factory
+
+
+class DataSetEnv(Env):
+    """Template of a family. A subclass says how an item is shown, and how an answer is read and graded.
+
+    The rows come from a data set by name (`open`) or are given to `use_rows`; columns that an item needs
+    are checked when the environment is made.
+    """
+
+    state_fields: ClassVar[tuple[str, ...]] = ("index", "place", "order_seed")
+    max_return: float | None = 1.0
+    form: str = "\\boxed{}"
+    """How an answer is marked, for messages."""
+
+    rows: Rows
+    index: int
+    """Number of the item of this episode."""
+    place: int
+    """How far the present pass has come; -1 before the first."""
+    order_seed: int
+    """Seed of the order of the present pass."""
+
+    _item: Row | None = None
+    """The row of `index`, once it was read."""
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def question(self, row: Row) -> Observation:
+        """The first observation."""
+        raise NotImplementedError
+
+    def parse(self, text: str) -> str | None:
+        """The answer in a response; None is a format error."""
+        raise NotImplementedError
+
+    def grade(self, answer: str, row: Row) -> Graded:
+        """The score of an answer."""
+        raise NotImplementedError
+
+    def right_answer(self, row: Row) -> str | None:
+        """A whole response that is right, where the item tells."""
+        return None
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        """A whole response with a readable answer; by default the right answer of some item."""
+        answer = self.right_answer(self.rows[random.randrange(len(self.rows))])
+        return answer if answer is not None else f"\\boxed{{{random.randrange(100)}}}"
+
+    # -- data ---------------------------------------------------------------------------------
+
+    def open(
+        self,
+        dataset_name: str | None,
+        dataset: list[Row] | None,
+        split: str | None,
+        subset: str | None,
+        streaming: bool,
+        columns: Mapping[str, str],
+    ) -> None:
+        """Set `rows` from the arguments that all families share; `columns` by argument, for messages.
+
+        Raises:
+            ConfigError: No data set or two are given, or it lacks one of the columns.
+            DataError: It cannot be found, reached or read, or is empty.
+        """
+        if (dataset_name is None) == (dataset is None):
+            raise ConfigError(
+                "give dataset_name= (a file, a folder or a hub id) or dataset= (a list of rows)"
+            )
+        if dataset is not None:
+            self.use_rows(_ListRows(dataset), columns)
+        else:
+            opened = open_rows(str(dataset_name), split, subset=subset, streaming=streaming)
+            self.use_rows(opened, columns)
+
+    def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
+        """Set `rows`; see `open`."""
+        if not len(rows):
+            raise DataError(f"{rows.name} holds no rows")
+        for argument, column in (columns or {}).items():
+            if column not in rows.columns:
+                raise ConfigError(
+                    f"{rows.name} has no column {column!r} ({argument}); it has {', '.join(rows.columns)}"
+                )
+        self.rows = rows
+        self.place, self.order_seed = -1, 0
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        unknown = [key for key in options or {} if key not in ("index", "state")]
+        if unknown:
+            raise ConfigError(f"unknown reset options {unknown}; a data set knows 'index' and 'state'")
+        self.begin_episode(seed)
+        if options and "state" in options:
+            self._resume(options["state"])
+            if seed is not None:
+                self.begin_episode(seed)
+        else:
+            index = (options or {}).get("index")
+            self.index = self._next(new_pass=seed is not None) if index is None else self._checked(index)
+        self._item = None
+        return self.question(self.row), {}
+
+    def step(self, action: str) -> StepResult:
+        self.require_reset()
+        if not isinstance(action, str):
+            raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
+        self.end_episode()
+        answer = self.parse(action)
+        if answer is None:
+            text = f"No answer in {self.form} was found."
+            return text, self.format_error_reward, True, False, {"invalid": "format", "success": False}
+        score, text, metrics = self.grade(answer, self.row)
+        info: Info = {"invalid": None, "parsed_action": answer[:10_000], "success": score >= 1}
+        if metrics:
+            info["metrics"] = metrics
+        return text, score, True, False, info
+
+    def sample_random_action(self) -> str:
+        self._require_running("sample_random_action")
+        return self.random_answer(self.row, self.action_random)
+
+    def oracle_action(self) -> str | None:
+        self._require_running("oracle_action")
+        return self.right_answer(self.row)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self._item = None
+
+    @property
+    def row(self) -> Row:
+        """The item of this episode."""
+        if self._item is None:
+            self._item = self.rows[self.index]
+        return self._item
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def _next(self, new_pass: bool) -> int:
+        self.place += 1
+        size = len(self.rows)
+        if new_pass or self.place >= size or self.place == 0:
+            self.place = 0
+            self.order_seed = self.random.getrandbits(32)
+        return Order(size, self.order_seed)[self.place]
+
+    def _checked(self, index: Any) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise ConfigError(f"index={index!r}: expected a whole number") from None
+        if not 0 <= number < len(self.rows):
+            raise ConfigError(f"index={number} is out of range: {self.rows.name} has {len(self.rows)} items")
+        return number
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        try:
+            self.set_state(state)
+            self._checked(self.index)
+        except (KeyError, TypeError, ValueError) as error:
+            self.end_episode()
+            raise ConfigError(
+                f"options['state'] is not a state of {type(self).__name__} "
+                f"({type(error).__name__}: {error}); pass what get_state() returned"
+            ) from error
+        if not self._running:
+            raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
+
+    def _require_running(self, method: str) -> None:
+        if not self._running:
+            raise ResetNeeded(f"{type(self).__name__}.{method}() needs a running episode; call reset() first")
+
+
+class _ListRows:
+    """Rows that a caller has in memory."""
+
+    name = "dataset"
+
+    def __init__(self, rows: list[Row]) -> None:
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ConfigError("dataset= has to be a list of dicts")
+        self._rows = rows
+        self.columns = tuple(rows[0]) if rows else ()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return dict(self._rows[index])
+
+
+def text_of(row: Row, column: str, rows: Rows) -> str:
+    """The text in a column.
+
+    Raises:
+        DataError: The row has no text there.
+    """
+    value = row.get(column)
+    if not isinstance(value, str):
+        raise DataError(f"{rows.name}: column {column!r} holds {type(value).__name__} where text is needed")
+    return value
+
+
+def references(row: Row, column: str, rows: Rows) -> list[str]:
+    """The right answers in a column: one text or number, or a list of them.
+
+    Raises:
+        DataError: The row has none.
+    """
+    value = row.get(column)
+    if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
+        value = _listed(value)
+    found = [
+        str(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, (str, int, float))
+    ]
+    if not found:
+        raise DataError(f"{rows.name}: column {column!r} holds no answer")
+    return found
+
+
+def _listed(text: str) -> Any:
+    """A list that a file without lists holds as JSON text; anything else ("[1,2]") as it is."""
+    import json
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if value and all(isinstance(v, str) for v in value) else text

@@ -1,0 +1,117 @@
+"""Programming tasks with tests."""
+
+from __future__ import annotations
+
+from random import Random
+
+from gem_core.data import Row
+from gem_core.envs.datasets.base import DataSetEnv, Graded, text_of
+from gem_core.errors import ConfigError
+from gem_core.graders.programs import read_tests, run_tests
+from gem_core.sandbox import Limits
+from gem_core.text import last_code_block
+
+
+class CodeEnv(DataSetEnv):
+    """Write a Python program that passes the item's tests.
+
+    Action: the program in a fenced code block; the last block counts.
+
+    Rewards: 1 when every test passes, else 0; with `partial_credit` the share of the tests that pass. A
+    response without a code block earns -0.1. One step. The last observation shows the first test that
+    failed. ``info["metrics"]["tests_passed"]`` is the share of the tests that passed; without
+    `partial_credit` running stops at the first failure, and it counts those before.
+
+    Each test runs in a process of its own at sandbox level ``process``, which stops accidents and not
+    attacks (`gem_core.sandbox`).
+
+    `max_return` is 1. The oracle knows the solution only where the data has a column for it.
+    """
+
+    format_error_reward = -0.1
+    blocking = True
+    form = "a code block"
+
+    def __init__(
+        self,
+        dataset_name: str | None = None,
+        split: str | None = None,
+        dataset: list[Row] | None = None,
+        question_key: str = "problem",
+        test_key: str = "tests",
+        solution_key: str | None = None,
+        max_tests: int | None = 12,
+        partial_credit: bool = False,
+        timeout: float = 5.0,
+        subset: str | None = None,
+        streaming: bool = False,
+    ) -> None:
+        """Open the data set.
+
+        Args:
+            dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
+                hub.
+            split: Part of the data set; None where it has one only.
+            dataset: Rows themselves, instead of a name.
+            question_key: Column of the task.
+            test_key: Column of the tests; see `gem_core.graders.programs` for its forms.
+            solution_key: Column of a program that passes; None: there is none.
+            max_tests: Only the tests with the longest inputs, this many; None for all.
+            partial_credit: Pay the share of the tests that pass.
+            timeout: Seconds for each test, on the clock and of CPU time.
+            subset: Folder within the data set; None where it has one only.
+            streaming: Read a hub data set over the network as items are asked for.
+
+        Raises:
+            ConfigError: No such split, subset or column, or a limit that is none.
+            DataError: The data set cannot be found, reached or read.
+            MissingDependency: A package for the data is missing.
+        """
+        self.set_tests(max_tests, partial_credit, timeout)
+        self.keys = question_key, test_key, solution_key
+        columns = {"question_key": question_key, "test_key": test_key}
+        if solution_key is not None:
+            columns["solution_key"] = solution_key
+        self.open(dataset_name, dataset, split, subset, streaming, columns)
+
+    def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
+        """Choose how programs are tested."""
+        if max_tests is not None and (
+            isinstance(max_tests, bool) or not isinstance(max_tests, int) or max_tests < 1
+        ):
+            raise ConfigError(f"max_tests must be a whole number from 1 on, or None, not {max_tests!r}")
+        self.max_tests, self.partial_credit = max_tests, partial_credit
+        self.limits = Limits(wall_seconds=timeout, cpu_seconds=timeout)
+
+    def question(self, row: Row) -> str:
+        tests = read_tests(row[self.keys[1]])
+        if tests.function is None:
+            how = "Write a Python program that reads standard input and writes standard output."
+        else:
+            how = f"Write a Python function {tests.function}."
+        task = text_of(row, self.keys[0], self.rows)
+        return f"{task}\n\n{how} Give it as one block that starts with ```python and ends with ```."
+
+    parse = staticmethod(last_code_block)
+
+    def grade(self, answer: str, row: Row) -> Graded:
+        report = run_tests(
+            answer,
+            read_tests(row[self.keys[1]]),
+            max_tests=self.max_tests,
+            stop_early=not self.partial_credit,
+            limits=self.limits,
+        )
+        share = report.passed / report.tests
+        score = share if self.partial_credit else float(share == 1)
+        return Graded(score, report.feedback or "All tests passed.", {"tests_passed": share})
+
+    def right_answer(self, row: Row) -> str | None:
+        if self.keys[2] is None:
+            return None
+        return f"```python\n{text_of(row, self.keys[2], self.rows).strip()}\n```"
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        """A short program that runs."""
+        line = random.choice(["print(input())", f"print({random.randrange(100)})", "print(len(input()))"])
+        return f"```python\n{line}\n```"

@@ -1,0 +1,42 @@
+"""Generated data sets: they need no file and no network. This module holds their table of ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gem_core.registration import register
+
+_ARITHMETIC = "gem_core.envs.generated.arithmetic:ArithmeticEnv"
+_WORDS = "gem_core.envs.generated.word_problems:WordProblemEnv"
+_PROOFS = "gem_core.envs.generated.proofs:ProofEnv"
+_HOPS = "gem_core.envs.generated.multihop:MultiHopEnv"
+_PROGRAMS = "gem_core.envs.generated.programs:SmallProgramEnv"
+_RETRY = "retry(max_attempts=3)"
+
+# id, entry point, arguments, description, whether there is a variant with three attempts
+_TABLE: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
+    ("math:Arithmetic-v0", _ARITHMETIC, {}, "Three numbers up to 99 with +, - and *", True),
+    ("math:Arithmetic-v0-easy", _ARITHMETIC, {"operations": "+", "terms": 2, "max_number": 9},
+     "The sum of two numbers up to 9", False),
+    ("math:Arithmetic-v0-hard", _ARITHMETIC, {"terms": 5, "max_number": 999},
+     "Five numbers up to 999 with +, - and *", False),
+    ("math:WordProblems-v0", _WORDS, {}, "Word problems of one to three steps", True),
+    *((f"logic:Proofs-v0-d{depth}", _PROOFS, {"depth": depth},
+       f"True or false, by a derivation of {depth} steps", False) for depth in range(6)),
+    ("logic:Proofs-v0", _PROOFS, {"depth": 2}, "True or false, by a derivation of 2 steps", False),
+    ("qa:MultiHop-v0", _HOPS, {"hops": 2, "documents": 8}, "A question on 2 of 8 documents", True),
+    ("qa:MultiHop-v0-easy", _HOPS, {"hops": 1, "documents": 4}, "A question on 1 of 4 documents", False),
+    ("qa:MultiHop-v0-hard", _HOPS, {"hops": 4, "documents": 12}, "A question on 4 of 12 documents", False),
+    ("qa:MultiHop-v0-search", _HOPS, {"hops": 2, "documents": 0}, "A question on documents to search", True),
+    ("code:SmallTasks-v0", _PROGRAMS, {}, "A short program, four tests", True),
+    ("code:SmallTasks-v0-easy", _PROGRAMS, {"easy": True}, "A program of one line, four tests", False),
+)  # fmt: skip
+
+
+def register_generated() -> None:
+    """File the ids of all generated data sets."""
+    for id, entry_point, kwargs, description, retry in _TABLE:
+        register(id, entry_point, description=description, **kwargs)
+        if retry:
+            description = f"{description}; three attempts"
+            register(f"{id}-retry", entry_point, wrappers=_RETRY, description=description, **kwargs)

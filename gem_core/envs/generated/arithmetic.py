@@ -1,0 +1,99 @@
+"""Arithmetic with whole numbers, in signs and in words."""
+
+from __future__ import annotations
+
+from random import Random
+
+from gem_core.data import GeneratedRows, Row
+from gem_core.data.rows import Split
+from gem_core.envs.datasets.math import MathEnv
+from gem_core.envs.games.base import check_count
+from gem_core.errors import ConfigError
+
+_ASK = (
+    "{} = ?",
+    "Calculate {}.",
+    "What is {}?",
+    "Find the value of {}.",
+    "{} equals what number?",
+    "Compute {}.",
+)
+_WORDS = {"+": "plus", "-": "minus", "*": "times"}
+
+
+class ArithmeticRows(GeneratedRows):
+    """Sums, differences and products of `terms` numbers up to `max_number`."""
+
+    columns: tuple[str, ...] = ("problem", "answer")
+    key = "problem"
+
+    def __init__(
+        self, operations: str, terms: int, max_number: int, split: Split, size: int, seed: int
+    ) -> None:
+        super().__init__(split, size, seed)
+        self.operations, self.terms, self.max_number = operations, terms, max_number
+
+    def draw(self, random: Random) -> Row:
+        numbers = [random.randint(0, self.max_number) for _ in range(self.terms)]
+        signs = [random.choice(self.operations) for _ in numbers[1:]]
+        value = _value(numbers, signs)
+        in_words = random.random() < 0.25
+        shown = [_WORDS[sign] if in_words else sign for sign in signs]
+        text = str(numbers[0]) + "".join(f" {s} {n}" for s, n in zip(shown, numbers[1:], strict=True))
+        return {"problem": random.choice(_ASK).format(text), "answer": str(value)}
+
+    @property
+    def templates(self) -> int:
+        """Questions that differ in more than their numbers."""
+        return int(len(_ASK) * 2 * len(self.operations) ** (self.terms - 1))
+
+
+class ArithmeticEnv(MathEnv):
+    r"""Work out a line of arithmetic.
+
+    Action: the number in ``\boxed{...}``; the last box counts.
+
+    Rewards: 1 for the right number, 0 for anything else. One step. `max_return` is 1; the oracle reaches it.
+
+    Product before sum. The items are drawn when they are asked for; the two splits share no question.
+    """
+
+    def __init__(
+        self,
+        operations: str = "+-*",
+        terms: int = 3,
+        max_number: int = 99,
+        split: Split = "train",
+        size: int = 100_000,
+        seed: int = 0,
+    ) -> None:
+        """Choose the numbers.
+
+        Args:
+            operations: Which of ``+``, ``-`` and ``*`` occur.
+            terms: Numbers in a line, from 2 to 9.
+            max_number: Largest number, at least 9.
+            split: "train" or "test".
+            size: Number of items.
+            seed: Another seed is another set of items.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+        """
+        if not operations or set(operations) - set(_WORDS):
+            raise ConfigError(f"operations must be some of '+-*', not {operations!r}")
+        check_count("terms", terms, 2, 9)
+        check_count("max_number", max_number, 9, 10**9)
+        self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
+        self.use_rows(ArithmeticRows(operations, terms, max_number, split, size, seed))
+
+
+def _value(numbers: list[int], signs: list[str]) -> int:
+    total, product, sign = 0, numbers[0], 1
+    for operation, number in zip(signs, numbers[1:], strict=True):
+        if operation == "*":
+            product *= number
+        else:
+            total += sign * product
+            product, sign = number, 1 if operation == "+" else -1
+    return total + sign * product

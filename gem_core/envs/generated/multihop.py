@@ -1,0 +1,230 @@
+"""Questions that take several documents: a small made-up world, an encyclopaedia of it, and paths through it.
+
+The world is the same for every item of a seed; its documents can be written out for a search index:
+
+    World(seed=0).documents()  ->  [{"id": "0", "title": "Ladonia Varn", "text": "Ladonia Varn is ..."}, ...]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, TypedDict
+
+from gem_core.data import GeneratedRows, Row
+from gem_core.data.rows import Split
+from gem_core.envs.datasets.qa import QaEnv
+from gem_core.envs.games.base import check_count
+from gem_core.files import write_atomically
+
+_SYLLABLES = (  # noqa: SIM905  # a list of fifty strings reads worse
+    "ba be bo da de do fa fi ga go ha he ja jo ka ke ko la le lo ma me mi mo na ne no pa pe ra re ri ro "
+    "sa se so ta te to va ve vi wa za zo"
+).split()
+_SIZES = {"person": 120, "city": 40, "country": 12, "company": 40, "book": 60, "river": 12}
+
+
+class _Relation(NamedTuple):
+    subject: str
+    object: str
+    sentence: str
+    """What a document says, of {s} and {o}."""
+    phrase: str
+    """How a question names the object, with {s} for the subject."""
+
+
+_RELATIONS = (
+    _Relation("person", "city", "{s} was born in {o}.", "the city where {s} was born"),
+    _Relation("person", "company", "{s} works for {o}.", "the company that {s} works for"),
+    _Relation("person", "person", "{s} learned the trade from {o}.", "the teacher of {s}"),
+    _Relation("city", "country", "{s} lies in {o}.", "the country in which {s} lies"),
+    _Relation("city", "river", "{s} was built on the banks of the {o}.", "the river on which {s} was built"),
+    _Relation("city", "person", "The mayor of {s} is {o}.", "the mayor of {s}"),
+    _Relation("company", "city", "{s} has its seat in {o}.", "the city where {s} has its seat"),
+    _Relation("company", "person", "{s} was founded by {o}.", "the founder of {s}"),
+    _Relation("book", "person", "{s} was written by {o}.", "the author of {s}"),
+    _Relation("book", "company", "{s} was published by {o}.", "the publisher of {s}"),
+    _Relation("country", "city", "The capital of {s} is {o}.", "the capital of {s}"),
+    _Relation("country", "person", "{s} is led by {o}.", "the leader of {s}"),
+)
+_ASK = ("What is the name of {p}?", "Name {p}.", "Which name has {p}?", "Find {p}.")
+
+
+class Document(TypedDict):
+    """One page of the encyclopaedia."""
+
+    id: str
+    title: str
+    text: str
+
+
+class World:
+    """Things with names, and one object for every relation of each."""
+
+    def __init__(self, seed: int) -> None:
+        random = Random(f"world {seed}")
+        taken: set[str] = set()
+        self.names = {kind: [_name(random, kind, taken) for _ in range(n)] for kind, n in _SIZES.items()}
+        self.kinds = {name: kind for kind, names in self.names.items() for name in names}
+        self.links: dict[tuple[str, int], str] = {}
+        for number, relation in enumerate(_RELATIONS):
+            for subject in self.names[relation.subject]:
+                others = [name for name in self.names[relation.object] if name != subject]
+                self.links[subject, number] = random.choice(others)
+        order = list(self.kinds)
+        random.shuffle(order)
+        self._documents: dict[str, Document] = {
+            title: {"id": str(number), "title": title, "text": self._text(title)}
+            for number, title in enumerate(order)
+        }
+
+    def documents(self) -> list[Document]:
+        """The whole encyclopaedia, a page for each thing."""
+        return [document.copy() for document in self._documents.values()]
+
+    def document(self, title: str) -> Document:
+        """The page of one thing."""
+        return self._documents[title]
+
+    def write(self, path: str | Path) -> None:
+        """Write the documents as JSON Lines, for a search index."""
+        write_atomically(path, (json.dumps(document) + "\n" for document in self._documents.values()))
+
+    def relations(self, kind: str) -> list[int]:
+        """Relations that a thing of this kind is the subject of."""
+        return [number for number, relation in enumerate(_RELATIONS) if relation.subject == kind]
+
+    def objects(self, title: str) -> list[str]:
+        """What the page of a thing mentions beside itself."""
+        return [self.links[title, relation] for relation in self.relations(self.kinds[title])]
+
+    def _text(self, title: str) -> str:
+        kind = self.kinds[title]
+        article = "an" if kind[0] in "aeiou" else "a"
+        said = [_RELATIONS[r].sentence.format(s=title, o=self.links[title, r]) for r in self.relations(kind)]
+        return " ".join([f"{title} is {article} {kind}.", *said])
+
+
+@lru_cache(maxsize=4)
+def world(seed: int) -> World:
+    """The world of a seed, built once in a process."""
+    return World(seed)
+
+
+class MultiHopRows(GeneratedRows):
+    """Questions along a path of `hops` relations."""
+
+    columns: tuple[str, ...] = ("question", "answer", "titles")
+    key = "question"
+
+    def __init__(self, hops: int, split: Split, size: int, seed: int) -> None:
+        super().__init__(split, size, seed)
+        self.hops = hops
+        self.world = world(seed)
+
+    @property
+    def templates(self) -> int:
+        """Questions that differ in more than their names: paths through the kinds, in four wordings."""
+        paths = [[kind] for kind in _SIZES]
+        for _ in range(self.hops):
+            paths = [[*path, r.object] for path in paths for r in _RELATIONS if r.subject == path[-1]]
+        return len(_ASK) * len(paths)
+
+    def draw(self, random: Random) -> Row:
+        while True:
+            start = here = random.choice(self.world.names[random.choice(list(_SIZES))])
+            phrase, titles = start, [start]
+            for _ in range(self.hops):
+                choices = self.world.relations(self.world.kinds[here])
+                if not choices:  # a river is the subject of nothing
+                    break
+                relation = random.choice(choices)
+                phrase = _RELATIONS[relation].phrase.format(s=phrase)
+                here = self.world.links[here, relation]
+                titles.append(here)
+            if len(titles) == self.hops + 1 and len(set(titles)) == len(titles):
+                question = random.choice(_ASK).format(p=phrase)
+                return {"question": question, "answer": here, "titles": titles[:-1]}
+
+
+class MultiHopEnv(QaEnv):
+    """Answer a question that takes several facts.
+
+    Action: the name in ``<answer>...</answer>``; the last one counts.
+
+    Rewards: 1 for the right name, letter case, punctuation and articles aside; 0 for anything else. One step.
+    `max_return` is 1; the oracle reaches it.
+
+    With `documents` the facts stand in the question, among others; with 0 they have to be searched for,
+    in the documents of `World`.
+    """
+
+    def __init__(
+        self, hops: int = 2, documents: int = 8, split: Split = "train", size: int = 100_000, seed: int = 0
+    ) -> None:
+        """Choose the items.
+
+        Args:
+            hops: Facts that a question takes, from 1 to 4.
+            documents: Pages that are shown, the needed ones among them; 0 for none.
+            split: "train" or "test"; they share no question, but the world.
+            size: Number of items.
+            seed: Another seed is another world.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+        """
+        check_count("hops", hops, 1, 4)
+        check_count("documents", documents, 0, 100)
+        if documents:
+            check_count("documents", documents, hops)
+        self.documents = documents
+        self.keys = "question", "answer"
+        self.set_form("tag")
+        self.use_rows(MultiHopRows(hops, split, size, seed))
+        self.world = world(seed)
+
+    def question(self, row: Row) -> str:
+        asked = super().question(row)
+        if not self.documents:
+            return asked
+        pages = "\n".join(self.world.document(title)["text"] for title in self.shown(row))
+        return f"{pages}\n\n{asked}"
+
+    def shown(self, row: Row) -> list[str]:
+        """Titles of the pages that stand in the question: the needed ones and others, in mixed order."""
+        random = Random(row["question"])
+        others = [title for title in self.world.kinds if title not in row["titles"]]
+        titles = [*row["titles"], *random.sample(others, max(0, self.documents - len(row["titles"])))]
+        random.shuffle(titles)
+        return titles
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        """A name that the shown pages mention, or some name of this world."""
+        shown = self.shown(row) if self.documents else []
+        said = [name for title in shown for name in self.world.objects(title)]
+        return f"<answer>{random.choice(said or list(self.world.kinds))}</answer>"
+
+
+def _name(random: Random, kind: str, taken: set[str]) -> str:
+    """A name that nothing else has."""
+
+    def word(low: int, high: int) -> str:
+        return "".join(random.choices(_SYLLABLES, k=random.randint(low, high))).capitalize()
+
+    forms: dict[str, Callable[[], str]] = {
+        "person": lambda: f"{word(2, 3)} {word(2, 3)}n",
+        "city": lambda: f"{word(2, 3)}burg",
+        "country": lambda: f"{word(2, 3)}nia",
+        "company": lambda: f"{word(2, 2)} Works",
+        "book": lambda: f"The Book of {word(2, 3)}",
+        "river": lambda: f"{word(1, 2)}l",
+    }
+    while True:
+        name = forms[kind]()
+        if name not in taken:
+            taken.add(name)
+            return name

@@ -1,0 +1,163 @@
+"""True or false: facts and rules about made-up people, and a statement that takes a number of steps.
+
+Everything that cannot be derived is false (closed world). The depth of an item is the length of the
+shortest derivation that its statement, or the statement's opposite, needs; for a statement that cannot be
+derived it is the length of the longest derivation that there is about the same person.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from typing import NamedTuple
+
+from gem_core.data import GeneratedRows, Row
+from gem_core.data.rows import Split
+from gem_core.envs.datasets.qa import QaEnv
+from gem_core.envs.games.base import check_count
+
+_PEOPLE = "Arlo Bena Cyrus Dora Elmo Fenja Gitte Hugo Ilva Janko Kaja Ludo".split()  # noqa: SIM905
+_TRAITS = (  # noqa: SIM905
+    "brave calm curious early fair gentle honest jolly keen loud modest neat orderly patient quick rich shy "
+    "tidy unhurried vain wise young"
+).split()
+_ONE = (
+    "If someone is {a} then they are {c}.", "All {a} people are {c}.", "Whoever is {a} is also {c}.",
+    "Everyone who is {a} is {c}.", "People who are {a} are always {c}.", "Being {a} makes one {c}.",
+)  # fmt: skip
+_TWO = (
+    "If someone is {a} and {b} then they are {c}.", "{a_} and {b} people are {c}.",
+    "Whoever is both {a} and {b} is {c}.", "Everyone who is {a} as well as {b} is {c}.",
+)  # fmt: skip
+_ASK = ("Statement: {s} Is it true or false?", "Is this true or false? {s}", "{s} True or false?")
+
+
+class _Rule(NamedTuple):
+    conditions: tuple[str, ...]
+    conclusion: str
+
+
+class ProofRows(GeneratedRows):
+    """Small theories with a statement each; half of the statements are true."""
+
+    columns: tuple[str, ...] = ("question", "answer")
+    key = "question"
+    templates = 1000
+    """Items differ in far more: the kinds and the order of the sentences are drawn."""
+
+    def __init__(self, depth: int, split: Split, size: int, seed: int) -> None:
+        super().__init__(split, size, seed)
+        self.depth = depth
+
+    def draw(self, random: Random) -> Row:
+        while True:  # nine draws of ten have a statement of the depth that is wanted
+            people = random.sample(_PEOPLE, 3)
+            traits = random.sample(_TRAITS, 10)
+            facts, rules = self._theory(random, people, traits)
+            steps = derive(facts, rules)
+            if found := self._statement(random, people, traits, steps):
+                break
+        text, truth = found
+        sentences = [f"{who} is {what}." for who, what in facts] + [_say(random, rule) for rule in rules]
+        random.shuffle(sentences)
+        question = f"{' '.join(sentences)}\n{random.choice(_ASK).format(s=text)}"
+        return {"question": question, "answer": str(truth)}
+
+    def _theory(
+        self, random: Random, people: list[str], traits: list[str]
+    ) -> tuple[list[tuple[str, str]], list[_Rule]]:
+        """A chain of the wanted length, and rules and facts beside it."""
+        chain = traits[: self.depth + 1]
+        facts = {(people[0], chain[0])}
+        rules = []
+        for before, after in pairwise(chain):
+            conditions: tuple[str, ...] = (before,)
+            if random.random() < 0.3:
+                extra = random.choice(traits[self.depth + 1 :])
+                facts.add((people[0], extra))
+                conditions = (before, extra)
+            rules.append(_Rule(conditions, after))
+        for _ in range(random.randint(2, 4)):
+            *conditions_, conclusion = random.sample(traits, random.choice((2, 3)))
+            rules.append(_Rule(tuple(conditions_), conclusion))
+        for _ in range(random.randint(2, 4)):
+            facts.add((random.choice(people[1:]), random.choice(traits)))
+        return sorted(facts), list(dict.fromkeys(rules))
+
+    def _statement(
+        self, random: Random, people: list[str], traits: list[str], steps: dict[tuple[str, str], int]
+    ) -> tuple[str, bool] | None:
+        true = random.random() < 0.5
+        denied = random.random() < 0.3
+        if true != denied:  # it can be derived, and is said or denied
+            known = sorted(fact for fact, depth in steps.items() if depth == self.depth)
+        else:
+            reach = {who: max((n for (p, _), n in steps.items() if p == who), default=-1) for who in people}
+            known = sorted(
+                (p, t) for p in people for t in traits if (p, t) not in steps and reach[p] == self.depth
+            )
+        if not known:
+            return None
+        who, what = random.choice(known)
+        return f"{who} is {'not ' if denied else ''}{what}.", true
+
+
+class ProofEnv(QaEnv):
+    r"""Say whether a statement follows from facts and rules.
+
+    Action: ``\boxed{True}`` or ``\boxed{False}``; the last box counts.
+
+    Rewards: 1 for the right one, 0 for anything else. One step. Half of the statements are true, so guessing
+    earns 0.5 on average. `max_return` is 1; the oracle reaches it.
+    """
+
+    def __init__(self, depth: int = 2, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
+        """Choose the items.
+
+        Args:
+            depth: Steps that a derivation takes, from 0 (the fact is there) to 5.
+            split: "train" or "test"; they share no question.
+            size: Number of items.
+            seed: Another seed is another set of items.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+        """
+        check_count("depth", depth, 0, 5)
+        self.keys = "question", "answer"
+        self.set_form("boxed")
+        self.use_rows(ProofRows(depth, split, size, seed))
+
+    def question(self, row: Row) -> str:
+        return (
+            f"{row['question']}\nWhat cannot be derived is false. "
+            "Answer with \\boxed{True} or \\boxed{False}."
+        )
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        """True or false."""
+        return random.choice(["\\boxed{True}", "\\boxed{False}"])
+
+
+def derive(facts: list[tuple[str, str]], rules: list[_Rule]) -> dict[tuple[str, str], int]:
+    """Everything that follows, each with the number of steps of its shortest derivation."""
+    steps = dict.fromkeys(facts, 0)
+    people = sorted({who for who, _ in facts})
+    for depth in range(1, len(rules) + 1):
+        new = {
+            (who, rule.conclusion): depth
+            for who in people
+            for rule in rules
+            if (who, rule.conclusion) not in steps and all((who, c) in steps for c in rule.conditions)
+        }
+        if not new:
+            break
+        steps.update(new)
+    return steps
+
+
+def _say(random: Random, rule: _Rule) -> str:
+    if len(rule.conditions) == 1:
+        return random.choice(_ONE).format(a=rule.conditions[0], c=rule.conclusion)
+    a, b = rule.conditions
+    return random.choice(_TWO).format(a=a, a_=a.capitalize(), b=b, c=rule.conclusion)

@@ -1,0 +1,300 @@
+"""One data set of reasoning-gym, or a weighted mix of several."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+import reasoning_gym
+from reasoning_gym.composite import DatasetSpec
+
+from gem_core.core import Info, ResetOptions, ResetResult, StepResult
+from gem_core.data import Row
+from gem_core.envs.datasets.base import DataSetEnv, Graded
+from gem_core.errors import ConfigError
+from gem_core.graders import limited
+from gem_core.text import last_boxed
+
+_INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
+_CHUNK = 500
+_ENDLESS = 2**31
+_LONGEST = 20_000
+"""Characters of an answer that are scored; a longer one is wrong."""
+_SHORT = 10_000
+_KEPT = 16
+_RUNS_TEXT = re.compile(r"(?<![_.\w])eval\(|parse_expr|sympify")
+_GLOBAL_DRAW = re.compile(
+    r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
+)
+_EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
+"""Metadata that hold a right answer where a data set accepts many and names none."""
+_global_lock = threading.Lock()
+_MIX = [
+    {"name": "leg_counting", "weight": 1.0, "config": {}},
+    {"name": "chain_sum", "weight": 1.0, "config": {}},
+    {"name": "spell_backward", "weight": 1.0, "config": {}},
+]
+
+
+class ReasoningGymEnv(DataSetEnv):
+    r"""Answer an item of a reasoning-gym data set.
+
+    Action: the answer in ``\boxed{...}``; the last box counts.
+
+    Rewards: what the data set's own scoring says of the content of the box, from 0 to 1 (many data sets
+    pay a little for a wrong answer in the right form); 0 without a box. One step.
+
+    The best return is 1. The oracle answers with the item's own answer, or with the example that its
+    metadata hold, and is None where there is neither.
+
+    Some data sets score by evaluating the answer as an expression. They do so in another process with a
+    limit of time and memory; the answer of the item itself is scored here.
+    """
+
+    format_error_reward = 0.0
+    state_fields: ClassVar[tuple[str, ...]] = ("index", "place", "order_seed")
+
+    def __init__(
+        self,
+        name: str,
+        size: int | None = 500,
+        seed: int = 42,
+        config: dict[str, Any] | None = None,
+        datasets: list[dict[str, Any]] | None = None,
+    ) -> None:
+        """Create the data set.
+
+        Args:
+            name: Data set of reasoning-gym.
+            size: Number of items. None: as many as there are seeds (2^31), made in chunks.
+            seed: Seed of the data set.
+            config: Settings of the data set; None for its defaults.
+            datasets: For ``composite`` only: ``{"name", "weight", "config"}`` of each part; None for a
+                small mix.
+
+        Raises:
+            ConfigError: No such data set, or settings that it refuses.
+        """
+        if name not in reasoning_gym.factory.DATASETS:
+            raise ConfigError(f"reasoning-gym has no data set {name!r}")
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ConfigError(f"size must be a whole number from 1 on, or None, not {size!r}")
+        if datasets is not None and name != "composite":
+            raise ConfigError("datasets= is for rg:composite only")
+        settings = dict(config or {})
+        if name == "composite":
+            settings["datasets"] = _MIX if datasets is None else datasets
+        self.rows = self._items = _Items(name, size, seed, settings)
+        self.place, self.order_seed = -1, 0
+        self.guarded = _runs_text(name, _parts(settings))
+        if self.guarded:
+            self.blocking = True
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        if seed is not None or options is not None or self.place < 0:
+            return super().reset(seed, options=options)
+        self._action_random = None  # the next item, without the detours: they cost a tenth of a small item
+        self._running = True
+        place = self.place + 1
+        self.place = self.index = place = place if place < self._items.size else 0
+        self._item = item = self._items.get(place)
+        return item["question"] + _INSTRUCTION, {}
+
+    def step(self, action: str) -> StepResult:
+        if not self._running or self.guarded or not isinstance(action, str):
+            return super().step(action)
+        answer = last_boxed(action)
+        if answer is None:
+            return super().step("")  # a format error, without a second walk over a long text
+        self._running = False
+        if len(answer) > _SHORT:
+            score, text, _ = self.grade(answer, self.row)
+            return text, score, True, False, {
+                "invalid": None, "parsed_action": answer[:_SHORT], "success": score >= 1
+            }  # fmt: skip
+        score = self._items.score(answer, self._item or self.row)
+        info: Info = {"invalid": None, "parsed_action": answer, "success": score == 1.0}
+        return "That is right." if score == 1.0 else _text(score), score, True, False, info
+
+    def question(self, row: Row) -> str:
+        return f"{row['question']}{_INSTRUCTION}"
+
+    parse = staticmethod(last_boxed)
+
+    def grade(self, answer: str, row: Row) -> Graded:
+        score = 0.0
+        if len(answer) <= _LONGEST:
+            if self.guarded and answer != row["answer"]:
+                score = self._items.score_elsewhere(answer, row)
+            else:
+                score = self._items.score(answer, row)
+        return Graded(score, _text(score))
+
+    def right_answer(self, row: Row) -> str | None:
+        answer = row["answer"]
+        for key in _EXAMPLES if answer is None else ():
+            answer = answer or row["metadata"].get(key)
+        if isinstance(answer, (dict, list)):  # what reads it expects JSON
+            answer = json.dumps(answer)
+        return None if answer is None else f"\\boxed{{{answer}}}"
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        """The answer of another item of the same chunk, which may be right by chance."""
+        start = self.index - self.index % _CHUNK
+        other = self.rows[start + random.randrange(min(_CHUNK, self._items.size - start))]
+        return self.right_answer(other) or f"\\boxed{{{random.randrange(100)}}}"
+
+    def _next(self, new_pass: bool) -> int:
+        """The items are drawn independently: a pass begins anywhere and goes on in order."""
+        size = self._items.size
+        self.place = self.random.randrange(size) if new_pass or self.place < 0 else (self.place + 1) % size
+        return self.place
+
+
+class _Items:
+    """Items of a data set by number, a chunk at a time where there is no end."""
+
+    columns: tuple[str, ...] = ("question", "answer", "metadata")
+
+    def __init__(self, name: str, size: int | None, seed: int, settings: dict[str, Any]) -> None:
+        self.name = name
+        self.settings = settings
+        self.seed = seed
+        self.size = _ENDLESS if size is None else size
+        self._kept: dict[int, Row] = {}
+        self._endless = size is None
+        self._chunk = 0
+        self._data = _create(name, _CHUNK if size is None else size, seed, settings)
+        self._score = self._data.score_answer
+        self._global = _uses_global_generators(name, _parts(settings))
+        self.get = self.__getitem__ if size is None or self._global else self._data.__getitem__
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Row:
+        if index not in self._kept:  # making an item may take a second: a group of resets makes it once
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[index] = self._made(index)
+        return self._kept[index]
+
+    def _made(self, index: int) -> Row:
+        chunk, within = divmod(index, _CHUNK) if self._endless else (0, index)
+        if chunk != self._chunk:
+            self._data = _create(self.name, _CHUNK, self.seed + chunk * _CHUNK, self.settings)
+            self._chunk = chunk
+        if self._global:
+            with _own_generators(self.seed + index):
+                shared: Row = self._data[within]
+            return shared
+        item: Row = self._data[within]
+        return item
+
+    def score(self, answer: str, row: Row) -> float:
+        """The data set's own score; what makes its code fail is wrong."""
+        try:
+            score = self._score(answer, row)
+            if score.__class__ is float and 0.0 <= score <= 1.0:
+                return score
+            return min(1.0, max(0.0, float(score)))
+        except Exception:  # its parsers raise whatever comes
+            return 0.0
+
+    def score_elsewhere(self, answer: str, row: Row) -> float:
+        """The same in a process that can be stopped."""
+        try:
+            score = limited.call(
+                "gem_core.envs.rg.env:score_here", self.name, self.seed, self.settings, answer, row
+            )
+        except (limited.OutOfTime, limited.CallFailed):
+            return 0.0
+        return float(score)
+
+
+def score_here(name: str, seed: int, settings: dict[str, Any], answer: str, row: Row) -> float:
+    """`_Items.score` in the worker process."""
+    return _Items(name, 1, seed, settings).score(answer, row)
+
+
+def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
+    try:
+        return _shared(name, size, seed, json.dumps(settings, sort_keys=True))
+    except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as error:
+        raise ConfigError(f"reasoning-gym refuses the settings of {name!r}: {error}") from error
+
+
+@lru_cache(maxsize=32)
+def _shared(name: str, size: int, seed: int, settings: str) -> Any:
+    """The data set itself, which the environments of a process share: some take a second to make."""
+    arguments = json.loads(settings)
+    if "datasets" in arguments:
+        arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
+    return reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
+
+
+@lru_cache
+def _runs_text(name: str, parts: tuple[str, ...]) -> bool:
+    """Whether scoring evaluates the model's text, as far as the source of the data set tells."""
+    for part in parts or (name,):
+        data_set = reasoning_gym.factory.DATASETS[part][0]
+        source = inspect.getsource(data_set.score_answer)
+        for method in re.findall(r"self\.(\w+)\(", source):
+            if inspect.isfunction(getattr(data_set, method, None)):
+                source += inspect.getsource(getattr(data_set, method))
+        if _RUNS_TEXT.search(source):
+            return True
+    return False
+
+
+@lru_cache
+def _uses_global_generators(name: str, parts: tuple[str, ...]) -> bool:
+    """Whether items are drawn from the generators of `random` or numpy, as far as the source tells."""
+    for part in parts or (name,):
+        module = inspect.getmodule(reasoning_gym.factory.DATASETS[part][0])
+        folder = sys.modules[module.__package__ or ""] if module else None
+        beside = [m for n, m in vars(folder).items() if inspect.ismodule(m) and len(vars(folder)) < 40]
+        if any(_GLOBAL_DRAW.search(_source(m)) for m in (module, *beside) if m):
+            return True
+    return False
+
+
+def _source(module: Any) -> str:
+    try:
+        return inspect.getsource(module)
+    except OSError:  # an empty file
+        return ""
+
+
+@contextmanager
+def _own_generators(seed: int) -> Iterator[None]:
+    """The global generators seeded for one item, and afterwards as they were."""
+    with _global_lock:
+        before = random.getstate(), np.random.get_state()  # noqa: NPY002
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+
+
+def _parts(settings: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(part.get("name", "") for part in settings.get("datasets", ()))
+
+
+def _text(score: float) -> str:
+    return (
+        "That is right." if score >= 1 else "That is not right." if score < 0.5 else "That is partly right."
+    )

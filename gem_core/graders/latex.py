@@ -1,0 +1,149 @@
+r"""Reading a mathematical answer: LaTeX or plain text to a tree.
+
+`read` understands what answers of text books hold (numbers, fractions, roots, powers, functions, tuples,
+sets, intervals, unions, matrices, relations, units, words) and returns None for everything else, so that
+a wrong tree is not made where the text is not understood. It takes time linear in the text, which is cut
+off at `LONGEST`, and nesting is bounded.
+
+A tree is made of tuples. Expressions: ``("n", value, digits)`` with the decimals of a literal or None,
+``("v", name)``, ``("+", a, b)``, ``("*", a, b)``, ``("/", a, b)``, ``("^", a, b)``, ``("-", a)``,
+``("f", name, a, extra)``. Around them: ``("seq", open, close, items)``, ``("matrix", rows)``,
+``("union", items)``, ``("rel", operands, signs)``, ``("text", words)``, ``("unit", expression, unit)``.
+"""
+
+from __future__ import annotations
+
+from gem_core.graders.expressions import DEEPEST, EXPRESSIONS, ExpressionReader, Tree, expression, fail
+from gem_core.graders.tokens import Unreadable
+
+LONGEST = 1000
+"""Characters of an answer that are worth reading."""
+
+
+def read(text: str) -> Tree | None:
+    """The tree of a tidy text, or None."""
+    if not text or len(text) > LONGEST:
+        return None
+    if "\\pm" in text or "\\mp" in text:  # one text for each sign
+        plus = read(text.replace("\\pm", "+").replace("\\mp", "-"))
+        minus = read(text.replace("\\pm", "-").replace("\\mp", "+"))
+        return None if plus is None or minus is None else ("seq", "", "", [_value_of(plus), _value_of(minus)])
+    try:
+        return _AnswerReader(text).answer()
+    except (Unreadable, ValueError, IndexError):
+        return None
+
+
+def _value_of(tree: Tree) -> Tree:
+    return tree[1][-1] if tree[0] == "rel" and set(tree[2]) == {"="} else tree
+
+
+class _AnswerReader(ExpressionReader):
+    """What stands around expressions: lists, relations, unions, units, words, brackets."""
+
+    def answer(self) -> Tree:
+        if all(kind in ("words", "word") for kind, _ in self.tokens[:-1]) and (
+            len(self.tokens) > 2 or self.kind == "words"
+        ):
+            return ("text", " ".join(" ".join(value for _, value in self.tokens[:-1]).split()).casefold())
+        items = self.items("")
+        if self.kind != "end of text":
+            raise Unreadable
+        return items[0] if len(items) == 1 else ("seq", "", "", items)
+
+    def items(self, end: str) -> list[Tree]:
+        """Elements between separators."""
+        found = [self.element()]
+        while True:
+            comma = self.take(",") or self.take(";")
+            link = self.kind == "words" and self.tokens[self.at][1].strip().casefold() in ("and", "or", "")
+            if link:
+                self.at += 1
+            if not (comma or link):
+                return found
+            found.append(self.element())
+
+    def element(self) -> Tree:
+        """A relation, a union or a single value."""
+        operands, signs = [self.union()], []
+        while self.next in ("=", "<", ">", "<=", ">=", "!="):
+            signs.append(self.need("=", "<", ">", "<=", ">=", "!="))
+            operands.append(self.union())
+        if self.kind == "command" and self.tokens[self.at][1] == "in":  # x in a set: the set counts
+            self.at += 1
+            return self.union()
+        if self.next == ":" and not signs:
+            while self.take(":"):
+                operands.append(self.sum())
+            return ("seq", ":", ":", operands)
+        return ("rel", operands, signs) if signs else operands[0]
+
+    def union(self) -> Tree:
+        parts = [self.valued()]
+        while self.kind == "command" and self.tokens[self.at][1] == "cup":
+            self.at += 1
+            parts.append(self.valued())
+        return ("union", parts) if len(parts) > 1 else parts[0]
+
+    def valued(self) -> Tree:
+        """An expression with its unit, or something with brackets."""
+        if self.kind == "words":
+            return ("text", self.words())
+        tree = self.sum()
+        if tree[0] not in EXPRESSIONS:
+            return tree
+        unit = ""
+        if self.take("%"):
+            unit = "%"
+        elif tree[0] == "f" and tree[1] == "deg" and not self.depth:
+            tree, unit = tree[2], "degree"
+        elif self.kind == "words" and self.tokens[self.at][1].strip().casefold() not in ("and", "or", ""):
+            unit = self.words()
+            if self.take("^"):
+                unit += f"^{self.unit_power()}"
+        elif self.kind == "sub":
+            unit = f"base {self.tokens[self.at][1].strip('{} ')}"
+            self.at += 1
+        return ("unit", tree, unit) if unit else tree
+
+    def words(self) -> str:
+        words: list[str] = []
+        while self.kind in ("words", "word") or (words and self.take("/")):
+            if self.kind in ("words", "word"):
+                if self.tokens[self.at][1].strip().casefold() in ("and", "or") and words:
+                    break
+                words.append(self.tokens[self.at][1])
+                self.at += 1
+            else:
+                words.append("per")
+        return " ".join(" ".join(words).split()).casefold()
+
+    def unit_power(self) -> str:
+        brace = self.take("{")
+        kind, value = self.tokens[self.at]
+        if kind != "number":
+            raise Unreadable
+        self.at += 1
+        if brace:
+            self.need("}")
+        return value
+
+    def bracket(self, opening: str) -> Tree:
+        closing = {"(": (")", "]"), "[": ("]", ")"), "\\{": ("\\}",), "{": ("}",), "|": ("|",)}.get(opening)
+        if closing is None:
+            raise Unreadable
+        if opening == "\\{" and self.take("\\}"):
+            return ("seq", "\\{", "\\}", [])
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise Unreadable
+        items = self.items(closing[0])
+        end = self.need(*closing)
+        self.depth -= 1
+        if opening == "|":
+            return ("f", "abs", expression(items[0]), None) if len(items) == 1 else fail()
+        if opening == "{" and len(items) > 1:  # a set as Python writes it
+            opening, end = "\\{", "\\}"
+        if len(items) == 1 and opening != "\\{":
+            return items[0] if (opening, end) in (("(", ")"), ("{", "}"), ("[", "]")) else fail()
+        return ("seq", opening, end, items)

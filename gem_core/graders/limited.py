@@ -1,0 +1,157 @@
+"""Calling a function that may never come back: in another process, with a limit of CPU time.
+
+Signals (`signal.alarm`) work in the main thread only, and threads cannot be ended; a process can. Workers
+stay between calls, so a call costs about a tenth of a millisecond on top of the function's own time. The
+limit is CPU time, so that a busy machine changes no result; a wall-clock limit, ten times as long, stands
+behind it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+CPU_SECONDS = 2.0
+_PATIENCE = 10
+"""Wall-clock seconds for each CPU second."""
+_START = 60.0
+"""Seconds that a worker may take to import its module on a busy machine."""
+
+
+class OutOfTime(Exception):
+    """The call used up its time or memory."""
+
+
+class CallFailed(Exception):
+    """The function raised; the message holds what."""
+
+
+def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
+    """Result of ``module:function(*args)``; the result has to be JSON-able.
+
+    Raises:
+        OutOfTime: It did not come back in time.
+        CallFailed: It raised.
+    """
+    module = function.partition(":")[0]
+    worker = _take(module)
+    try:
+        reply = worker.ask(pickle.dumps((function, args, cpu_seconds)), cpu_seconds * _PATIENCE)
+    except BaseException:
+        worker.close()
+        _free[module].release()
+        raise
+    with _lock:
+        _idle.setdefault(module, []).append(worker)
+    _free[module].release()
+    if "died" in reply:
+        raise OutOfTime(f"more than {cpu_seconds:g} seconds of CPU time, or too much memory")
+    if "error" in reply:
+        raise CallFailed(reply["error"])
+    return reply["value"]
+
+
+class _Worker:
+    def __init__(self, module: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gem_core.graders._worker", module],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        self.started = False
+
+    def ask(self, request: bytes, seconds: float) -> dict[str, Any]:
+        if self.process.stdin is None or self.process.stdout is None:
+            raise OutOfTime("the worker has no pipes")
+        end = time.monotonic() + seconds + (0 if self.started else _START)
+        try:
+            self.process.stdin.write(struct.pack("!I", len(request)) + request)
+            self.process.stdin.flush()
+            (size,) = struct.unpack("!I", self._read(4, end))
+            reply: dict[str, Any] = json.loads(self._read(size, end))
+        except (BrokenPipeError, EOFError) as error:
+            raise OutOfTime(f"the worker is gone ({type(error).__name__})") from error
+        self.started = True
+        return reply
+
+    def _read(self, size: int, end: float) -> bytes:
+        stdout = self.process.stdout
+        data = b""
+        poll = select.poll()
+        poll.register(stdout, select.POLLIN)  # type: ignore[arg-type]
+        while len(data) < size:
+            if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+                raise OutOfTime("no answer in time")
+            part = os.read(stdout.fileno(), size - len(data))  # type: ignore[union-attr]
+            if not part:
+                raise EOFError
+            data += part
+        return data
+
+    def close(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+_lock = threading.Lock()
+_idle: dict[str, list[_Worker]] = {}
+_free: dict[str, threading.Semaphore] = {}
+_most = max(1, min(8, os.cpu_count() or 1))
+
+
+def _take(module: str) -> _Worker:
+    """A worker of its own for one call; waits while all are busy."""
+    with _lock:
+        semaphore = _free.setdefault(module, threading.Semaphore(_most))
+    semaphore.acquire()
+    try:
+        with _lock:
+            idle = _idle.setdefault(module, [])
+            if idle:
+                return idle.pop()
+        return _Worker(module)
+    except BaseException:
+        semaphore.release()
+        raise
+
+
+def close_workers() -> None:
+    """End all idle workers; the next call starts anew."""
+    with _lock:
+        for workers in _idle.values():
+            while workers:
+                workers.pop().close()
+
+
+def _forget() -> None:
+    """In a forked child: the pipes belong to the parent."""
+    global _lock
+    _lock = threading.Lock()
+    for workers in _idle.values():
+        for worker in workers:
+            worker.process.returncode = 0  # not ours to wait for
+            for pipe in (worker.process.stdin, worker.process.stdout):
+                if pipe is not None:
+                    pipe.close()
+    _idle.clear()
+    _free.clear()
+
+
+atexit.register(close_workers)
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,131 @@
+r"""Whether a mathematical answer equals the reference.
+
+    >>> grade(r"\frac{1}{2}", "0.5")
+    True
+
+Three steps, the first that knows decides: the same text or number; the same tree (`latex` and `values`,
+some tens of microseconds); math-verify in another process with a limit of CPU time (`symbolic`,
+milliseconds), which knows more of LaTeX. Nothing uses a signal or a global, so any thread may call.
+
+What counts as equal: a value in any exact form; a decimal of six significant digits or more that rounds
+the reference; a unit or a percent sign that one side leaves out (50% is 50 or 0.5); units that convert;
+sets and lists in any order, tuples and intervals in theirs; ``x = 5`` for 5.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from gem_core.graders.expressions import Tree
+from gem_core.graders.latex import LONGEST, read
+from gem_core.graders.tokens import tidy
+from gem_core.graders.values import same
+
+_NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?")
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}(?: +[A-Za-z]+){2}")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{(.*)\}", re.DOTALL)
+
+
+class Verdict(NamedTuple):
+    """What grading found."""
+
+    correct: bool
+    by: Literal["text", "tree", "symbolic", "timeout", "unread"]
+    """Who decided; "unread": nobody could read one of the two, so the answer is wrong."""
+
+
+def grade(answer: str, reference: str, *, symbolic: bool = True) -> bool:
+    """Whether `answer` (the content of the box) is right; see `judge`."""
+    return judge(answer, reference, symbolic=symbolic).correct
+
+
+def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
+    r"""Compare an answer with the reference.
+
+    Args:
+        answer: What stood in the box; a box within it is opened.
+        reference: The right answer, in LaTeX or plain; its own box is opened.
+        symbolic: Whether math-verify is asked where the trees do not decide.
+
+    Raises:
+        MissingDependency: `symbolic`, and math-verify is needed and not installed.
+    """
+    answer, reference = answer.strip(), reference.strip()
+    if answer == reference:
+        return Verdict(bool(answer), "text")
+    if len(answer) > LONGEST:
+        return Verdict(False, "unread")
+    number, other = _plain_number(answer), _plain_number(reference)
+    if number and other:
+        return Verdict(number == other, "text")
+    wanted = _reference(reference)
+    tidied = tidy(_unboxed(answer))
+    if not tidied:
+        return Verdict(False, "unread")
+    if tidied == wanted.text:
+        return Verdict(True, "text")
+    tree = read(tidied)
+    if tree is not None and wanted.tree is not None:
+        try:
+            verdict = same(tree, wanted.tree)
+        except RecursionError:  # the caller is deep in a recursion already
+            verdict = None
+        if verdict is not None:
+            return Verdict(verdict, "tree")
+    if "".join(tidied.split()) == wanted.packed:
+        return Verdict(True, "text")
+    if not symbolic or not _worth_asking(tidied, tree, wanted):
+        return Verdict(False, "unread")
+    from gem_core.graders.symbolic import equal
+
+    found = equal(tidied, wanted.text)
+    return Verdict(bool(found), "timeout" if found is None else "symbolic")
+
+
+def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
+    """Whether math-verify could know more: it reads much into broken text, and into prose."""
+    if "\\" not in answer and tree is None and wanted.tree is not None:
+        return False
+    balanced = answer.count("{") == answer.count("}") and (
+        answer.count("(") + answer.count("[") == answer.count(")") + answer.count("]")
+    )
+    return balanced and "==" not in answer and not _PROSE.search(answer)
+
+
+def _plain_number(text: str) -> str:
+    """A number in digits in its one shortest form; empty for anything else."""
+    if text.isdigit() and text.isascii():
+        return text.lstrip("0") or "0"
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return ""
+    whole, fraction = match[2].lstrip("0"), (match[3] or "").rstrip("0")
+    return (
+        ("-" if match[1] == "-" and (whole or fraction) else "")
+        + (whole or "0")
+        + ("." + fraction if fraction else "")
+    )
+
+
+class _Reference(NamedTuple):
+    text: str
+    packed: str
+    """Without blanks."""
+    tree: Tree | None
+
+
+@lru_cache(maxsize=4096)  # the samples of a group share one
+def _reference(text: str) -> _Reference:
+    tidied = tidy(_unboxed(text))
+    return _Reference(tidied, "".join(tidied.split()), read(tidied))
+
+
+def _unboxed(text: str) -> str:
+    while "boxed" in text or "fbox" in text:
+        match = _BOX.fullmatch(text.strip().strip("$").strip())
+        if match is None:
+            break
+        text = match[1]
+    return text

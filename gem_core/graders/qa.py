@@ -1,0 +1,32 @@
+"""Exact match of short answers, as question-answering data sets define it."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(text: str) -> str:
+    """Lower case, without ASCII punctuation and the articles a, an and the, blanks run together.
+
+    >>> normalize("The  U.S.A.!")
+    'usa'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, references: Iterable[str]) -> bool:
+    """Whether the answer equals one of the references once both are normalised.
+
+    A text that normalisation leaves nothing of ("A", "?") is compared as it stands, but for case.
+    """
+    short = normalize(answer)
+    plain = answer.strip().lower()
+    return any(
+        short == normalize(reference) if short else plain == reference.strip().lower() and plain != ""
+        for reference in references
+    )

@@ -1,0 +1,261 @@
+"""Comparing the trees of `gem_core.graders.latex`: exactly where numbers are rational, else at points.
+
+Two expressions are equal when they agree wherever their variables are tried: at two fixed points with
+positive values, then, where signs could matter, at one with signs mixed and one with all negative.
+`same` returns None where that settles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from gem_core.graders.evaluation import Number, evaluate
+from gem_core.graders.expressions import EXPRESSIONS, Tree
+from gem_core.graders.units import UNITS
+
+_TOLERANCE = 1e-9
+_ROUNDED = 6
+"""Significant digits from which on a decimal may stand for the number that it rounds."""
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def same(given: Tree, wanted: Tree) -> bool | None:
+    """Whether two answers mean the same; None where this module cannot tell."""
+    given, wanted = _bare(given, wanted), _bare(wanted, given)
+    kinds = given[0], wanted[0]
+    if "unit" in kinds:
+        return _same_units(given, wanted)
+    if kinds[0] in EXPRESSIONS and kinds[1] in EXPRESSIONS:
+        return _same_expressions(given, wanted)
+    if kinds == ("text", "text"):
+        return bool(given[1] == wanted[1])
+    if kinds == ("rel", "rel"):
+        return _same_relations(given, wanted)
+    if "rel" in kinds:
+        given, wanted = (_interval(tree) or tree for tree in (given, wanted))
+        return None if "rel" in (given[0], wanted[0]) else same(given, wanted)
+    if kinds == ("matrix", "matrix"):
+        return _same_matrices(given[1], wanted[1])
+    if "matrix" in kinds:
+        return None
+    if "union" in kinds:
+        parts = [tree[1] if tree[0] == "union" else [tree] for tree in (given, wanted)]
+        if all(part[0] == "seq" and part[1] == "\\{" for both in parts for part in both):
+            return _unordered(*([item for part in both for item in part[3]] for both in parts))
+        return _unordered(*parts) or None  # (1,2] and (2,3] may be joined differently
+    if kinds == ("seq", "seq"):
+        return _same_sequences(given, wanted)
+    if "seq" in kinds:  # one value against several
+        single, several = (given, wanted) if kinds[1] == "seq" else (wanted, given)
+        if several[1] in ("", "\\{"):
+            return _unordered([single], several[3])
+        return _reals(single, several)
+    return False  # words against a number
+
+
+def _bare(tree: Tree, other: Tree) -> Tree:
+    """Without a name in front (x = 5) where the other side has none, and words as a letter."""
+    if tree[0] == "rel" and set(tree[2]) == {"="} and other[0] != "rel":
+        if tree[1][0][0] in ("v", "*") or len(tree[2]) > 1:  # x, or f(x)
+            return tuple(tree[1][-1])
+        if tree[1][-1][0] == "v":
+            return tuple(tree[1][0])
+    if tree[0] == "text" and other[0] == "v" and len(tree[1].strip("() .")) == 1:
+        return ("v", tree[1].strip("() ."))
+    if tree[0] == "text" and tree[1] in ("all real numbers", "all reals", "real numbers"):
+        return ("v", "blackboard R")
+    return tree
+
+
+def _same_units(given: Tree, wanted: Tree) -> bool | None:
+    """A unit on one side alone does not count; two must agree, or convert."""
+    (left, unit), (right, other) = (
+        (tree[1], tree[2]) if tree[0] == "unit" else (tree, "") for tree in (given, wanted)
+    )
+    if left[0] not in EXPRESSIONS or right[0] not in EXPRESSIONS:
+        return False if "text" in (left[0], right[0]) else None
+    equal = _same_expressions(left, right)
+    if "%" in (unit, other) and unit != other:
+        if "" not in (unit, other):
+            return False
+        hundredth = ("/", left if unit else right, ("n", Fraction(100), None))
+        return equal or _same_expressions(hundredth, right if unit else left)
+    if not unit or not other or _unit(unit) == _unit(other):
+        return equal
+    if unit in UNITS and other in UNITS and UNITS[unit][0] == UNITS[other][0]:
+        scale = UNITS[unit][1] / UNITS[other][1]
+        return _same_expressions(("*", ("n", scale, None), left), right)
+    return False if equal is not None else None
+
+
+def _unit(unit: str) -> str:
+    if unit in UNITS:
+        return repr(UNITS[unit])
+    words = [word.strip(".") for word in unit.split()]
+    return " ".join(
+        repr(UNITS[w]) if w in UNITS else w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words
+    )
+
+
+def _same_sequences(given: Tree, wanted: Tree) -> bool | None:
+    (_, start, end, items), (_, other_start, other_end, others) = given, wanted
+    loose = ("", "\\{")
+    if start in loose and other_start in loose:
+        return _unordered(items, others)
+    bare = "" in (start, other_start)
+    if not bare and (start, end) != (other_start, other_end):
+        return False
+    return _all(items, others)
+
+
+def _all(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
+    if len(items) != len(others):
+        return False
+    verdicts = [same(a, b) for a, b in zip(items, others, strict=True)]
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def _unordered(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
+    """Whether each element of one is in the other; repetitions do not count."""
+    if len(items) * len(others) > 400:
+        return None
+    table = [[same(a, b) for b in others] for a in items]
+    lines = [*table, *zip(*table, strict=True)] if table and others else [[]] * (len(items) + len(others))
+    if all(True in line for line in lines):
+        return True
+    return None if any(True not in line and None in line for line in lines) else False
+
+
+def _same_matrices(rows: Sequence[Sequence[Tree]], others: Sequence[Sequence[Tree]]) -> bool | None:
+    if [len(row) for row in rows] != [len(row) for row in others]:
+        return False
+    return _all([x for row in rows for x in row], [x for row in others for x in row])
+
+
+def _reals(single: Tree, interval: Tree) -> bool | None:
+    if single == ("v", "blackboard R"):
+        everything = [("-", ("v", "infty")), ("v", "infty")]
+        return bool(interval[1:3] == ("(", ")") and interval[3] == everything)
+    return False
+
+
+def _interval(relation: Tree) -> Tree | None:
+    """``1 < x <= 2`` as an interval."""
+    if relation[0] != "rel":
+        return None
+    _, operands, signs = relation
+    operands, signs = list(operands), list(signs)
+    if signs and signs[0] in (">", ">="):
+        operands, signs = operands[::-1], [_FLIPPED.get(sign, sign) for sign in signs[::-1]]
+    if any(sign not in ("<", "<=") for sign in signs):
+        return None
+    if len(signs) == 1 and operands[0][0] == "v" != operands[1][0]:
+        operands, signs = [("-", ("v", "infty")), *operands], ["<", *signs]
+    elif len(signs) == 1 and operands[1][0] == "v":
+        operands, signs = [*operands, ("v", "infty")], [*signs, "<"]
+    if len(signs) != 2 or operands[1][0] != "v":
+        return None
+    start, end = "(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]"
+    return ("seq", start, end, [operands[0], operands[2]])
+
+
+def _same_relations(given: Tree, wanted: Tree) -> bool | None:
+    (_, left, signs), (_, right, others) = given, wanted
+    if len(signs) != 1 or len(others) != 1 or "=" not in (signs[0], others[0]):
+        a, b = _interval(given), _interval(wanted)
+        return same(a, b) if a and b else None
+    if signs != others:
+        return False
+    if _all(left, right) or _all(left, right[::-1]):
+        return True
+    sides = [*left, *right]
+    if any(side[0] not in EXPRESSIONS for side in sides):
+        return None
+    ratios = []
+    for point in range(3):  # the same curve: one is a multiple of the other
+        values = [evaluate(side, point) for side in sides]
+        if any(value is None for value in values):
+            return None
+        p, q, r, t = (complex(value) for value in values if value is not None)
+        if abs(r - t) < _TOLERANCE or abs(p - q) < _TOLERANCE:
+            return None
+        ratios.append((p - q) / (r - t))
+    return True if all(_close(ratio, ratios[0]) for ratio in ratios) else None
+
+
+# -- expressions ------------------------------------------------------------------------------
+
+
+def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
+    if given == wanted:
+        return True
+    if given[0] == wanted[0] == "v":
+        return given[1] == wanted[1] or (len(given[1]) == 1 and given[1].lower() == wanted[1].lower())
+    if (sign := _infinite(given)) or _infinite(wanted):
+        return sign == _infinite(wanted)
+    settled = valued = 0
+    for point in range(4):
+        a, b = evaluate(given, point), evaluate(wanted, point)
+        valued += b is not None
+        if a is None or b is None:
+            continue
+        if isinstance(a, Fraction) and isinstance(b, Fraction) and a == b:
+            equal = True
+        elif isinstance(a, Fraction) and isinstance(b, Fraction):
+            equal = _rounds(given, wanted, a, b)
+        else:
+            equal = _close(complex(a), complex(b)) or _rounds(given, wanted, a, b)
+        if not equal:  # a difference at the mixed signs alone may be one of branches
+            return False if point < 2 and not (_doubtful(given) or _doubtful(wanted)) else None
+        settled += 1
+        if point == 1 and not (_branching(given) or _branching(wanted)):
+            return True
+    if valued and not settled:  # 1/0, or a number too large to be the reference
+        return False
+    return True if settled == 4 else None
+
+
+def _infinite(tree: Tree) -> int:
+    """1 for infinity, -1 for minus infinity, 0 for everything else."""
+    if tree[0] == "-":
+        return -_infinite(tree[1])
+    return int(tree == ("v", "infty"))
+
+
+def _close(a: complex, b: complex) -> bool:
+    return abs(a - b) <= _TOLERANCE * max(1.0, abs(a), abs(b)) and (abs(b) > _TOLERANCE or abs(a - b) < 1e-12)
+
+
+def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
+    """Whether one is a decimal of six digits or more that rounds the other, which is no decimal."""
+    for tree, value, other, exact in ((given, a, b, wanted), (wanted, b, a, given)):
+        literal = tree[1] if tree[0] == "-" else tree
+        if literal[0] != "n" or literal[2] is None or not isinstance(value, Fraction):
+            continue
+        opposite = exact[1] if exact[0] == "-" else exact
+        digits = len(str(int(abs(value) * 10 ** literal[2])))
+        if opposite[0] == "n" or digits < _ROUNDED or abs(complex(other).imag) > _TOLERANCE:
+            continue
+        distance = abs(float(value) - complex(other).real)
+        return bool(distance <= 0.5 * 10.0 ** -literal[2] * (1 + 1e-6))
+    return False
+
+
+_BRANCHES = frozenset(["sqrt", "abs", "log", "ln", "asin", "acos", "atan", "arcsin", "arccos", "arctan"])
+
+
+def _branching(tree: Tree) -> bool:
+    """Whether signs could matter: roots, logarithms, absolute values, powers that are no whole numbers."""
+    if tree[0] == "^" and not (tree[2][0] == "n" and tree[2][1].denominator == 1):
+        return True
+    return (tree[0] == "f" and tree[1] in _BRANCHES) or any(
+        _branching(part) for part in tree[1:] if isinstance(part, tuple)
+    )
+
+
+def _doubtful(tree: Tree) -> bool:
+    """Whether the text may have meant another function: log without a base is written for two."""
+    return (tree[0] == "f" and tree[1] == "log" and tree[3] is None) or any(
+        _doubtful(part) for part in tree[1:] if isinstance(part, tuple)
+    )

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gem_core
+from gem_core.checker.texts import long_texts
+from gem_core.envs.datasets.code import CodeEnv
+from gem_core.envs.datasets.math import MathEnv
+from gem_core.envs.datasets.qa import QaEnv
+from gem_core.errors import ConfigError, DataError, ResetNeeded
+
+ITEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(7)]
+
+
+def math_env(rows=ITEMS, **kwargs):
+    return MathEnv(dataset=rows, symbolic=False, **kwargs)
+
+
+def test_a_pass_takes_every_item_once_and_the_next_pass_has_another_order():
+    env = math_env()
+    passes = []
+    for number in range(3):
+        order = []
+        for place in range(len(ITEMS)):
+            env.reset(seed=5 if number == place == 0 else None)
+            order.append(env.index)
+        passes.append(order)
+    assert all(sorted(order) == list(range(7)) for order in passes)
+    assert passes[0] != passes[1] != passes[2]
+    again = math_env()
+    again.reset(seed=5)
+    assert again.index == passes[0][0]
+
+
+def test_seeds_spread_over_the_items():
+    env = math_env()
+    firsts = []
+    for seed in range(300):
+        env.reset(seed=seed)
+        firsts.append(env.index)
+    assert all(20 < firsts.count(item) < 80 for item in range(7))
+
+
+def test_an_index_is_honoured_and_leaves_the_pass_alone():
+    env, twin = math_env(), math_env()
+    env.reset(seed=1)
+    twin.reset(seed=1)
+    for index in range(7):
+        observation, _ = env.reset(options={"index": index})
+        assert observation.startswith(ITEMS[index]["problem"])
+    env.reset()
+    twin.reset()
+    assert env.index == twin.index
+
+
+@pytest.mark.parametrize("index", [-1, 7, 10**30, "0", 1.5, True + 7])
+def test_an_index_out_of_range_is_refused(index):
+    with pytest.raises(ConfigError, match="index="):
+        math_env().reset(options={"index": index})
+
+
+def test_rewards_and_info():
+    env = math_env()
+    env.reset(options={"index": 3})
+    assert env.step(r"4? \boxed{4}") == (
+        "That is right.", 1.0, True, False, {"invalid": None, "parsed_action": "4", "success": True}
+    )  # fmt: skip
+    with pytest.raises(ResetNeeded):
+        env.step("again")
+    env.reset(options={"index": 3})
+    assert env.step(r"\boxed{5}")[1:4] == (0.0, True, False)
+    env.reset(options={"index": 3})
+    _, reward, terminated, truncated, info = env.step("4")
+    assert (reward, terminated, truncated, info) == (
+        0.0,
+        True,
+        False,
+        {"invalid": "format", "success": False},
+    )
+
+
+def test_any_of_several_answers_is_right():
+    for answer in (["1", "2"], '["1", "2"]'):
+        env = math_env([{"problem": "p", "answer": answer}])
+        for boxed, reward in (("1", 1.0), ("2", 1.0), ("3", 0.0)):
+            env.reset(seed=0)
+            assert env.step(rf"\boxed{{{boxed}}}")[1] == reward
+
+
+def test_numbers_are_answers_too():
+    env = math_env([{"problem": "p", "answer": 5}])
+    env.reset(seed=0)
+    assert env.step(r"\boxed{5.0}")[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "said"),
+    [
+        ([], DataError, "holds no rows"),
+        ([{"problem": "p"}], ConfigError, r"no column 'answer' \(answer_key\); it has problem"),
+        ([{"question": "p", "answer": "1"}], ConfigError, r"no column 'problem' \(question_key\)"),
+        ("abc", ConfigError, "list of dicts"),
+        ([1], ConfigError, "list of dicts"),
+    ],
+)
+def test_unfit_rows_are_refused_when_the_environment_is_made(rows, error, said):
+    with pytest.raises(error, match=said):
+        math_env(rows)
+
+
+def test_unfit_values_are_an_error_of_the_data():
+    env = math_env([{"problem": None, "answer": "1"}])
+    with pytest.raises(DataError, match="column 'problem' holds NoneType"):
+        env.reset(seed=0)
+    env = math_env([{"problem": "p", "answer": None}])
+    env.reset(seed=0)
+    with pytest.raises(DataError, match="column 'answer' holds no answer"):
+        env.step(r"\boxed{1}")
+
+
+def test_one_source_has_to_be_given():
+    for kwargs in ({}, {"dataset": ITEMS, "dataset_name": "a.jsonl"}):
+        with pytest.raises(ConfigError, match="give dataset_name="):
+            MathEnv(symbolic=False, **kwargs)
+
+
+def test_reset_options():
+    with pytest.raises(ConfigError, match=r"unknown reset options \['no'\]"):
+        math_env().reset(options={"no": 1})
+    with pytest.raises(ConfigError, match="not a state of MathEnv"):
+        math_env().reset(options={"state": {"x": 1}})
+
+
+def test_images_become_content_parts():
+    png = b"\x89PNG\r\n\x1a\nrest"
+    rows = [
+        {"problem": "Look: <image> What is x?", "answer": "3", "images": [{"bytes": png}, {"bytes": png}]}
+    ]
+    env = math_env(rows, image_key="images")
+    observation, _ = env.reset(seed=0)
+    assert [part["type"] for part in observation] == ["image_url", "text", "image_url", "text", "text"]
+    assert observation[0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+    assert env.step(r"\boxed{3}")[1] == 1.0
+    env = math_env([{"problem": "p", "answer": "3", "images": [{"bytes": b"nothing"}]}], image_key="images")
+    with pytest.raises(DataError, match="no known format"):
+        env.reset(seed=0)
+
+
+def test_boxed_questions_ask_for_a_box_and_others_for_a_tag():
+    rows = [{"question": "Who?", "answer": ["The Owl", "owl"]}]
+    for boxed, asked, right, other in (
+        (True, r"\boxed{answer}", r"\boxed{Owl.}", "<answer>owl</answer>"),
+        (False, "<answer>answer</answer>", "<answer>x</answer> <answer> the OWL </answer>", r"\boxed{owl}"),
+    ):
+        env = QaEnv(dataset=rows, extract_boxed=boxed)
+        assert asked in env.reset(seed=0)[0]
+        assert env.step(right)[1] == 1.0
+        env.reset(seed=0)
+        assert env.step(other)[4]["invalid"] == "format"
+
+
+def test_programs_are_run_on_the_tests():
+    rows = [{"problem": "Double it.", "tests": {"inputs": ["1", "2"], "outputs": ["2", "4"]}}]
+    env = CodeEnv(dataset=rows)
+    cases = {
+        "```python\nprint(2 * int(input()))\n```": (1.0, 1.0),
+        "```python\nprint(1)\n```\nor\n```\nprint(2 * int(input()))\n```": (1.0, 1.0),
+        "```python\nprint(2)\n```": (0.0, 0.5),
+        "```python\nprint(9)\n```": (0.0, 0.0),
+    }
+    for text, (reward, share) in cases.items():
+        env.reset(seed=0)
+        _, got, terminated, _, info = env.step(text)
+        assert (got, terminated, info["metrics"]) == (reward, True, {"tests_passed": share})
+    env.reset(seed=0)
+    assert env.step("print(2 * int(input()))")[1] == -0.1
+    assert env.oracle_action is not None
+    partial = CodeEnv(dataset=rows, partial_credit=True)
+    partial.reset(seed=0)
+    assert partial.step("```python\nprint(2)\n```")[1] == 0.5
+
+
+@pytest.mark.parametrize("kwargs", [{"max_tests": 0}, {"max_tests": True}, {"timeout": 0}])
+def test_limits_of_programs_are_checked(kwargs):
+    with pytest.raises(ConfigError):
+        CodeEnv(dataset=[{"problem": "p", "tests": "[]"}], **kwargs)
+
+
+def test_ten_megabytes_are_a_format_error_or_wrong():
+    envs = [math_env(), QaEnv(dataset=[{"question": "q", "answer": "a"}])]
+    for env in envs:
+        for text in [*long_texts(200_000), *list(long_texts(10_000_000))[:6]]:
+            env.reset(seed=0)
+            _, reward, terminated, _, info = env.step(text)
+            assert (reward, terminated) == (0.0, True)
+            assert len(json.dumps(info)) < 100_000
+
+
+@settings(max_examples=200)
+@given(st.text().map(lambda t: rf"\boxed{{{t}}}") | st.text())
+def test_any_text_is_answered(text):
+    env = math_env()
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(text)
+    assert terminated
+    assert reward in (0.0, 1.0)
+    json.dumps(info)
+
+
+class TestOnAFile:
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "items.jsonl"
+        path.write_text("".join(json.dumps(item) + "\n" for item in ITEMS))
+        return str(path)
+
+    def test_check_env(self, path):
+        report = gem_core.check_env(lambda **kwargs: MathEnv(dataset_name=path, symbolic=False, **kwargs))
+        assert "best_return" in report.passed
+
+    def test_a_spec_travels(self, path):
+        pytest.importorskip("math_verify", reason="needs the extra 'math'")
+        env = gem_core.make("math:GSM8K", dataset_name=path)
+        again = gem_core.EnvSpec.from_json(env.spec.to_json()).make()
+        assert env.reset(seed=4) == again.reset(seed=4)

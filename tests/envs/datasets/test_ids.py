@@ -1,0 +1,102 @@
+"""The ids of the data sets: each loads a local file in its data set's columns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import gem_core
+from gem_core.errors import DataError
+from gem_core.registration import spec
+
+IDS = [
+    *(
+        f"math:{name}"
+        for name in ["ASDiv2K", "GSM8K", "Math12K", "Math8K-3to5", "Orz57K", "DeepScaleR40K", "Geometry3K"]
+    ),
+    *(f"code:{name}" for name in ["CodeContest", "Taco8k", "PrimeIntellect15k"]),
+    *(f"logic:RuleTaker-d{depth}" for depth in (0, 1, 2, 3, 5)),
+    *(f"qa:{name}" for name in ["NaturalQuestions", "HotpotQA"]),
+    *(
+        f"eval:{name}"
+        for name in [
+            "MATH500",
+            "AMC",
+            "OlympiadBench",
+            "Minerva",
+            "AIME24",
+            "CodeContest",
+            "QaOpen",
+            "2Wiki",
+            "PopQA",
+            "TriviaQA",
+            "HotpotQA",
+            "Bamboogle",
+            "NaturalQuestions",
+            "Musique",
+        ]
+    ),
+]
+PIXEL = b"\x89PNG\r\n\x1a\n"
+
+
+def row(env_spec):
+    """An item in the columns that the registration names."""
+    kwargs = env_spec.kwargs
+    if "test_key" in kwargs:
+        return {
+            kwargs["question_key"]: "Echo.",
+            kwargs["test_key"]: json.dumps({"inputs": ["1"], "outputs": ["1"]}),
+        }
+    answer = "True" if env_spec.id.startswith("logic") else "4"
+    return {kwargs["question_key"]: "2 + 2?", kwargs["answer_key"]: answer}
+
+
+def test_all_are_registered_with_what_they_need():
+    for id in IDS:
+        found = spec(id)
+        assert found.extra in ("math", "code", "qa")
+        assert found.kwargs["dataset_name"].count("/") == 1
+        assert found.description
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
+    env_spec = spec(id)
+    if env_spec.extra == "math":
+        pytest.importorskip("math_verify", reason="needs the extra 'math'")
+    item = row(env_spec)
+    image_key = env_spec.kwargs.get("image_key")
+    if image_key:
+        if suffix == "jsonl":
+            item[image_key] = ["data:image/png;base64,AAAA"]
+        else:
+            item[image_key] = [{"bytes": PIXEL, "path": None}]
+    path = tmp_path / f"items.{suffix}"
+    if suffix == "jsonl":
+        path.write_text(json.dumps(item) + "\n")
+    else:
+        arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist([item]), path)
+    with gem_core.make(id, dataset_name=str(path)) as env:
+        env.reset(seed=0)
+        action = env.oracle_action() or "```python\nprint(input())\n```"
+        assert env.step(action)[1] == 1.0
+        env.reset(seed=0)
+        wrong = (
+            "```python\nprint('no')\n```" if "test_key" in env_spec.kwargs else r"\boxed{7}<answer>7</answer>"
+        )
+        assert env.step(wrong)[1:3] == (0.0, True)
+
+
+@pytest.mark.parametrize("id", IDS[:1] + IDS[7:8] + IDS[15:16])
+def test_without_network_the_error_is_one_line(id, monkeypatch, tmp_path):
+    pytest.importorskip("huggingface_hub", reason="needs the extra 'data'")
+    pytest.importorskip("math_verify", reason="needs the extra 'math'")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(DataError, match="connect once to download it") as error:
+        gem_core.make(id)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,241 @@
+"""What every generated data set must hold."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+import gem_core
+from gem_core.envs.generated.arithmetic import ArithmeticRows
+from gem_core.envs.generated.multihop import _SIZES, MultiHopRows, World, world
+from gem_core.envs.generated.programs import ProgramRows
+from gem_core.envs.generated.proofs import ProofRows, _Rule, derive
+from gem_core.envs.generated.word_problems import _NAMES, _THINGS, WordProblemRows
+from gem_core.errors import ConfigError
+from gem_core.graders.math import grade
+from gem_core.graders.programs import read_tests, run_tests
+from gem_core.graders.qa import exact_match
+from gem_core.registration import spec
+
+IDS = [id for id in gem_core.list_envs() if "generated" in str(spec(id).entry_point)]
+ROWS = [
+    ArithmeticRows("+-*", 3, 99, "train", 1000, 0),
+    ArithmeticRows("+", 2, 9, "train", 1000, 0),
+    WordProblemRows("train", 1000, 0),
+    *(ProofRows(depth, "train", 1000, 0) for depth in range(6)),
+    *(MultiHopRows(hops, "train", 1000, 0) for hops in (1, 2, 4)),
+    ProgramRows(False, 4, "train", 1000, 0),
+]
+
+
+def test_every_family_has_one():
+    assert {id.partition(":")[0] for id in IDS} == {"math", "logic", "qa", "code"}
+    assert all(spec(id).extra is None for id in IDS)  # numpy alone runs them
+
+
+@pytest.mark.parametrize("id", [id for id in IDS if not id.startswith("code")])
+def test_check_env(id):
+    whole = ("math:Arithmetic-v0", "logic:Proofs-v0", "qa:MultiHop-v0-retry")
+    rules = None if id in whole else ["best_return", "twins_are_equal", "random_actions_are_legal"]
+    gem_core.check_env(id, rules=rules)
+
+
+@pytest.mark.parametrize("id", ["code:SmallTasks-v0-easy", "code:SmallTasks-v0-retry"])
+def test_check_env_of_programs(id):
+    """Not the rules that send hundreds of texts: each text with a code block starts a process or four."""
+    rules = (
+        "best_return twins_are_equal states_survive_json forks_are_equal_and_independent junk_earns_nothing"
+    )
+    gem_core.check_env(id, rules=rules.split(), seeds=(0,))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_splits_share_no_question(id):
+    train, test = (
+        {
+            str(gem_core.make(id, split=split).rows[n][gem_core.make(id).unwrapped.rows.key])
+            for n in range(150)
+        }
+        for split in ("train", "test")
+    )
+    assert not train & test
+
+
+@pytest.mark.parametrize("rows", ROWS, ids=lambda rows: f"{type(rows).__name__}")
+def test_skeletons_come_no_more_often_than_the_templates_allow(rows):
+    if isinstance(rows, ProofRows):
+        hide = r"\b(?:Arlo|Bena|Cyrus|Dora|Elmo|Fenja|Gitte|Hugo|Ilva|Janko|Kaja|Ludo)\b"
+    elif isinstance(rows, MultiHopRows):
+        hide = "|".join(sorted(map(re.escape, rows.world.kinds), key=len, reverse=True))
+    else:
+        hide = rf"-?\d+|\b(?:{'|'.join(_NAMES)})\b|\b(?:{'|'.join(_THINGS)})\b"
+    size = 1000
+    skeletons = Counter(re.sub(hide, "#", rows[n][rows.key]) for n in range(size))
+    fair = size / rows.templates
+    assert max(skeletons.values()) <= 3 * fair + 20
+    assert len(skeletons) >= 0.6 * min(rows.templates, size / 4)
+
+
+def test_arithmetic_is_right():
+    for n in range(300):
+        item = ROWS[0][n]
+        line = re.sub("plus", "+", re.sub("minus", "-", re.sub("times", "*", item["problem"])))
+        (found,) = re.findall(r"\d+(?: [-+*] \d+)+", line)
+        assert eval(found) == int(item["answer"])
+        assert not grade(str(int(item["answer"]) + 1), item["answer"], symbolic=False)
+
+
+def test_word_problems_are_whole_and_not_negative_where_things_are_counted():
+    for n in range(500):
+        item = ROWS[2][n]
+        assert "{" not in item["problem"]
+        if "more or fewer" not in item["problem"]:
+            assert int(item["answer"]) >= 0, item
+
+
+def test_some_word_problems_by_hand():
+    known = {
+        r"(\w+) has (\d+) \w+ and finds (\d+) more\.": lambda a, b: a + b,
+        r"(\w+) had (\d+) \w+ and gave (\d+) of them": lambda a, b: a - b,
+        r"(A train) runs (\d+) km in one hour\. How many km does it run in (\d+) hours": lambda a, b: a * b,
+        r"(A rectangle) is (\d+) cm long and (\d+) cm wide\. What is its area": lambda a, b: a * b,
+    }
+    seen = Counter()
+    for n in range(600):
+        item = ROWS[2][n]
+        for pattern, answer in known.items():
+            if match := re.match(pattern, item["problem"]):
+                seen[pattern] += 1
+                assert answer(int(match[2]), int(match[3])) == int(item["answer"])
+    assert len(seen) == len(known)
+
+
+# -- proofs -----------------------------------------------------------------------------------
+
+
+def test_derivations_are_shortest():
+    rules = [
+        _Rule(("a",), "b"),
+        _Rule(("b",), "c"),
+        _Rule(("a", "c"), "d"),
+        _Rule(("a",), "c"),
+        _Rule(("x",), "y"),
+    ]
+    assert derive([("Ann", "a"), ("Bob", "b")], rules) == {
+        ("Ann", "a"): 0, ("Bob", "b"): 0, ("Ann", "b"): 1, ("Ann", "c"): 1, ("Bob", "c"): 1, ("Ann", "d"): 2
+    }  # fmt: skip
+
+
+def read_theory(question):
+    """Facts, rules and the statement, out of the words: written apart from the generator."""
+    text, asked = question.split("\n")
+    facts, rules = [], []
+    for sentence in text.rstrip(".").split(". "):
+        words = [w.strip(".,").lower() for w in sentence.split()]
+        if len(words) == 3 and words[1] == "is" and words[0] not in ("everyone", "whoever"):
+            facts.append((words[0], words[2]))
+            continue
+        filler = set(
+            (  # noqa: SIM905
+                "if someone is then they are all people whoever also everyone who always being makes one and "
+                "both as well"
+            ).split()
+        )
+        *conditions, conclusion = [w for w in words if w not in filler]
+        rules.append(_Rule(tuple(conditions), conclusion))
+    who, what = re.search(r"(\w+) is ((?:not )?\w+)\.", asked).groups()
+    return facts, rules, who.lower(), what
+
+
+@pytest.mark.parametrize("depth", range(6))
+def test_proofs_have_the_depth_and_the_truth_they_say(depth):
+    rows = ProofRows(depth, "train", 1000, 0)
+    truths = Counter()
+    for n in range(200):
+        facts, rules, who, what = read_theory(rows[n]["question"])
+        steps = derive(facts, rules)
+        denied = what.startswith("not ")
+        known = (who, what.removeprefix("not ")) in steps
+        assert rows[n]["answer"] == str(known != denied)
+        truths[rows[n]["answer"]] += 1
+        reach = max((s for (p, _), s in steps.items() if p == who), default=-1)
+        assert (steps[who, what.removeprefix("not ")] if known else reach) == depth
+    assert min(truths.values()) > 60
+
+
+# -- questions --------------------------------------------------------------------------------
+
+
+def test_questions_can_be_answered_from_the_documents_alone():
+    rows = MultiHopRows(2, "train", 1000, 0)
+    pages = {page["title"]: page["text"] for page in World(0).documents()}
+    for n in range(200):
+        item = rows[n]
+        here = item["titles"][0]
+        assert here in item["question"]
+        for step in [*item["titles"][1:], item["answer"]]:
+            assert step in pages[here]
+            assert step not in item["question"]
+            here = step
+        assert not exact_match(item["titles"][0], [item["answer"]])
+
+
+def test_the_pages_that_are_needed_are_shown():
+    env = gem_core.make("qa:MultiHop-v0")
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        pages = observation.split("\n\n")[0].split("\n")
+        assert len(pages) == 8
+        for title in env.row["titles"]:
+            assert any(page.startswith(f"{title} is ") for page in pages)
+    closed, _ = gem_core.make("qa:MultiHop-v0-search").reset(seed=0)
+    assert "\n\n" in closed
+    assert " is a" not in closed
+
+
+def test_a_world_can_be_written_for_a_search_index(tmp_path):
+    world(0).write(tmp_path / "corpus.jsonl")
+    assert len((tmp_path / "corpus.jsonl").read_text().splitlines()) == sum(_SIZES.values())
+    assert World(0).documents() == world(0).documents() != World(1).documents()
+
+
+# -- programs ---------------------------------------------------------------------------------
+
+
+def test_solutions_pass_in_the_sandbox_and_their_neighbours_do_not():
+    rows = ProgramRows(False, 4, "train", 1000, 0)
+    seen = set()
+    for n in range(999):
+        item = rows[n]
+        skeleton = re.sub(r"\d+", "#", item["problem"])
+        if skeleton in seen:
+            continue
+        seen.add(skeleton)
+        tests = read_tests(item["tests"])
+        assert run_tests(item["solution"], tests)[:2] == (4, 4), item
+        assert run_tests("print(0)", tests).passed < 4, item
+    assert len(seen) == rows.templates
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs"),
+    [
+        ("math:Arithmetic-v0", {"operations": "/"}),
+        ("math:Arithmetic-v0", {"operations": ""}),
+        ("math:Arithmetic-v0", {"terms": 1}),
+        ("math:Arithmetic-v0", {"max_number": 3}),
+        ("math:WordProblems-v0", {"split": "dev"}),
+        ("logic:Proofs-v0", {"depth": 6}),
+        ("qa:MultiHop-v0", {"hops": 0}),
+        ("qa:MultiHop-v0", {"hops": 3, "documents": 2}),
+        ("code:SmallTasks-v0", {"num_tests": 0}),
+        ("code:SmallTasks-v0", {"easy": 1}),
+        ("code:SmallTasks-v0", {"timeout": -1}),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(id, kwargs):
+    with pytest.raises(ConfigError) as error:
+        gem_core.make(id, **kwargs)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import gem_core
+from gem_core.envs import rg
+from gem_core.errors import ConfigError, MissingDependency
+
+reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
+
+FAST = [
+    "chain_sum",
+    "leg_counting",
+    "letter_counting",
+    "spell_backward",
+    "graph_color",
+    "propositional_logic",
+]
+RUNS_TEXT = ["binary_matrix", "countdown", "n_queens", "polynomial_multiplication", "simple_integration",
+             "spiral_matrix", "string_insertion"]  # fmt: skip
+
+
+def test_every_data_set_of_the_installed_package_has_an_id():
+    assert {id.removeprefix("rg:") for id in gem_core.list_envs("rg:*")} == set(
+        reasoning_gym.factory.DATASETS
+    )
+    assert rg.discover() == sorted(reasoning_gym.factory.DATASETS)
+
+
+def test_without_the_package_the_recorded_names_are_listed(monkeypatch):
+    monkeypatch.setattr(rg, "installed_version", lambda: None)
+    assert len(rg.names()) >= 104
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    monkeypatch.delitem(sys.modules, "gem_core.envs.rg.env", raising=False)
+    with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[rg\]'"):
+        gem_core.make("rg:chain_sum")
+
+
+def test_another_version_is_asked_for_its_names(monkeypatch):
+    monkeypatch.setattr(rg, "installed_version", lambda: "999")
+    monkeypatch.setitem(reasoning_gym.factory.DATASETS, "brand_new", (object, object))
+    assert "brand_new" in rg.names()
+
+
+@pytest.mark.parametrize("name", ["chain_sum", "graph_color"])
+def test_check_env(name):
+    gem_core.check_env(f"rg:{name}", seeds=(0, 1))
+
+
+@pytest.mark.parametrize("name", sorted(set(reasoning_gym.factory.DATASETS) - {"codeio", "composite"}))
+def test_the_item_and_the_score_are_the_package_s_own(name):
+    env = gem_core.make(f"rg:{name}", size=20, seed=7)
+    data = reasoning_gym.create_dataset(name, size=20, seed=7)
+    observation, _ = env.reset(options={"index": 3})
+    entry = data[3]
+    assert observation.startswith(entry["question"])
+    assert r"\boxed{answer}" in observation
+    answer = env.oracle_action()
+    if entry["answer"] is not None:
+        assert answer == rf"\boxed{{{entry['answer']}}}"
+    if answer is not None:
+        assert env.step(answer)[1] == pytest.approx(data.score_answer(answer[7:-1], entry))
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_partial_scores_are_kept(name):
+    env = gem_core.make(f"rg:{name}")
+    data = reasoning_gym.create_dataset(name, size=500, seed=42)
+    for index in range(20):
+        for answer in ("", "x", "12", f"well {data[index]['answer']} it is"):
+            env.reset(options={"index": index})
+            assert env.step(rf"\boxed{{{answer}}}")[1] == pytest.approx(
+                data.score_answer(answer, data[index])
+            )
+
+
+def test_oracles_score_one():
+    for name in [*FAST, "rubiks_cube"]:
+        env = gem_core.make(f"rg:{name}")
+        for seed in range(3):
+            env.reset(seed=seed)
+            assert env.step(env.oracle_action())[1] == 1.0
+
+
+@pytest.mark.parametrize("name", RUNS_TEXT)
+def test_answers_that_would_be_evaluated_are_scored_elsewhere(name, tmp_path):
+    env = gem_core.make(f"rg:{name}", size=3)
+    assert env.guarded
+    data = reasoning_gym.create_dataset(name, size=3, seed=42)
+    mark = tmp_path / "mark"
+    for answer in ("1", "9**9**9**9**9", f"__import__('os').environ.update(GEM_TEST_MARK='{mark}')"):
+        env.reset(options={"index": 0})
+        _, reward, terminated, _, _ = env.step(rf"\boxed{{{answer}}}")
+        assert terminated
+        if answer == "1":
+            assert reward == pytest.approx(data.score_answer("1", data[0]))
+    import os
+
+    assert "GEM_TEST_MARK" not in os.environ
+
+
+def test_items_without_an_end():
+    env = gem_core.make("rg:chain_sum", size=None)
+    indices = set()
+    for seed in range(50):
+        env.reset(seed=seed)
+        indices.add(env.index)
+        assert env.step(env.oracle_action())[1] == 1.0
+    assert len(indices) == 50
+    assert max(indices) > 10**6
+    finite = gem_core.make("rg:chain_sum", size=1000)
+    for index in (0, 499):
+        assert env.reset(options={"index": index})[0] == finite.reset(options={"index": index})[0]
+    gem_core.check_env("rg:chain_sum", size=None, rules=["twins_are_equal", "states_survive_json"])
+
+
+def test_a_pass_goes_through_the_items_in_order():
+    env = gem_core.make("rg:chain_sum", size=5)
+    seen = []
+    for number in range(11):
+        env.reset(seed=1 if not number else None)
+        seen.append(env.index)
+    start = seen[0]
+    assert seen == [(start + n) % 5 for n in range(11)]
+
+
+def test_composite_takes_a_config():
+    parts = [
+        {"name": "chain_sum", "weight": 1, "config": {"min_terms": 2, "max_terms": 2}},
+        {"name": "gcd", "weight": 3, "config": {}},
+    ]
+    env = gem_core.make("rg:composite", datasets=parts)
+    kinds = [bool("chain" in str(env.rows[i]["metadata"].get("source_dataset"))) for i in range(100)]
+    assert 10 < sum(kinds) < 45
+    gem_core.check_env("rg:composite", datasets=parts, rules=["best_return", "specs_travel"])
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs"),
+    [
+        ("rg:chain_sum", {"config": {"no_such_setting": 1}}),
+        ("rg:chain_sum", {"config": {"min_terms": 5, "max_terms": 2}}),
+        ("rg:chain_sum", {"size": 0}),
+        ("rg:chain_sum", {"datasets": []}),
+        ("rg:composite", {"datasets": []}),
+        ("rg:composite", {"datasets": [{"name": "no_such_set", "weight": 1, "config": {}}]}),
+        ("rg:composite", {"datasets": [{"nam": "gcd"}]}),
+    ],
+)
+def test_settings_that_the_package_refuses(id, kwargs):
+    with pytest.raises(ConfigError):
+        gem_core.make(id, **kwargs)
+
+
+def test_long_answers_are_wrong_at_once():
+    env = gem_core.make("rg:chain_sum")
+    env.reset(seed=0)
+    assert env.step(r"\boxed{" + "1" * 10_000_000 + "}")[1:3] == (0.0, True)

@@ -1,0 +1,493 @@
+r"""Labelled pairs for the math grader: answer, reference, whether the answer is right.
+
+Written by hand for this project. One pair a line, ``answer ~ reference`` under the heading that says what
+they are; RIGHT and WRONG give the label.
+"""
+
+from __future__ import annotations
+
+_RIGHT = r"""
+# numbers
+5 ~ 5
+05 ~ 5
++5 ~ 5
+-5 ~ -5
+5.0 ~ 5
+5.50 ~ 5.5
+.5 ~ 0.5
+-0 ~ 0
+0.0 ~ 0
+1,000 ~ 1000
+1000 ~ 1,000
+12,345,678 ~ 12345678
+1{,}234 ~ 1234
+1 000 000 ~ 1000000
+3.14 ~ 3.140
+100000000000000000000001 ~ 100000000000000000000001
+$42$ ~ 42
+\$42 ~ 42
+42. ~ 42
+\(42\) ~ 42
+{42} ~ 42
+(42) ~ 42
+1e3 ~ 1000
+3.2 \times 10^5 ~ 320000
+3.2\cdot 10^{5} ~ 320000
+5 \times 10^{-3} ~ 0.005
+0.\overline{3} ~ \frac{1}{3}
+0.1\overline{6} ~ 1/6
+0.333333 ~ \frac{1}{3}
+0.6666667 ~ \frac{2}{3}
+3.14159265 ~ \pi
+1.41421356 ~ \sqrt{2}
+\frac{1}{3} ~ 0.3333333
+# fractions
+\frac{1}{2} ~ 0.5
+\frac12 ~ 1/2
+\dfrac{3}{4} ~ \frac{3}{4}
+\tfrac{3}{4} ~ 0.75
+\frac{2}{4} ~ \frac{1}{2}
+-\frac{1}{2} ~ \frac{-1}{2}
+\frac{1}{-2} ~ -\frac{1}{2}
+1/2 ~ \frac{1}{2}
+-3/4 ~ -0.75
+2\frac{1}{2} ~ \frac{5}{2}
+2 1/2 ~ 2.5
+-2\frac{1}{2} ~ -2.5
+\frac{1}{2}/3 ~ 1/6
+\frac{7}{1} ~ 7
+\frac{10}{4} ~ 2.5
+22/7 ~ \frac{22}{7}
+\frac{\pi}{2} ~ \pi/2
+\frac{1}{\sqrt{2}} ~ \frac{\sqrt{2}}{2}
+\cfrac{5}{8} ~ 0.625
+# roots and powers
+\sqrt{4} ~ 2
+\sqrt{8} ~ 2\sqrt{2}
+\sqrt 2 ~ \sqrt{2}
+\sqrt2 ~ \sqrt{2}
+sqrt(2) ~ \sqrt{2}
+2\sqrt{3} ~ \sqrt{12}
+\sqrt[3]{27} ~ 3
+\sqrt[3]{-8} ~ -2
+8^{1/3} ~ 2
+2^{10} ~ 1024
+2^10 ~ 1024
+2**10 ~ 1024
+4^{1/2} ~ 2
+\frac{\sqrt{3}}{3} ~ \frac{1}{\sqrt{3}}
+(1+\sqrt{5})/2 ~ \frac{1+\sqrt{5}}{2}
+\sqrt{3}+\sqrt{2} ~ \sqrt{2}+\sqrt{3}
+\sqrt{\frac{1}{4}} ~ \frac{1}{2}
+\sqrt{x^2+2x+1+1} ~ \sqrt{x^2+2x+2}
+10^{-2} ~ 0.01
+e^{2} ~ e^2
+# expressions with variables
+x+1 ~ 1+x
+2x ~ x+x
+2x ~ 2 \cdot x
+2*x ~ 2x
+x(x+1) ~ x^2+x
+(x+1)(x-1) ~ x^2-1
+x^2+2x+1 ~ (x+1)^2
+(a+b)^2 ~ a^2+2ab+b^2
+\frac{x^2-1}{x-1} ~ x+1
+\frac{x}{2} ~ 0.5x
+\frac{1}{2}x ~ \frac{x}{2}
+3xy ~ 3yx
+-(x-1) ~ 1-x
+x^{-1} ~ \frac{1}{x}
+n(n+1)/2 ~ \frac{n(n+1)}{2}
+\frac{n^2+n}{2} ~ \frac{n(n+1)}{2}
+a_1+a_2 ~ a_2+a_1
+2\pi r ~ 2r\pi
+\alpha+\beta ~ \beta+\alpha
+x^2y ~ yx^2
+4(x+2) ~ 4x+8
+1-\frac{1}{n} ~ \frac{n-1}{n}
+x\left(x+1\right) ~ x(x+1)
+2^{n+1} ~ 2 \cdot 2^n
+# functions
+\sin^2 x + \cos^2 x ~ 1
+\sin(30^\circ) ~ \frac{1}{2}
+\cos 60^\circ ~ 0.5
+\sin \frac{\pi}{6} ~ \frac{1}{2}
+\tan(\pi/4) ~ 1
+\ln e ~ 1
+\ln(e^2) ~ 2
+\log_2 8 ~ 3
+\log_{10} 100 ~ 2
+\ln 2+\ln 3 ~ \ln 6
+2\sin x\cos x ~ \sin 2x
+5! ~ 120
+\binom{5}{2} ~ 10
+|-3| ~ 3
+\lfloor 3.7 \rfloor ~ 3
+\lceil 3.2 \rceil ~ 4
+\arctan 1 ~ \frac{\pi}{4}
+\frac{\sin x}{\cos x} ~ \tan x
+e^{\ln 5} ~ 5
+e^{i\pi} ~ -1
+# complex numbers
+3+4i ~ 4i+3
+(1+i)^2 ~ 2i
+i^2 ~ -1
+\frac{1}{i} ~ -i
+# percent
+50\% ~ 50
+50\% ~ 0.5
+50 ~ 50\%
+0.5 ~ 50\%
+50% ~ 50\%
+12.5\% ~ 12.5
+33\% ~ 33 \%
+# units
+10 cm ~ 10
+10\text{ cm} ~ 10
+10 ~ 10\text{ cm}
+10\,\mathrm{cm} ~ 10 cm
+10 \text{ centimeters} ~ 10 cm
+1 m ~ 100 cm
+2 hours ~ 120 minutes
+90^\circ ~ 90
+90 ~ 90^{\circ}
+90° ~ 90^\circ
+45 degrees ~ 45^\circ
+5 apples ~ 5
+5 \text{ apples} ~ 5 \text{ apple}
+15\text{ square inches} ~ 15
+20\text{ cm}^2 ~ 20
+\$5 ~ 5
+3.5 \text{ kg} ~ 3500 g
+60 \text{ km/h} ~ 60
+7 days ~ 1 week
+2 \text{ dollars} ~ 2
+# assignments
+x=5 ~ 5
+x = 5 ~ 5
+5 ~ x=5
+y = 2x+1 ~ 2x+1
+f(x)=x^2 ~ x^2
+y=2x+1 ~ y-2x=1
+2x+3y=6 ~ 3y+2x=6
+x+y=1 ~ 2x+2y=2
+x=\frac{1}{2} ~ 0.5
+A = 12 ~ 12
+# tuples and points
+(1,2) ~ (1, 2)
+(1,2) ~ \left(1,2\right)
+(0.5, 3) ~ (\frac{1}{2}, 3)
+(1,2,3) ~ (1,2,3)
+(x,y)=(1,2) ~ (1,2)
+(1,234) ~ (1, 234)
+(-1,0) ~ (-1,0)
+(\sqrt{4}, 1) ~ (2,1)
+# sets and lists
+\{1,2\} ~ \{2,1\}
+\{1,2,3\} ~ {1,2,3}
+\{1, 2\} ~ \{1,2,2\}
+{1, 2} ~ \{1,2\}
+1, 2 ~ 2, 1
+1,2 ~ \{1,2\}
+1 and 2 ~ 1, 2
+1 or -1 ~ -1, 1
+x=1, x=2 ~ 1,2
+x=1 \text{ or } x=2 ~ 1,2
+\pm 2 ~ 2, -2
+x=\pm 2 ~ -2,2
+1\pm\sqrt{2} ~ 1+\sqrt{2},1-\sqrt{2}
+\{\frac{1}{2}\} ~ \{0.5\}
+\emptyset ~ \{\}
+\varnothing ~ \emptyset
+\{1,3\} \cup \{2,4\} ~ \{1,2,3,4\}
+\{(1,2),(3,4)\} ~ \{(3,4),(1,2)\}
+(1,2),(3,4) ~ (3,4),(1,2)
+\{a,b\} ~ \{b,a\}
+# intervals
+[1,2] ~ [1, 2]
+[1,2) ~ \left[1,2\right)
+(-\infty, 3) ~ (-\infty,3)
+(-\infty,0)\cup(0,\infty) ~ (0,\infty)\cup(-\infty,0)
+[0.5,1] ~ [\frac{1}{2},1]
+x<2 ~ (-\infty,2)
+x \ge 3 ~ [3,\infty)
+1<x\le 2 ~ (1,2]
+2 > x ~ x < 2
+x>-1 ~ -1<x
+x\in[1,2] ~ [1,2]
+x \in (0, 5) ~ (0,5)
+\mathbb{R} ~ (-\infty,\infty)
+\text{all real numbers} ~ \mathbb{R}
+3\geq x ~ x\leq 3
+# matrices
+\begin{pmatrix}1&2\\3&4\end{pmatrix} ~ \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}
+\begin{pmatrix}1&2\\3&4\end{pmatrix} ~ \begin{bmatrix}1&2\\3&4\end{bmatrix}
+\begin{pmatrix}0.5\\1\end{pmatrix} ~ \begin{pmatrix}\frac{1}{2}\\1\end{pmatrix}
+\begin{bmatrix}x+1&0\\0&1\end{bmatrix} ~ \begin{bmatrix}1+x&0\\0&1\end{bmatrix}
+\begin{pmatrix}1\\2\\\end{pmatrix} ~ \begin{pmatrix}1\\2\end{pmatrix}
+\begin{array}{cc}1&2\end{array} ~ \begin{pmatrix}1&2\end{pmatrix}
+# words and choices
+\text{Monday} ~ Monday
+monday ~ \text{Monday}
+\text{yes} ~ Yes
+\text{(A)} ~ A
+(B) ~ B
+b ~ B
+C ~ \text{C}
+\textbf{D} ~ D
+\text{even} ~ even
+east ~ \text{East}
+\text{no solution} ~ no solution
+# unicode
+½ ~ \frac{1}{2}
+2½ ~ 2.5
+¾ ~ 0.75
+−5 ~ -5
+3×4 ~ 12
+6÷3 ~ 2
+π ~ \pi
+2π ~ 2\pi
+√2 ~ \sqrt{2}
+x² ~ x^2
+x³+1 ~ x^3+1
+10⁻² ~ 0.01
+∞ ~ \infty
+x≤3 ~ x\le 3
+[1,2)∪(3,4] ~ [1,2)\cup(3,4]
+∅ ~ \emptyset
+５ ~ 5
+１２．５ ~ 12.5
+90° ~ 90
+±3 ~ 3,-3
+3·4 ~ 12
+θ+1 ~ \theta+1
+# boxes and decoration
+\boxed{5} ~ 5
+\boxed{\boxed{7}} ~ 7
+\fbox{3} ~ 3
+$\frac{1}{2}$ ~ \frac{1}{2}
+\[ x+1 \] ~ x+1
+\displaystyle\frac{1}{2} ~ \frac{1}{2}
+5\! ~ 5
+5~ ~ 5
+\,5\, ~ 5
+\left(\frac{1}{2}\right) ~ \frac{1}{2}
+# what only the symbolic grader knows
+\int_0^1 2x\,dx ~ 1
+\sum_{k=1}^{10} k ~ 55
+# bases and ratios
+1010_2 ~ 1010_2
+1010_{2} ~ 1010_2
+3:4 ~ 3:4
+3 : 4 ~ 3:4
+12:30 ~ 12:30
+"""
+
+_WRONG = r"""
+# numbers
+5 ~ 6
+5 ~ -5
+50 ~ 5
+0.5 ~ 5
+3.14 ~ \pi
+0.33 ~ \frac{1}{3}
+1.41 ~ \sqrt{2}
+1,000 ~ 1
+1,000 ~ 100
+100000000000000000000001 ~ 100000000000000000000002
+10^{100} ~ 10^{100}+1
+1e3 ~ 100
+0.1\overline{6} ~ 0.16
+0.333334 ~ \frac{1}{3}
+3.141593 ~ 3.141592
+1234 ~ 12345
+007 ~ 70
+# fractions
+\frac{1}{2} ~ \frac{1}{3}
+\frac{1}{2} ~ 2
+\frac{2}{1} ~ \frac{1}{2}
+2\frac{1}{2} ~ 1
+2\frac{1}{2} ~ \frac{2}{2}
+-\frac{1}{2} ~ \frac{1}{2}
+1/3 ~ 0.3
+\frac12 ~ 12
+# roots and powers
+\sqrt{2} ~ 2
+\sqrt{2} ~ \sqrt{3}
+2\sqrt{2} ~ 2
+\sqrt[3]{8} ~ \sqrt{8}
+2^{10} ~ 20
+2^{10} ~ 1000
+\sqrt{4} ~ -2
+x^2 ~ x^3
+(-2)^2 ~ -4
+-2^2 ~ 4
+\sqrt{x^2} ~ x
+|x| ~ x
+# expressions
+x+1 ~ x-1
+x+1 ~ x+2
+x^2-1 ~ x^2+1
+(x+1)^2 ~ x^2+1
+2x ~ x^2
+2x ~ 2y
+x ~ y
+\frac{x}{2} ~ \frac{2}{x}
+ab ~ a+b
+a-b ~ b-a
+2\pi r ~ \pi r^2
+n(n+1)/2 ~ n(n-1)/2
+x+y ~ x
+3x ~ 3
+e^x ~ e^{-x}
+2xyz ~ 2
+x_1 ~ x_2
+# functions
+\sin x ~ \cos x
+\sin 2x ~ 2\sin x
+\sin^2 x ~ \cos^2 x
+\ln 2+\ln 3 ~ \ln 5
+\log_2 8 ~ 2
+5! ~ 25
+\binom{5}{2} ~ 20
+\lfloor 3.7 \rfloor ~ 4
+\sin 30^\circ ~ \frac{\sqrt{3}}{2}
+\tan x ~ \frac{\cos x}{\sin x}
+# complex
+3+4i ~ 3-4i
+3+4i ~ 7
+2i ~ 2
+# percent
+50\% ~ 5
+50\% ~ 500
+50\% ~ 0.05
+5\% ~ 50\%
+0.5\% ~ 50
+# units
+10 cm ~ 11 cm
+10 cm ~ 10 m
+1 m ~ 10 cm
+2 hours ~ 2 minutes
+5 apples ~ 6
+90^\circ ~ 180^\circ
+5 apples ~ 5 pears
+60 minutes ~ 1 day
+3 kg ~ 3 g
+# assignments
+x=5 ~ 6
+x=5 ~ -5
+y=2x+1 ~ y=2x-1
+x=1 ~ x=2
+x+y=1 ~ x+y=2
+x=5, y=6 ~ 6, 7
+# tuples
+(1,2) ~ (2,1)
+(1,2) ~ (1,2,3)
+(1,2) ~ (1,3)
+(1,2) ~ 1
+(1,2) ~ 12
+(1,2) ~ \{1,2\}
+(1,234) ~ 1234
+# sets and lists
+\{1,2\} ~ \{1,3\}
+\{1,2\} ~ \{1,2,3\}
+\{1,2,3\} ~ \{1,2\}
+1,2 ~ 1,3
+1,2 ~ 1
+1 ~ 1,2
+\pm 2 ~ 2
+2 ~ \pm 2
+\pm 2 ~ \pm 3
+\emptyset ~ \{0\}
+\{1,3\}\cup\{2\} ~ \{1,2\}
+1 or 2 ~ 1 or 3
+\{(1,2)\} ~ \{(2,1)\}
+# intervals
+[1,2] ~ (1,2)
+[1,2) ~ (1,2]
+[1,2] ~ [1,3]
+(-\infty,3) ~ (-\infty,3]
+(1,\infty) ~ (-\infty,1)
+x<2 ~ x\le 2
+x<2 ~ x>2
+x<2 ~ (-\infty,2]
+1<x<2 ~ [1,2]
+[1,2)\cup(3,4] ~ [1,2)\cup(3,4)
+\mathbb{R} ~ (0,\infty)
+x>1 ~ x>2
+# matrices
+\begin{pmatrix}1&2\\3&4\end{pmatrix} ~ \begin{pmatrix}1&3\\2&4\end{pmatrix}
+\begin{pmatrix}1&2\end{pmatrix} ~ \begin{pmatrix}1\\2\end{pmatrix}
+\begin{pmatrix}1&2\\3&4\end{pmatrix} ~ \begin{pmatrix}1&2\\3&5\end{pmatrix}
+\begin{pmatrix}1&2\\3&4\end{pmatrix} ~ -2
+\begin{pmatrix}1\end{pmatrix} ~ \begin{pmatrix}2\end{pmatrix}
+# words and choices
+\text{Monday} ~ Tuesday
+A ~ B
+(A) ~ (B)
+\text{yes} ~ no
+east ~ west
+\text{no solution} ~ 0
+A ~ 1
+\text{even} ~ odd
+# unicode
+½ ~ 2
+−5 ~ 5
+x² ~ x^3
+x² ~ x2
+√2 ~ 2
+π ~ 3
+¾ ~ 4
+10⁻² ~ 100
+x≤3 ~ x\ge 3
+# adversarial strings
+ ~ 5
+? ~ 5
+{} ~ 5
+() ~ 5
+\boxed{} ~ 5
+$$ ~ 5
+\frac{1}{0} ~ 5
+1/0 ~ 0
+0/0 ~ 1
+5 5 ~ 55
+55 ~ 5
+5 or 6 or 7 ~ 5
+1,2,3,4,5,6,7,8,9 ~ 5
+\text{the answer is 5 but it may be 6} ~ 5
+not 5 ~ 5
+5 ~ 5; drop table
+__import__('os') ~ 1
+lambda: 5 ~ 5
+5==5 ~ 5
+True ~ 1
+nan ~ 5
+inf ~ 5
+\infty ~ 5
+\infty ~ -\infty
+9^{9^{9^{9}}} ~ 1
+((((((((((5 ~ 5
+5)))))))) ~ 5
+x ~ 5
+5x ~ 5
+\frac{5} ~ 5
+\sqrt{} ~ 0
+\begin{pmatrix} ~ 1
+\undefined{5} ~ 5
+5 \ne 5 ~ 5
+5 < 6 ~ 5
+\{5 ~ 5
+[5 ~ 5
+| ~ 0
+^ ~ 0
+& ~ 0
+\\ ~ 0
+"""
+
+
+def _pairs(text: str, label: bool) -> list[tuple[str, str, bool]]:
+    lines = [line for line in text.splitlines() if line and not line.startswith("# ")]
+    return [(*line.rsplit(" ~ ", 1), label) for line in lines]  # type: ignore[misc]
+
+
+PAIRS: list[tuple[str, str, bool]] = _pairs(_RIGHT, True) + _pairs(_WRONG, False)

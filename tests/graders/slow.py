@@ -1,0 +1,36 @@
+"""Functions for `gem_core.graders.limited` to call: stand-ins for a grader that fails or hangs."""
+
+from __future__ import annotations
+
+import os
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def forever() -> None:
+    while True:
+        pass
+
+
+def one_long_operation() -> int:
+    return len(str(7 ** (7**9)))
+
+
+def eat_memory() -> int:
+    return len(bytearray(2**40))
+
+
+def fail() -> None:
+    raise KeyError("no")
+
+
+def chatter() -> str:
+    os.write(1, b"noise on standard output\n")
+    print("more noise")
+    return "quiet"
+
+
+def environment() -> list[str]:
+    return sorted(os.environ)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import importlib.util
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gem_core.checker.texts import long_texts, nasty_texts
+from gem_core.errors import MissingDependency
+from gem_core.graders import symbolic
+from gem_core.graders.latex import read
+from gem_core.graders.math import Verdict, grade, judge
+from tests.graders.pairs import PAIRS
+
+ONLY_SYMBOLIC = {r"\int_0^1 2x\,dx", r"\sum_{k=1}^{10} k", "(x,y)=(1,2)"}
+"""Right answers of the labelled pairs that the package's own comparison does not read."""
+has_math_verify = importlib.util.find_spec("math_verify") is not None
+
+
+def test_there_are_enough_pairs_of_both_kinds():
+    assert len(PAIRS) >= 300
+    assert len(set(PAIRS)) == len(PAIRS)
+    assert sum(not right for *_, right in PAIRS) >= 100
+
+
+@pytest.mark.parametrize(("answer", "reference", "right"), PAIRS)
+def test_labelled_pairs_without_math_verify(answer, reference, right):
+    verdict = judge(answer, reference, symbolic=False)
+    if answer in ONLY_SYMBOLIC:
+        assert verdict == Verdict(False, "unread")
+    else:
+        assert verdict.correct is right
+
+
+@pytest.mark.skipif(not has_math_verify, reason="needs the extra 'math'")
+def test_labelled_pairs_with_math_verify():
+    wrong = [(a, r, right) for a, r, right in PAIRS if grade(a, r) is not right]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("answer", "reference", "right"), [p for p in PAIRS if p[2]])
+def test_a_reference_matches_itself(answer, reference, right):
+    assert judge(reference, reference) == Verdict(True, "text")
+    assert judge(f"${reference}$", reference, symbolic=False).correct
+
+
+numbers = st.integers(-(10**6), 10**6)
+
+
+@given(a=numbers, b=numbers.filter(bool), c=numbers)
+def test_fractions_are_exact(a, b, c):
+    sign = "-" if (a < 0) != (b < 0) and a else ""
+    latex = rf"{sign}\frac{{{abs(a)}}}{{{abs(b)}}}"
+    assert grade(latex, f"{a}/{b}", symbolic=False)
+    assert grade(latex, f"{a * 3}/{b * 3}", symbolic=False)
+    assert grade(latex, f"{c}/{b}", symbolic=False) == (a == c)
+
+
+@given(a=numbers, b=numbers, c=numbers)
+def test_polynomials_are_compared_as_functions(a, b, c):
+    assert grade(f"({a}x)({b}x) + {c}", f"{a * b}x^2 + {c}", symbolic=False)
+    assert not grade(f"({a}x)({b}x) + {c}", f"{a * b}x^2 + {c + 1}", symbolic=False)
+
+
+@given(items=st.lists(numbers, min_size=1, max_size=6), data=st.data())
+def test_sets_ignore_the_order_and_tuples_do_not(items, data):
+    shuffled = data.draw(st.permutations(items))
+    one, other = (", ".join(map(str, part)) for part in (items, shuffled))
+    assert grade(rf"\{{{one}\}}", rf"\{{{other}\}}", symbolic=False)
+    if len(items) > 1:
+        assert grade(f"({one})", f"({other})", symbolic=False) == (items == list(shuffled))
+
+
+@settings(max_examples=300)
+@given(st.text() | st.text(alphabet=r"\{}()[]^_,.+-*/=<>|%$ 0123456789xyefracsqtpi", max_size=60))
+def test_any_text_is_graded(text):
+    verdict = judge(text, "12345.678", symbolic=False)
+    assert not verdict.correct or "12345" in text.replace(",", "").replace(" ", "")
+
+
+def test_long_and_nasty_texts_are_graded():
+    for text in nasty_texts(0, 500):
+        judge(text, "7", symbolic=False)
+    for size in (900, 100_000, 10_000_000):
+        for text in long_texts(size):
+            assert not judge(text, "7", symbolic=False).correct
+    for text in (
+        "9^" * 400 + "9",
+        "(" * 400 + "7" + ")" * 400,
+        "2" + "x" * 999,
+        "-" * 998 + "7",
+        "7" + "!" * 500,
+    ):
+        judge(text, "7", symbolic=False)
+    for text in ("9^{9^{9^{9^9}}}", "10^{999999999}", "1e999999999", "(10^{300})!", r"\sqrt[999999]{2}"):
+        assert not judge(text, "7", symbolic=False).correct
+
+
+def test_every_plane_of_unicode_is_graded():
+    for plane in range(17):
+        for character in (chr(plane * 0x10000 + offset) for offset in (0x41, 0xD0, 0x3B1, 0x1D4, 0xFFF)):
+            judge(character, "7", symbolic=False)
+            judge(f"7{character}", "7", symbolic=False)
+    assert not judge("\ud800", "7", symbolic=False).correct
+
+
+def test_grading_from_a_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(grade("x+x", "2x", symbolic=False)))
+    thread.start()
+    thread.join()
+    assert found == [True]
+
+
+@pytest.mark.skipif(not has_math_verify, reason="needs the extra 'math'")
+def test_math_verify_from_a_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(judge(r"\int_0^1 2x\,dx", "1")))
+    thread.start()
+    thread.join()
+    assert found == [Verdict(True, "symbolic")]
+
+
+def test_out_of_time_is_wrong_and_said(monkeypatch):
+    def out_of_time(*args, **kwargs):
+        raise symbolic.limited.OutOfTime
+
+    monkeypatch.setattr(symbolic, "require", lambda: None)
+    monkeypatch.setattr(symbolic.limited, "call", out_of_time)
+    assert judge(r"\int_0^1 x dx", "1/2") == Verdict(False, "timeout")
+
+
+def test_without_math_verify_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(symbolic, "find_spec", lambda name: None)
+    symbolic.require.cache_clear()
+    with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[math\]'"):
+        judge(r"\int_0^1 x dx", "1/2")
+    symbolic.require.cache_clear()
+
+
+def test_trees():
+    assert read("2x+1")[0] == "+"
+    assert read("[1,2)")[:3] == ("seq", "[", ")")
+    assert read("the cat") == ("text", "the cat")
+    assert read("#") is None

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gem_core.errors import DataError
+from gem_core.graders.programs import read_tests, run_tests
+from gem_core.sandbox import Limits
+
+DOUBLE = {"inputs": ["1\n", "2\n", "10\n"], "outputs": ["2\n", "4", "20 \n"]}
+RIGHT = "print(2 * int(input()))"
+
+
+def report(code, tests=DOUBLE, **kwargs):
+    return run_tests(code, read_tests(tests), **kwargs)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        DOUBLE,
+        json.dumps(DOUBLE),
+        [{"input": i, "output": o} for i, o in zip(DOUBLE["inputs"], DOUBLE["outputs"], strict=True)],
+        {"inputs": [["1"], ["2"]], "outputs": [["2"], ["4"]]},
+    ],
+)
+def test_every_form_of_tests_is_read(tests):
+    result = report(RIGHT, tests)
+    assert result.passed == result.tests == len(read_tests(tests).tests)
+    assert result.feedback == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print(3 * int(input()))", "Output:\n3"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("print(", "SyntaxError"),
+        ("while True: pass", "ran too long"),
+        ("", "Output:\n"),
+        ("import os; os._exit(0)", "Output:\n"),
+        ("print(2 * int(input())); raise SystemExit(1)", "failed"),
+        ("print('2 4 20')", "Output:\n2 4 20"),
+    ],
+)
+def test_wrong_programs_fail_and_the_first_failure_is_shown(code, said):
+    result = report(code, limits=Limits(wall_seconds=5, cpu_seconds=1))
+    assert result.passed == 0
+    assert result.feedback.startswith("Test 1 of 3 failed.\nInput:\n1\nExpected output:\n2\n")
+    assert said in result.feedback
+
+
+def test_partial_credit_counts_every_test():
+    half = "n = int(input())\nprint(2 * n if n < 5 else 0)"
+    assert report(half, stop_early=False).passed == 2
+    assert report("n = int(input())\nprint(2 * n if n > 5 else 0)").passed == 0
+
+
+def test_the_longest_inputs_are_taken():
+    tests = {"inputs": ["1", "22222", "333"], "outputs": ["1", "22222", "wrong"]}
+    assert report("print(input())", tests, max_tests=1) == (1, 1, "")
+    assert report("print(input())", tests, max_tests=2).passed == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def add(a, b):\n    return a + b",
+        "class Solution:\n    def add(self, a, b):\n        print('noise')\n        return a + b",
+    ],
+)
+@pytest.mark.parametrize("given", [[[1, 2], [3, 4]], ["1\n2", "3\n4"]])
+def test_functions_are_called(code, given):
+    tests = {"fn_name": "add", "inputs": given, "outputs": [3, 7]}
+    assert report(code, tests).passed == 2
+    assert report(code.replace("+", "-"), tests).passed == 0
+    assert report("x = 1", tests).passed == 0
+
+
+@pytest.mark.parametrize(
+    "tests",
+    ["", "{", "[]", {}, {"inputs": ["1"]}, {"inputs": ["1"], "outputs": []}, None, 7, [{"input": "1"}]],
+)
+def test_tests_of_no_known_form_are_refused(tests):
+    with pytest.raises(DataError):
+        read_tests(tests)

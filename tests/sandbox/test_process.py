@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gem_core.errors import ConfigError
+from gem_core.sandbox import Limits, run_python
+
+SHORT = Limits(wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000)
+
+
+def run(code, **kwargs):
+    return run_python(code, limits=kwargs.pop("limits", SHORT), **kwargs)
+
+
+def test_output_and_input():
+    result = run("import sys\nprint(input())\nprint('w', file=sys.stderr)", stdin="hällo\n")
+    assert result[:4] == ("hällo\n", "w\n", "ok", 0)
+    assert (result.cut, result.level) == (False, "process")
+
+
+def test_standard_input_is_empty_unless_given():
+    assert run("import sys; print(repr(sys.stdin.read()))").stdout == "''\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "ending", "exit_code"),
+    [
+        ("raise SystemExit(3)", "failed", 3),
+        ("1/0", "failed", 1),
+        ("import os; os.abort()", "killed", -6),
+        ("", "ok", 0),
+    ],
+)
+def test_endings(code, ending, exit_code):
+    result = run(code)
+    assert (result.ending, result.exit_code) == (ending, exit_code)
+
+
+def test_burning_the_cpu_is_stopped():
+    assert run("while True: pass").ending == "timeout"
+
+
+def test_sleeping_is_stopped_on_the_clock():
+    result = run("import time; time.sleep(60)", limits=Limits(wall_seconds=0.5))
+    assert result.ending == "timeout"
+    assert result.seconds < 30
+
+
+def test_catching_the_signal_does_not_help():
+    code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    assert run(code).ending == "timeout"
+
+
+def test_memory_is_limited():
+    result = run("x = bytearray(2**30)")
+    assert result.ending == "failed"
+    assert "MemoryError" in result.stderr
+
+
+def test_a_flood_is_cut():
+    result = run("while True: print('x' * 1000)")
+    assert len(result.stdout) == 1000
+    assert result.cut
+    assert result.ending != "ok"
+
+
+def test_large_files_cannot_be_written():
+    assert run("open('a', 'wb').write(b'x' * 2**22)").ending == "failed"
+
+
+def test_nothing_of_the_caller_is_inherited(monkeypatch):
+    monkeypatch.setenv("GEM_TEST_SECRET", "x")
+    with tempfile.TemporaryFile() as secret:
+        os.set_inheritable(secret.fileno(), True)
+        code = (
+            "import os\n"
+            "print('GEM_TEST_SECRET' in os.environ, sorted(int(f) for f in os.listdir('/proc/self/fd')))"
+        )
+        found = run(code).stdout
+    assert found.startswith("False [0, 1, 2, 3]")  # 3 is the listing's own
+
+
+def test_the_folder_is_its_own_and_gone_afterwards():
+    result = run("import os\nopen('a', 'w').write('b')\nprint(os.getcwd(), os.listdir())")
+    folder = result.stdout.split()[0]
+    assert not Path(folder).exists()
+    assert folder != os.getcwd()
+
+
+def test_site_packages_are_there_only_on_request():
+    assert run("import numpy").ending == "failed"
+    large = Limits(wall_seconds=60, cpu_seconds=30, memory_bytes=4 * 2**30)
+    assert run("import numpy", packages=True, limits=large).ending == "ok"
+
+
+def test_children_are_killed_with_the_program():
+    code = "import os, time\nif not os.fork():\n    time.sleep(300)\nprint(os.getpgid(0))"
+    group = int(run(code).stdout)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+        alive = [
+            line for line in listed.stdout.splitlines() if line.split()[0] == str(group) and "Z" not in line
+        ]
+        if not alive:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"the group {group} is still there: {alive}")
+
+
+def test_any_thread_may_run_a_program():
+    results = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(int(run(f"print({n})").stdout))) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == list(range(8))
+
+
+@pytest.mark.parametrize("code", ["\x00", "\ud800", "# " + "x" * 10_000_000, "print('\U0001f600')"])
+def test_any_text_is_a_program(code):
+    assert run(code).ending in ("ok", "failed")
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"wall_seconds": 0}, {"memory_bytes": -1}, {"cpu_seconds": "1"}, {"processes": True}]
+)
+def test_limits_that_are_none_are_refused(kwargs):
+    with pytest.raises(ConfigError, match=next(iter(kwargs))):
+        Limits(**kwargs)
