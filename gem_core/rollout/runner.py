@@ -55,6 +55,7 @@ async def run_episode(
     executor: Executor | None = None,
     step_timeout: float | None = None,
     metadata: Mapping[str, Any] | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
 ) -> Episode:
     """Play one episode.
 
@@ -85,6 +86,8 @@ async def run_episode(
             None waits for as long as it takes. A thread cannot be stopped: the call goes on in it,
             and the environment is closed when it returns.
         metadata: Copied into `Episode.metadata`.
+        on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
+            episode goes on.
 
     Returns:
         The episode. A failure of the environment, a budget or an empty generation ends it early, as
@@ -120,7 +123,9 @@ async def run_episode(
     )
     try:
         observation = await calls.reset(seed, options)
-        await _play(episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex)
+        await _play(
+            episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex, on_turn
+        )
     except EnvError as error:
         _end(episode, "env_error", error=str(error))
         logger.warning("episode of %s, seed %s: %s", episode.env_id or type(env).__name__, seed, error)
@@ -140,6 +145,7 @@ async def _play(
     context: Context,
     limits: _Limits,
     request_id: str,
+    on_turn: Callable[[Turn], None] | None,
 ) -> None:
     """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
     context_ids = context.first(observation)
@@ -179,6 +185,8 @@ async def _play(
                 info=info,
             )
         )
+        if on_turn is not None:
+            on_turn(episode.turns[-1])
         observation = result.observation
         if result.terminated:
             _end(episode, "terminated")
