@@ -56,6 +56,7 @@ async def run_episode(
     step_timeout: float | None = None,
     metadata: Mapping[str, Any] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
+    log_errors: bool = True,
 ) -> Episode:
     """Play one episode.
 
@@ -88,6 +89,8 @@ async def run_episode(
         metadata: Copied into `Episode.metadata`.
         on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
             episode goes on.
+        log_errors: Log a warning with `Episode.error`; False is for callers that report those of many
+            episodes at once.
 
     Returns:
         The episode. A failure of the environment, a budget or an empty generation ends it early, as
@@ -128,12 +131,14 @@ async def run_episode(
         )
     except EnvError as error:
         _end(episode, "env_error", error=str(error))
-        logger.warning("episode of %s, seed %s: %s", episode.env_id or type(env).__name__, seed, error)
         calls.close_if_running()
     except BaseException:
         calls.close()
         raise
     episode.trainable = episode.error is None and bool(episode.turns)
+    if episode.error is not None and log_errors:
+        name = episode.env_id or type(env).__name__
+        logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
     return episode
 
 
@@ -156,7 +161,6 @@ async def _play(
             f"the first prompt has {len(prompt_ids)} tokens, which leaves no room for a response in "
             f"max_total_tokens={limits.total}; raise max_total_tokens or shorten the prompt"
         )
-        logger.warning("episode of %s, seed %s: %s", episode.env_id, episode.seed, error)
         _end(episode, "token_budget", error=error)
         return
     while True:

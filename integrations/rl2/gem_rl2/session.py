@@ -234,5 +234,3 @@ def current() -> Session:
     """The session of the process; `gem_rl2.activate` makes it."""
     assert _current is not None
     return _current
-
-
