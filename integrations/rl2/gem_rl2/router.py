@@ -102,9 +102,8 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
         sample.action_text = tokenizer.decode(last.response_ids)
     sample.metrics["turns"].append(len(episode.turns))
     sample.metrics["rewards"].append(episode.total_reward)
-    for turn in episode.turns:
-        sample.metrics["response_length"].append(len(turn.response_ids))
-        sample.metrics["length_clip_ratio"].append(turn.finish_reason == "length")
+    sample.metrics["response_length"] += [len(turn.response_ids) for turn in episode.turns]
+    sample.metrics["length_clip_ratio"] += [turn.finish_reason == "length" for turn in episode.turns]
     sample.status = type(sample).Status.DONE
 
 

@@ -59,8 +59,8 @@ class Session:
         self._stop_texts = [self._tokenizer.decode([token_id]) for token_id in known]
         if upstream.is_index and self._extra_stop_id is not None:
             for train in (True, False):
-                _expect_stop(sampling_params(config, upstream, train=train), end, train)
-            self._stop_texts.append(self._tokenizer.decode([end]))
+                _expect_stop(sampling_params(config, upstream, train=train), self._extra_stop_id, train)
+            self._stop_texts.append(self._tokenizer.decode([self._extra_stop_id]))
         self._plays: dict[int, tuple[Any, Play]] = {}  # with what must stay alive for its id() to be one
         self._texts: dict[int, TextPlay] = {}
         self._numbers = itertools.count()
@@ -212,7 +212,7 @@ class Session:
         return episode_metrics(episodes)
 
 
-def _expect_stop(params: Any, end: int | None, train: bool) -> None:
+def _expect_stop(params: Any, end: int, train: bool) -> None:
     if end not in (params.get("stop_token_ids") or ()):
         where = f"rollout.{'train' if train else 'test'}_sampling_params.stop_token_ids"
         raise ConfigError(

@@ -19,7 +19,7 @@ from gem_core.errors import UnsupportedTrainer
 from gem_rl2 import SUPPORTED
 
 INDEX, TREE = "rl-square 0.0.2", "source tree"
-_ADVANTAGES = {
+_ADVANTAGES: dict[tuple[str, ...], str] = {
     ("config", "raw_tensor_dict", "cu_seqs", "step"): INDEX,
     ("config", "tensor_dict", "cu_seqs", "step"): TREE,
 }

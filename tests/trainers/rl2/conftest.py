@@ -1,0 +1,41 @@
+"""RL2 is imported once per test session; where it is missing these tests are skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("RL2", reason="needs rl-square; `nox -s rl2` has it")
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learned the format, so that episodes have several turns."""
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "warm"
+    options = TinyOptions(
+        envs=("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"),
+        vocab_size=512,
+        warm_start_steps=60,
+        warm_start_tokens=20_000,
+        corpus_episodes=50,
+    )
+    save_tiny(folder, options)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(warm: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(warm)
+
+
+@pytest.fixture(scope="session")
+def model(warm: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
