@@ -11,6 +11,19 @@ pytest.importorskip("RL2", reason="needs rl-square; `nox -s rl2` has it")
 
 
 @pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained tiny model, for its tokenizer."""
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    save_tiny(
+        folder,
+        TinyOptions(envs=("game:GuessTheNumber-v0-easy",), warm_start_steps=0, corpus_episodes=20),
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that has learned the format, so that episodes have several turns."""
     from gem_core.train import TinyOptions, save_tiny
@@ -28,7 +41,14 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(warm: Path) -> Any:
+def tokenizer(tiny: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tiny)
+
+
+@pytest.fixture(scope="session")
+def warm_tokenizer(warm: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(warm)

@@ -62,7 +62,7 @@ def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
                 column["logps"],
                 column["llm_logps"],
                 column.get("ref_logps"),
-            )  # fmt: skip
+            )
         )
         assert not any(saved["advantages"][number][: start - 1])
     return rows

@@ -45,11 +45,13 @@ def assert_steps_are_right(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_three_steps_on_a_mix(tmp_path: Path, warm: Path, tokenizer: Any, model: Any, version: str) -> None:
+def test_three_steps_on_a_mix(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
+) -> None:
     run = harness.run_rl2(
         tmp_path, warm, f"+gem.traces={tmp_path}/traces", "trainer.test_freq=3", version=version
     ).check()
-    steps = assert_steps_are_right(run, tokenizer, model)
+    steps = assert_steps_are_right(run, warm_tokenizer, model)
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     assert {episode.env_id for episode in traces} == {harness.GUESS, harness.MASTERMIND}
     ids = sorted(episode.sequence().token_ids for episode in traces)

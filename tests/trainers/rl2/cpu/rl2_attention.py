@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -20,7 +21,7 @@ def packed_attention(
     key, value = (tensor.repeat_interleave(repeat, 1) for tensor in (key, value))
     ends = sorted({*bounds.tolist(), query.shape[0]})
     rows = []
-    for start, end in zip(ends[:-1], ends[1:], strict=True):
+    for start, end in itertools.pairwise(ends):
         q, k, v = (tensor[start:end].transpose(0, 1)[None] for tensor in (query, key, value))
         row = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
         rows.append(row[0].transpose(0, 1))
