@@ -26,11 +26,11 @@ if shutil.which("pyenv"):  # its shims answer only for the versions that are act
     os.environ["PYENV_VERSION"] = ":".join(listed.stdout.split())
 
 
-def pytest(session: nox.Session, *args: str) -> None:
-    """Run pytest with a JUnit file named after the session."""
+def pytest(session: nox.Session, *args: str, report: str = "") -> None:
+    """Run pytest with a JUnit file named after the session, or as `report` says."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    report = RESULTS / f"{session.name}.xml"
-    session.run("python", "-m", "pytest", f"--junitxml={report}", *args, *session.posargs)
+    path = RESULTS / f"{report or session.name}.xml"
+    session.run("python", "-m", "pytest", f"--junitxml={path}", *args, *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -96,6 +96,31 @@ def test_verl(session: nox.Session, *args: str) -> None:
     session.install("--no-deps", "-e", ".")
     session.env["GEM_CORE_VERL"] = "1"
     pytest(session, "tests/trainers/verl", "-W", "ignore::DeprecationWarning", *args)
+
+
+@nox.session(python="3.11")
+def rl2(session: nox.Session) -> None:
+    """The RL2 plugin: its unit tests, and RL2's own trainer on a CPU; the source tree too where RL2_HOME is set."""
+    test_rl2(session, "-m", "not full")
+
+
+@nox.session(name="rl2-full", python="3.11")
+def rl2_full(session: nox.Session) -> None:
+    """The runs of RL2's trainer that are too long for every day."""
+    test_rl2(session, "-m", "full")
+
+
+def test_rl2(session: nox.Session, *args: str) -> None:
+    """Tests in the environment of constraints/rl2.txt, which lists every package."""
+    session.install("--no-deps", "-r", "constraints/rl2.txt")
+    changes_nothing(session)
+    session.install("--no-deps", "-e", ".")
+    session.env["GEM_CORE_RL2"] = "1"
+    pytest(session, "tests/trainers/rl2", *args)
+    if os.environ.get("RL2_HOME") and "not full" in args:  # what is tested without a run, on the tree
+        session.env["PYTHONPATH"] = os.environ["RL2_HOME"]
+        del session.env["GEM_CORE_RL2"]
+        pytest(session, "tests/trainers/rl2", *args, report="rl2-tree")
 
 
 def changes_nothing(session: nox.Session) -> None:

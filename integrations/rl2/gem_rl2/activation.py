@@ -90,8 +90,9 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
 
     def gather_and_log(metrics: dict[str, list[Any]], step: int, *args: Any, **kwargs: Any) -> None:
         is_test = any(name.endswith("/test") for name in metrics)
-        own = playing.report("validation" if is_test else "train", step)
-        suffix = "/test" if is_test else ""
+        split, suffix = ("validation", "/test") if is_test else ("train", "")
+        numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
+        own = playing.report(split, step, numbers)
         log(metrics | {f"{name}{suffix}": [value] for name, value in own.items()}, step, *args, **kwargs)
 
     rollout.gather_and_log = gather_and_log

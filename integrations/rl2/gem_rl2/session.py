@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core.errors import ConfigError, PolicyError
@@ -25,7 +25,7 @@ from gem_rl2.upstream import Upstream
 logger = logging.getLogger(__name__)
 
 EPISODE = "gem_episode"
-"""Key of an episode's number in ``extra_info`` (rl-square 0.0.2)."""
+"""Key of an episode's number: in ``extra_info`` (rl-square 0.0.2), or in the metrics of a sample."""
 
 UNLIMITED = 2**31
 
@@ -64,7 +64,7 @@ class Session:
         self._plays: dict[int, tuple[Any, Play]] = {}  # with what must stay alive for its id() to be one
         self._texts: dict[int, TextPlay] = {}
         self._numbers = itertools.count()
-        self._finished: list[Episode] = []
+        self._finished: dict[int, Episode] = {}
         self.paused = False
         """Whether RL2 has its engines paused: SGLang then keeps new requests waiting, and RL2 waits for
         the samples (newer tree, partial rollouts)."""
@@ -91,7 +91,8 @@ class Session:
             return
         del self._plays[id(sample)]
         fill(sample, episode, self._tokenizer)
-        self._finished.append(episode)
+        # RL2 may keep a finished sample for its next rollout. Its metrics come with the right one.
+        sample.metrics[EPISODE].append(self._keep(episode))
 
     def _begin(self, config: Any, router_url: str, sample: Any) -> Play:
         from omegaconf import OmegaConf
@@ -184,7 +185,7 @@ class Session:
         next_state = state_text + action_text + play.context.text if grown else play.context.text
         if episode is not None:
             del self._texts[extra_info[EPISODE]]
-            self._finished.append(episode)
+            self._keep(episode)
             next_state = state_text + action_text
         failed = episode is not None and not episode.trainable
         return {
@@ -202,9 +203,22 @@ class Session:
 
     # -- both ----------------------------------------------------------------------------------------
 
-    def report(self, split: str, step: int) -> dict[str, float]:
-        """Write the traces of the episodes that ended since the last call, and give their metrics."""
-        episodes, self._finished = self._finished, []
+    def _keep(self, episode: Episode) -> int:
+        number = next(self._numbers)
+        self._finished[number] = episode
+        return number
+
+    def report(self, split: str, step: int, numbers: Sequence[int] | None = None) -> dict[str, float]:
+        """Write the traces of episodes that ended, and give their metrics.
+
+        Args:
+            split: "train" or "validation".
+            step: Of the training.
+            numbers: Of the episodes; None for all that ended since the last call.
+        """
+        if numbers is None:
+            numbers = list(self._finished)
+        episodes = [self._finished.pop(number) for number in numbers]
         for episode in episodes:
             episode.metadata |= {"step": step, "split": split}
             if split in self._traces:

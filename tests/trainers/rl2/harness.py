@@ -66,10 +66,12 @@ SMALL = {
 """What a machine of two cores and a tiny model need, and the spies."""
 
 
-def data_words(folder: Path, version: str, train: int, held_out: int, envs: Iterable[str]) -> list[str]:
+def data_words(
+    folder: Path, version: str, train: int, held_out: int, envs: Iterable[str], seed: int
+) -> list[str]:
     """Write a file of training tasks and one of held-out tasks; the words that name them."""
     sources = [TaskSource.parse(env) for env in envs]
-    write(make_tasks(sources, train), folder / "train.jsonl")
+    write(make_tasks(sources, train, seed=seed), folder / "train.jsonl")
     held = [task for source in sources for task in make_tasks([source], held_out, split="held_out")]
     write(held, folder / "test.jsonl")
     places = ("train_data", "test_data") if version == "index" else ("rollout.train", "rollout.test")
@@ -83,9 +85,11 @@ def run_rl2(
     version: str = "index",
     module: str = "gem_rl2.train",
     ranks: int = 1,
-    spies: str = "rl2_spy",
+    spies: str = "rl2_log,rl2_spy",
     tasks: int = 24,
+    held_out: int = 4,
     envs: Iterable[str] = (GUESS, MASTERMIND),
+    seed: int = 0,
     timeout: float = TIMEOUT,
 ) -> Run:
     """Run the trainer in `folder` until it ends by itself; `overrides` win over `SMALL`.
@@ -100,13 +104,14 @@ def run_rl2(
     env |= ENVIRONMENT | {
         "GEM_SPY": str(spy),
         "GEM_RL2_TESTS": spies,
+        "GEM_ENGINE_SEED": str(seed),
         "PYTHONPATH": os.pathsep.join(path),
     }
     if version == "tree":
         env["RL2_HOME"] = HOME
     words = [
-        *SMALL[version], *data_words(folder, version, tasks, 4, envs), f"actor.model_name={model}",
-        f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
+        *SMALL[version], *data_words(folder, version, tasks, held_out, envs, seed),
+        f"actor.model_name={model}", f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
     ]  # fmt: skip
     command = [
         sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -60,10 +59,6 @@ def clean(name: str) -> str:
 
 def install() -> None:
     """Watch the RL2 that can be imported, whichever version it is."""
-    import wandb
-
-    wandb.init = lambda **options: None
-    wandb.log = note_metrics
     try:
         import RL2.workers.fsdp.actor as actor
     except ModuleNotFoundError:
@@ -104,8 +99,3 @@ def watch_optimizer(kind: Any, name: str) -> None:
             self.optimizer.register_step_pre_hook(functools.partial(note_update, self.model))
 
     setattr(kind, name, prepare_and_watch)
-
-
-def note_metrics(metrics: dict[str, Any], step: int | None = None, **unused: Any) -> None:
-    with open(FOLDER / "metrics.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, **metrics}) + "\n")
