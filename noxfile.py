@@ -100,7 +100,7 @@ def test_verl(session: nox.Session, *args: str) -> None:
 
 @nox.session(python="3.11")
 def rl2(session: nox.Session) -> None:
-    """The RL2 plugin: its unit tests, and RL2's own trainer on a CPU; the source tree too where RL2_HOME is set."""
+    """The RL2 plugin: its unit tests, and RL2's own trainer on a CPU; the source tree too with RL2_HOME."""
     test_rl2(session, "-m", "not full")
 
 
