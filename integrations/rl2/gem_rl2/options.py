@@ -95,7 +95,8 @@ def check_config(config: Any, upstream: Upstream) -> None:
     _check_estimator(config, upstream)
     if plays_gem(config):
         options = GemOptions.from_config(config)
-        _check_updates(config, upstream, rows_vary=options.context == "rebuild")
+        partial = not upstream.is_index and config.rollout.train.partial_rollout
+        _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
         if upstream.is_index:
             _check_texts(config, upstream, options)
         paths = (

@@ -34,6 +34,8 @@ def assert_steps_are_right(
         mine = evidence.assert_update_is_right(update, episodes, tokenizer, model, **options)
         assert len(mine) == (episodes_per_step or len(mine))
         logged = metrics[number]
+        end = tokenizer.eos_token
+        assert not any(2 * end in tokenizer.decode(episode.token_ids) for episode in mine)
         returns = [sum(episode.rewards) for episode in mine]
         turns = sum(len(episode.rewards) for episode in mine)
         assert logged["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
