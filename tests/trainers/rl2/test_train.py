@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gem_core.rollout import read_traces
 from tests.trainers import evidence
@@ -100,7 +101,8 @@ def test_two_ranks_and_groups(tmp_path: Path, warm: Path, warm_tokenizer: Any, m
         ranks=2,
     ).check()
     assert_steps_are_right(run, warm_tokenizer, model)
-    assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
+    noted = [torch.load(path, weights_only=False) for path in run.spy.glob("update-*.pt")]
+    assert [update["sharded"] for update in noted] == [True] * 6  # three updates on each rank
     played = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     for number in (1, 2, 3):  # each task twice
         seeds = [episode.seed for episode in played if episode.metadata["step"] == number]

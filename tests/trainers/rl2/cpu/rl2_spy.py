@@ -37,7 +37,8 @@ def note_update(model: FullyShardedDataParallel, *unused: Any) -> None:
         places = [f"{names[id(info.module)]}.{info.param_name}".lstrip(".") for info in flat._param_infos]
         weights |= parts(handle, flat.detach(), places)
         gradients |= parts(handle, flat.grad, places)
-    saved = {"weights": weights, "gradients": gradients}
+    sharded = all(handle.uses_sharded_strategy for handle in model._all_handles)
+    saved = {"weights": weights, "gradients": gradients, "sharded": sharded}
     torch.save(saved, FOLDER / f"update-{dist.get_rank()}-{next(_counter):04}.pt")
 
 
