@@ -64,7 +64,7 @@ STUDIES = {
     "gamma": Study(
         title="game:GuessTheNumber-v0 from 1 to 50 in 15 turns, ReBN, three seeds",
         env="game:GuessTheNumber-v0(max_number=50, max_turns=15)",
-        options="--steps 200 --lr 0.003 --kl 0.1",
+        options="--steps 100 --lr 0.003 --lr-schedule constant --kl 0.1",
         variants={"gamma 0.9": "--gamma 0.9", "gamma 0.999": "--gamma 0.999"},
         panels=(
             ("gem/success", "success"),
