@@ -93,8 +93,15 @@ def check_config(config: Any, upstream: Upstream) -> None:
         GemError: An environment of the data cannot be built.
     """
     _check_estimator(config, upstream)
-    if plays_gem(config):
-        options = GemOptions.from_config(config)
+    options = GemOptions.from_config(config)
+    if not plays_gem(config):
+        for name in config.get("gem") or {}:
+            if name != "modules":
+                raise ConfigError(
+                    f"gem.{name} has no effect: rollout.env_path={config.rollout.env_path} plays the episodes "
+                    "here; leave one of the two out"
+                )
+    else:
         partial = not upstream.is_index and config.rollout.train.partial_rollout
         _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
         if upstream.is_index:

@@ -39,7 +39,6 @@ BOTH = [
     "trainer.project=gem",
     "trainer.experiment_name=cpu",
     "trainer.use_wandb=true",
-    "+gem.wrappers=spy",
 ]
 SMALL = {
     "index": [
@@ -85,6 +84,7 @@ def run_rl2(
     version: str = "index",
     module: str = "gem_rl2.train",
     ranks: int = 1,
+    wrappers: str = "spy",
     spies: str = "rl2_log,rl2_spy",
     tasks: int = 24,
     held_out: int = 4,
@@ -113,6 +113,7 @@ def run_rl2(
         *SMALL[version], *data_words(folder, version, tasks, held_out, envs, seed),
         f"actor.model_name={model}", f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
     ]  # fmt: skip
+    words += [f"+gem.wrappers={wrappers}"] if wrappers else []
     command = [
         sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}",
         f"--master_port={free_port()}", str(CPU / "rl2_run.py"), module, *last_wins([*words, *overrides]),

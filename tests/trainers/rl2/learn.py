@@ -37,7 +37,6 @@ def overrides(given: argparse.Namespace) -> list[str]:
         "actor.weight_decay=0",
         "actor.max_grad_norm=1",
         "actor.max_length_per_device=8192",
-        "+gem.wrappers=''",
     ]
 
 
@@ -50,6 +49,7 @@ def run(given: argparse.Namespace, *more: str, steps: int) -> dict[int, dict[str
         *overrides(given),
         f"trainer.test_freq={steps}",
         *more,
+        wrappers="",
         spies="rl2_log,rl2_zero" if given.control else "rl2_log",
         tasks=BUDGET.prompts * steps,
         held_out=BUDGET.held_out,

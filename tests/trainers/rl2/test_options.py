@@ -72,6 +72,14 @@ def test_what_can_be_honoured_is_not(words: list[str]) -> None:
     check_config(*gem_config(*words))
 
 
+def test_options_that_nobody_would_read_are_refused() -> None:
+    config, upstream = gem_config("rollout.env_path=mine.py", "+gem.modules=[json]")
+    check_config(config, upstream)
+    config, upstream = gem_config("rollout.env_path=mine.py", "+gem.max_turns=3")
+    with pytest.raises(ConfigError, match=r"gem.max_turns has no effect: rollout.env_path=mine.py"):
+        check_config(config, upstream)
+
+
 @only_index
 @pytest.mark.parametrize(
     ("words", "message"),

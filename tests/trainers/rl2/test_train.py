@@ -210,6 +210,7 @@ def test_rebn_with_an_environment_file_of_ones_own(
         warm,
         f"{where}.path={tmp_path}/own.jsonl",
         f"rollout.env_path={own_env.__file__}",
+        wrappers="",
         version=version,
     ).check()
     requests = [json.loads(line) for line in (run.spy / "engine.jsonl").read_text().splitlines()]
