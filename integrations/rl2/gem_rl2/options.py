@@ -98,8 +98,8 @@ def check_config(config: Any, upstream: Upstream) -> None:
         for name in config.get("gem") or {}:
             if name != "modules":
                 raise ConfigError(
-                    f"gem.{name} has no effect: rollout.env_path={config.rollout.env_path} plays the episodes "
-                    "here; leave one of the two out"
+                    f"gem.{name} has no effect: rollout.env_path={config.rollout.env_path} plays the "
+                    "episodes; leave one of the two out"
                 )
     else:
         partial = not upstream.is_index and config.rollout.train.partial_rollout
