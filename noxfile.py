@@ -16,7 +16,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "summary"]
+nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "rl2", "summary"]
 
 RESULTS = Path(".nox/results")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
@@ -116,26 +116,17 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 @nox.session(python="3.11")
 def rl2(session: nox.Session) -> None:
     """The RL2 plugin: its unit tests, and RL2's own trainer on a CPU; the source tree too with RL2_HOME."""
-    test_rl2(session, "-m", "not full")
+    test_trainer(session, "rl2", "-m", "not full")
+    if home := os.environ.get("RL2_HOME"):  # what needs no run, on the source tree
+        session.env["PYTHONPATH"] = home
+        runs = "tests/trainers/rl2/test_train.py"
+        pytest(session, "tests/trainers/rl2", f"--ignore={runs}", "-m", "not full", report="rl2-tree")
 
 
 @nox.session(name="rl2-full", python="3.11")
 def rl2_full(session: nox.Session) -> None:
     """The runs of RL2's trainer that are too long for every day."""
-    test_rl2(session, "-m", "full")
-
-
-def test_rl2(session: nox.Session, *args: str) -> None:
-    """Tests in the environment of constraints/rl2.txt, which lists every package."""
-    session.install("--no-deps", "-r", "constraints/rl2.txt")
-    changes_nothing(session)
-    session.install("--no-deps", "-e", ".")
-    session.env["GEM_CORE_RL2"] = "1"
-    pytest(session, "tests/trainers/rl2", *args)
-    if os.environ.get("RL2_HOME") and "not full" in args:  # what is tested without a run, on the tree
-        session.env["PYTHONPATH"] = os.environ["RL2_HOME"]
-        del session.env["GEM_CORE_RL2"]
-        pytest(session, "tests/trainers/rl2", *args, report="rl2-tree")
+    test_trainer(session, "rl2", "-m", "full")
 
 
 def changes_nothing(session: nox.Session) -> None:

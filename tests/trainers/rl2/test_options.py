@@ -22,7 +22,6 @@ SECTION = "rollout" if INDEX else "rollout.train"
 RESPONSES = "train_data.responses_per_prompt" if INDEX else "rollout.train.responses_per_prompt"
 PROMPTS = "train_data.prompts_per_rollout" if INDEX else "rollout.train.prompts_per_rollout"
 PATH = "train_data.path" if INDEX else "rollout.train.path"
-only_index = pytest.mark.skipif(not INDEX, reason="the newer tree samples ids, not texts")
 
 
 def test_a_plain_gem_config_is_fine() -> None:
@@ -80,7 +79,7 @@ def test_options_that_nobody_would_read_are_refused() -> None:
         check_config(config, upstream)
 
 
-@only_index
+@pytest.mark.imports("index")
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
-from gem_rl2.upstream import find
 
 import gem_core
 from gem_core.errors import PolicyError
@@ -18,7 +17,7 @@ from gem_core.tasks import TaskRow
 from tests.support import ScriptedEnv
 from tests.trainers.rl2.configs import gem_config
 
-pytestmark = pytest.mark.skipif(find().is_index, reason="needs RL2's source tree on the path")
+pytestmark = pytest.mark.imports("tree")
 END = "<|end|>"
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
-from gem_rl2.upstream import find
 
 import gem_core
 from gem_core.core import Env
@@ -22,7 +21,7 @@ from gem_core.tasks import TaskRow
 from tests.support import ScriptedEnv
 from tests.trainers.rl2.configs import gem_config
 
-pytestmark = pytest.mark.skipif(not find().is_index, reason="the newer tree has no reset and step")
+pytestmark = pytest.mark.imports("index")
 END = "<|end|>"
 
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does"),
     pytest.mark.timeout(900),
 ]
-tree = pytest.mark.skipif(not harness.HOME, reason="needs RL2's source tree in RL2_HOME")
+tree = pytest.mark.tree
 VERSIONS = ["index", pytest.param("tree", marks=tree)]
 
 
@@ -141,7 +141,7 @@ def test_failing_environments_are_left_out(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
 ) -> None:
     run = harness.run_rl2(
-        tmp_path, warm, "+gem.modules=[failing_env]", version=version, envs=["failing:Guess"]
+        tmp_path, warm, "+gem.modules=[failing_env]", version=version, envs=["failing:Guess", "test:Endless"]
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
