@@ -117,7 +117,8 @@ def test_a_partial_rollout(tmp_path: Path, warm: Path, warm_tokenizer: Any, mode
         warm,
         "rollout.train.partial_rollout=true",
         "rollout.train.prompts_per_rollout=4",
-        "actor.optimizer.lr=1e-6",
+        "actor.optimizer.lr=1e-8",
+        "actor.scheduler.min_lr=1e-8",
         version="tree",
     ).check()
     assert spied.join_aborted(run.spy)
