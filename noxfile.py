@@ -16,7 +16,19 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "oat", "summary"]
+nox.options.sessions = [
+    "start",
+    "lint",
+    "core",
+    "minimal",
+    "wheel",
+    "docs",
+    "demo",
+    "verl",
+    "oat",
+    "rl2",
+    "summary",
+]
 
 RESULTS = Path(".nox/results")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
@@ -26,11 +38,11 @@ if shutil.which("pyenv"):  # its shims answer only for the versions that are act
     os.environ["PYENV_VERSION"] = ":".join(listed.stdout.split())
 
 
-def pytest(session: nox.Session, *args: str) -> None:
-    """Run pytest with a JUnit file named after the session."""
+def pytest(session: nox.Session, *args: str, report: str = "") -> None:
+    """Run pytest with a JUnit file named after the session, or as `report` says."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    report = RESULTS / f"{session.name}.xml"
-    session.run("python", "-m", "pytest", f"--junitxml={report}", *args, *session.posargs)
+    path = RESULTS / f"{report or session.name}.xml"
+    session.run("python", "-m", "pytest", f"--junitxml={path}", *args, *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -126,6 +138,22 @@ def oat(session: nox.Session) -> None:
 def oat_full(session: nox.Session) -> None:
     """Oat as it is: real Launchpad, Plasma and vLLM, a process for each part."""
     test_trainer(session, "oat", "-m", "full")
+
+
+@nox.session(python="3.11")
+def rl2(session: nox.Session) -> None:
+    """The RL2 plugin: its unit tests, and RL2's own trainer on a CPU; the source tree too with RL2_HOME."""
+    test_trainer(session, "rl2", "-m", "not full")
+    if home := os.environ.get("RL2_HOME"):  # what needs no run, on the source tree
+        session.env["PYTHONPATH"] = home
+        runs = "tests/trainers/rl2/test_train.py"
+        pytest(session, "tests/trainers/rl2", f"--ignore={runs}", "-m", "not full", report="rl2-tree")
+
+
+@nox.session(name="rl2-full", python="3.11")
+def rl2_full(session: nox.Session) -> None:
+    """The runs of RL2's trainer that are too long for every day."""
+    test_trainer(session, "rl2", "-m", "full")
 
 
 def changes_nothing(session: nox.Session) -> None:

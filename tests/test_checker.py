@@ -234,7 +234,11 @@ def test_built_in_env(env_id: str) -> None:
     costly = {"long_text_is_taken", "processes_change_nothing"}
     rules = RULE_NAMES if env_id.endswith("-v0") else RULE_NAMES - costly
     report = check_env(env_id, rules=sorted(rules))
-    assert not report.skipped
+    # where the best return differs from seed to seed, or cannot be reached
+    unknown_best = (
+        env_id.startswith("game:WikiGame") or (env_id.startswith("game:Game2048-v0-") and "hard" in env_id)
+    )
+    assert report.skipped.keys() == ({"best_return"} if unknown_best else set())
 
 
 def test_built_in_envs_are_all_deterministic_and_stateful() -> None:

@@ -67,7 +67,7 @@ def check_env(
             it is left alone itself).
         seeds: One episode is played for each, many times over; from 0 on.
         max_turns: Every episode has to end within this number of steps.
-        patience: Seconds that one step may take on a text of a megabyte.
+        patience: Seconds of CPU time that one step may take on a text of a megabyte.
         rules: Names of the rules to check; None for all.
         **kwargs: For `make` or the factory, so ``wrappers=...`` as well.
 

@@ -264,13 +264,13 @@ def _try_texts(subject: Subject, env: Env, texts: Iterable[str]) -> None:
     for text in texts:
         if ended:
             reset(env, subject.seeds[0])
-        start = time.perf_counter()
+        start = time.process_time()  # a busy machine is no fault of the environment
         frame = step(env, text)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         ended = frame.ended
         if seconds > subject.patience:
             broken(
-                f"{clip(text, 60)} took {seconds:.1f} s; {subject.patience} s are allowed",
+                f"{clip(text, 60)} took {seconds:.1f} s of CPU time; {subject.patience} s are allowed",
                 "read the text in one pass: no nested quantifiers, no search from each opening bracket",
             )
         _check_step(frame)

@@ -81,7 +81,7 @@ class Subject:
         make: Builds a new instance.
         seeds: Episodes that are played.
         max_turns: An episode has to end within so many steps.
-        patience: Seconds that one step may take on a text of a megabyte.
+        patience: Seconds of CPU time that one step may take on a text of a megabyte.
         spec: How it was registered; None when it was not.
     """
 

@@ -47,6 +47,16 @@ class Context(Protocol):
         """
         ...
 
+    def first_text(self, observation: Observation) -> str:
+        """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
+        ...
+
+    def extend_text(
+        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
+    ) -> str:
+        """The text whose tokens `extend` gives."""
+        ...
+
     def decode(self, response_ids: Sequence[int]) -> str:
         """The response as the environment gets it: without end-of-turn and other special tokens."""
         ...
@@ -120,14 +130,30 @@ class AppendContext:
         ids = self._message_ids(role, observation_text(observation))
         return list(ids[message_format.space + overlap :] if overlap else ids)
 
+    def first_text(self, observation: Observation) -> str:
+        """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
+        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
+        messages.append(_message("user", observation_text(observation)))
+        return self._render(messages, generate=True)
+
+    def extend_text(
+        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
+    ) -> str:
+        """The text whose tokens `extend` gives."""
+        message_format = self._format(role)
+        text = message_format.between(observation_text(observation))
+        overlap = message_format.overlap(response_ids)
+        if overlap:
+            text = text.partition(self._tokens.decode_all(message_format.end_ids[:overlap]))[2]
+        return text
+
     def decode(self, response_ids: Sequence[int]) -> str:
         """The response as text, without end-of-turn and other special tokens."""
         overlap = self._format("user").overlap(response_ids)  # need not be flagged as special
         return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
     def _encode_first(self, text: str) -> tuple[int, ...]:
-        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
-        return tuple(self._tokens.encode(self._render([*messages, _message("user", text)], generate=True)))
+        return tuple(self._tokens.encode(self.first_text(text)))
 
     def _encode_message(self, role: str, text: str) -> tuple[int, ...]:
         return tuple(self._tokens.encode(self._format(role).between(text)))
@@ -187,17 +213,27 @@ class RebuildContext:
 
     def first(self, observation: Observation) -> list[int]:
         """The whole prompt."""
+        return self._tokens.encode(self.first_text(observation))
+
+    def first_text(self, observation: Observation) -> str:
+        """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
         text = observation_text(observation)
-        if self._render is not None:
-            messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
-            text = self._render([*messages, _message("user", text)], generate=True)
-        return self._tokens.encode(text)
+        if self._render is None:
+            return text
+        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
+        return self._render([*messages, _message("user", text)], generate=True)
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> list[int]:
         """The whole next prompt: the same as `first`, the response is in the observation already."""
         return self.first(observation)
+
+    def extend_text(
+        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
+    ) -> str:
+        """The text whose tokens `extend` gives."""
+        return self.first_text(observation)
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """The response as text, without special tokens."""

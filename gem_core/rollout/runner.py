@@ -55,6 +55,7 @@ async def run_episode(
     executor: Executor | None = None,
     step_timeout: float | None = None,
     metadata: Mapping[str, Any] | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
     log_errors: bool = True,
 ) -> Episode:
     """Play one episode.
@@ -87,6 +88,8 @@ async def run_episode(
             None waits for as long as it takes. A thread cannot be stopped: the call goes on in it,
             and the environment is closed when it returns.
         metadata: Copied into `Episode.metadata`.
+        on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
+            episode goes on.
         log_errors: Log a warning with `Episode.error`; False is for callers that report those of many
             episodes at once.
 
@@ -124,7 +127,9 @@ async def run_episode(
     )
     try:
         observation = await calls.reset(seed, options)
-        await _play(episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex)
+        await _play(
+            episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex, on_turn
+        )
     except EnvError as error:
         _end(episode, "env_error", error=str(error))
         calls.close()
@@ -146,6 +151,7 @@ async def _play(
     context: Context,
     limits: _Limits,
     request_id: str,
+    on_turn: Callable[[Turn], None] | None,
 ) -> None:
     """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
     context_ids = context.first(observation)
@@ -184,6 +190,8 @@ async def _play(
                 info=info,
             )
         )
+        if on_turn is not None:
+            on_turn(episode.turns[-1])
         observation = result.observation
         if result.terminated:
             _end(episode, "terminated")

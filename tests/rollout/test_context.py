@@ -97,3 +97,11 @@ def test_arguments_that_could_not_be_honoured_are_refused() -> None:
         AppendContext(CHARS, chat_template="{{ messages }}")
     with pytest.raises(ConfigError, match=r"enable_thinking.*no chat template"):
         AppendContext(CHARS, template_kwargs={"enable_thinking": False})
+
+
+@pytest.mark.parametrize("context", [AppendContext(CHARS, system_prompt="S"), RebuildContext(CHARS)])
+@pytest.mark.parametrize("response", [[65], [65, END], [END, 65]])
+def test_the_text_forms_are_what_is_encoded(context: Any, response: list[int]) -> None:
+    assert CHARS.encode(context.first_text("Guess."), add_special_tokens=False) == context.first("Guess.")
+    between = context.extend_text("Lower.", response)
+    assert CHARS.encode(between, add_special_tokens=False) == context.extend("Lower.", response)

@@ -74,6 +74,17 @@ def test_an_episode_holds_what_was_sampled_and_what_it_earned() -> None:
     assert env.closed == 0, "whoever made the environment closes it"
 
 
+def test_turns_are_told_one_by_one() -> None:
+    told: list[tuple[float, int]] = []
+    env = ScriptedEnv([0.0, 0.5, 1.0])
+    play(
+        env,
+        ScriptedPolicy([tokens("one")]),
+        on_turn=lambda turn: told.append((turn.reward, len(env.actions))),
+    )
+    assert told == [(0.0, 1), (0.5, 2), (1.0, 3)]
+
+
 def test_the_prompt_of_each_turn_is_all_that_came_before() -> None:
     policy = ScriptedPolicy([tokens("one"), tokens("two"), tokens("three")])
     episode = play(ScriptedEnv(), policy, request_id="r")

@@ -1,12 +1,21 @@
-"""GEM environments and ReBN inside RL2.
+"""GEM environments and ReBN inside an unmodified RL2.
 
-This version names what it supports; the rollout worker and the advantage function are not in it yet.
-Any use raises a clear error when RL2 is missing or has another version.
+    torchrun --nproc_per_node=8 -m gem_rl2.train <your config> adv.estimator=rebn adv.gamma=0.9
+
+or, with RL2's own command, ``rollout.env_path`` set to the file `ENV_PATH`, which brings the
+estimators along. Two versions of RL2 are in use, and both call themselves 0.0.2: the one on the package
+index, whose environments have ``reset`` and ``step``, and the newer source tree, whose environments have
+``generate``. `gem_rl2.upstream` tells them apart.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gem_core.integration import SupportedTrainer
+
+ENV_PATH = str(Path(__file__).with_name("env.py"))
+"""For ``rollout.env_path``; `python -m gem_rl2` prints it."""
 
 SUPPORTED = SupportedTrainer(
     name="RL2",
@@ -14,9 +23,9 @@ SUPPORTED = SupportedTrainer(
     distribution="rl-square",
     minimum="0.0.2",
     below="0.0.3",
-    hook="python -m gem_rl2.train under torchrun, with RL2's own config",
+    hook="python -m gem_rl2.train under torchrun, or rollout.env_path=$(python -m gem_rl2)",
     home_variable="RL2_HOME",
-    hook_modules=("gem_rl2.train",),
+    hook_modules=("gem_rl2.train", "gem_rl2.env"),
 )
 
 

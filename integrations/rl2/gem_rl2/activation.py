@@ -1,0 +1,121 @@
+"""Puts GEM into a process of RL2: checks its config, and replaces the few names that it looks up.
+
+`gem_rl2.train` does so in every process before RL2 starts. Without it `gem_rl2.env` does, when RL2's
+rank 0 loads it as ``rollout.env_path``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import multiprocessing
+import os
+import sys
+from typing import Any
+
+from gem_core.errors import UnsupportedTrainer
+from gem_rl2 import session
+from gem_rl2.estimators import AdvantageHook
+from gem_rl2.options import ESTIMATORS, GemOptions, check_config, plays_gem
+from gem_rl2.upstream import Upstream, expect, find
+
+_active = False
+
+
+def activate(config: Any = None) -> None:
+    """Check the config and take the places that GEM needs, once a process.
+
+    Args:
+        config: RL2's whole config; None composes it as hydra did for the running program.
+
+    Raises:
+        GemError: The config cannot be honoured, or this RL2 is none of the supported ones.
+    """
+    global _active
+    if _active:
+        return
+    upstream = find()
+    if config is None:
+        config = running_config()
+    if int(os.environ.get("RANK", "0")) == 0:
+        for module in GemOptions.from_config(config).modules:
+            importlib.import_module(module)
+        check_config(config, upstream)
+        if plays_gem(config):
+            session.use(session.Session(config, upstream))
+            hook_rollout(session.current(), upstream)
+        hook_advantages(config, upstream)
+    if upstream.is_index:
+        atexit.register(end_servers)  # before the handler of multiprocessing, which would wait for them
+    _active = True
+
+
+def running_config() -> Any:
+    """The config of the running hydra program, composed once more from its words."""
+    from hydra import compose
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    hydra = HydraConfig.get()
+    config = compose(hydra.job.config_name, list(hydra.overrides.task))
+    OmegaConf.resolve(config)
+    return config
+
+
+def hook_advantages(config: Any, upstream: Upstream) -> None:
+    """Stand where RL2's trainer looks up `compute_advantages`: as a module, or as the main program."""
+    hook = AdvantageHook(
+        upstream,
+        failures_are_nan=upstream.is_index and plays_gem(config),
+        updates=config.actor.update_per_rollout,
+    )
+    places = [sys.modules.get(name) for name in ("RL2.trainer.ppo", "__main__")]
+    found = [
+        place for place in places if getattr(place, "compute_advantages", None) is upstream.compute_advantages
+    ]
+    for place in found:
+        setattr(place, "compute_advantages", hook)  # noqa: B010  a module declares no such attribute
+    if not found and config.adv.estimator in ESTIMATORS:
+        raise UnsupportedTrainer(
+            "gem_rl2: found no trainer that looks up compute_advantages; start RL2 with python -m "
+            "gem_rl2.train or with python -m RL2.trainer.ppo"
+        )
+
+
+def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
+    """Add GEM's metrics to those of a rollout, and notice when RL2 pauses its engines."""
+    rollout: Any = importlib.import_module("RL2.workers.rollout")
+    group = "device_mesh" if upstream.is_index else "process_group"
+    log = expect(rollout, "gather_and_log", ("metrics", "step", group, "metrics_to_sum"))
+
+    def gather_and_log(metrics: dict[str, list[Any]], step: int, *args: Any, **kwargs: Any) -> None:
+        is_test = any(name.endswith("/test") for name in metrics)
+        split, suffix = ("validation", "/test") if is_test else ("train", "")
+        numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
+        own = playing.report(split, step, numbers)
+        log(metrics | {f"{name}{suffix}": [value] for name, value in own.items()}, step, *args, **kwargs)
+
+    rollout.gather_and_log = gather_and_log
+    if upstream.is_index:
+        return
+    request = expect(
+        rollout, "async_request", ("url", "endpoint", "method", "max_trials", "retry_delay", "kwargs")
+    )
+
+    def async_request(url: Any, endpoint: str, *args: Any, **kwargs: Any) -> Any:
+        if endpoint in ("pause_generation", "continue_generation"):
+            playing.paused = endpoint == "pause_generation"
+        return request(url, endpoint, *args, **kwargs)
+
+    rollout.async_request = async_request
+
+
+def end_servers() -> None:
+    """End the servers that rl-square 0.0.2 starts and leaves behind, so that the program can end."""
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(timeout=10)
+        if child.is_alive():
+            child.kill()

@@ -1,0 +1,25 @@
+"""`gem-core export --to rl2`: JSON Lines for RL2's data set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from gem_core.errors import ConfigError
+from gem_core.files import write_atomically
+from gem_core.tasks import TaskRow
+from gem_rl2.rows import rl2_row
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write rows as JSON Lines; the file appears at once or not at all.
+
+    RL2 repeats each row ``responses_per_prompt`` times by itself, so a row a task is enough.
+
+    Raises:
+        ConfigError: RL2 would not know the file by its name.
+    """
+    if Path(path).suffix not in (".jsonl", ".json"):
+        raise ConfigError(f"{path}: RL2 tells a format by the name of the file; end it with .jsonl")
+    write_atomically(path, (json.dumps(rl2_row(row)) + "\n" for row in rows))

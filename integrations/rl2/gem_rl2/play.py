@@ -1,0 +1,52 @@
+"""An episode that waits: for RL2 to hand over a response, or to go on after it paused its engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from gem_core.rollout import Episode
+
+
+class Play:
+    """One episode in a task of its own, which goes on only while somebody awaits `go_on`."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Episode] | None = None
+        self._waiting = asyncio.Event()
+        self._answer: asyncio.Future[Any] | None = None
+
+    def start(self, episode: Coroutine[Any, Any, Episode]) -> None:
+        """Take the coroutine that plays the episode."""
+        self._task = asyncio.ensure_future(episode)
+
+    async def wait(self) -> Any:
+        """For the policy of the episode: stay here until the next `go_on`, and return its answer."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._waiting.set()
+        return await self._answer
+
+    async def go_on(self, answer: Any = None) -> Episode | None:
+        """Let the episode go on until its policy waits again.
+
+        Args:
+            answer: What `wait` returns.
+
+        Returns:
+            None when the policy waits, the episode when it has ended.
+        """
+        assert self._task is not None
+        if self._answer is not None:
+            self._answer.set_result(answer)
+            self._answer = None
+        self._waiting.clear()
+        waiting = asyncio.ensure_future(self._waiting.wait())
+        try:
+            await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        finally:
+            waiting.cancel()
+        return self._task.result() if self._task.done() else None

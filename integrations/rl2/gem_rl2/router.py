@@ -1,0 +1,119 @@
+"""The newer source tree: episodes sample from SGLang through RL2's router."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from gem_core.errors import PolicyError
+from gem_core.rollout import Episode, Generation
+
+
+class RouterPolicy:
+    """RL2's router as a `gem_core.rollout.Policy`: token ids in, token ids out.
+
+    Args:
+        url: Of the router.
+        sampling_params: RL2's, for every turn.
+        extra_stop_id: A token to stop at that the engine does not know of; None when it knows all.
+        is_paused: Whether RL2 has paused the engines.
+        resumed: Awaited until RL2 goes on with this sample; None where it never pauses.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        sampling_params: Mapping[str, Any],
+        extra_stop_id: int | None,
+        *,
+        is_paused: Callable[[], bool],
+        resumed: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self._url = url
+        self._params = {**sampling_params, "no_stop_trim": True}
+        if extra_stop_id is not None:
+            self._params["stop_token_ids"] = [*(self._params.get("stop_token_ids") or ()), extra_stop_id]
+        self._is_paused = is_paused
+        self._resumed = resumed
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        """Sample one response; what was sampled before a pause is its beginning."""
+        from RL2.utils.communication import async_request
+
+        ids: list[int] = []
+        logprobs: list[float] = []
+        while len(ids) < max_tokens:
+            if self._resumed is not None and self._is_paused():
+                await self._resumed()
+            answer = await async_request(
+                self._url,
+                "generate",
+                json={
+                    "input_ids": [*prompt_ids, *ids],
+                    "sampling_params": {**self._params, "max_new_tokens": max_tokens - len(ids)},
+                    "return_logprob": True,
+                },
+            )
+            try:
+                meta = answer["meta_info"]
+                reason = meta["finish_reason"]["type"]
+                for logprob, token_id, *_ in meta.get("output_token_logprobs") or ():
+                    logprobs.append(float(logprob))
+                    ids.append(int(token_id))
+            except (KeyError, TypeError, ValueError) as error:
+                raise PolicyError(f"the engine's answer has no tokens to read: {answer!r:.300}") from error
+            if reason != "abort":
+                return Generation(ids, logprobs, "length" if reason == "length" else "stop")
+            if self._resumed is None:
+                why = meta["finish_reason"].get("message", "no reason given")
+                raise PolicyError(f"the engine aborted a request: {why}")
+            await self._resumed()
+        return Generation(ids, logprobs, "length")
+
+
+def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
+    """Put a finished episode into an RL2 `Sample`.
+
+    One row for the episode, or with rebuilt contexts one a turn. An episode that is not trainable is a
+    row without a single action token, so that the samples of its group keep their places.
+    """
+    rows = []
+    if not episode.trainable:
+        rows.append(_row([tokenizer.eos_token_id or 0] * 2, [0, 0], None, [0.0, 0.0]))
+    elif episode.context_mode == "append":
+        sequence = episode.sequence()
+        rows.append(_row(sequence.token_ids, sequence.response_mask, sequence.logprobs, sequence.rewards))
+    else:
+        for turn in episode.transitions():
+            before, length = len(turn.prompt_ids), len(turn.response_ids)
+            rows.append(
+                _row(
+                    [*turn.prompt_ids, *turn.response_ids],
+                    [0] * before + [1] * length,
+                    [0.0] * before + turn.logprobs if turn.logprobs is not None else None,
+                    [0.0] * (before + length - 1) + [turn.reward],
+                )
+            )
+    sample.state_dicts = rows
+    sample.turn = len(episode.turns)
+    if episode.turns:
+        last = episode.transitions()[-1]
+        sample.state_text = tokenizer.decode(last.prompt_ids)
+        sample.action_text = tokenizer.decode(last.response_ids)
+    sample.metrics["turns"].append(len(episode.turns))
+    sample.metrics["rewards"].append(episode.total_reward)
+    sample.metrics["response_length"] += [len(turn.response_ids) for turn in episode.turns]
+    sample.metrics["length_clip_ratio"] += [turn.finish_reason == "length" for turn in episode.turns]
+    sample.status = type(sample).Status.DONE
+
+
+def _row(
+    token_ids: list[int], mask: list[int], logprobs: list[float] | None, rewards: list[float]
+) -> dict[str, list[Any]]:
+    return {
+        "states": token_ids,
+        "actions": [token_id * on for token_id, on in zip(token_ids, mask, strict=True)],
+        "action_mask": mask,
+        "logps": logprobs if logprobs is not None else [0.0] * len(token_ids),
+        "rewards": rewards,
+    }

@@ -1,0 +1,75 @@
+"""Task rows as RL2's data set has them: everything about the task is in ``extra_info``.
+
+RL2 0.0.2 hands ``extra_info`` to ``reset``, a copy for each response of a group; the newer tree hands
+over the whole row. A row with a ``prompt`` or ``messages`` would never be reset in 0.0.2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import ConfigError
+from gem_core.tasks import TaskRow, TaskSource
+
+
+def rl2_row(task: TaskRow) -> dict[str, Any]:
+    """A row for RL2. The arguments travel as JSON, because a column has one type for all rows."""
+    return {
+        "extra_info": {
+            "env_id": task["env_id"],
+            "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
+            "seed": task["seed"],
+            "index": task["index"],
+        }
+    }
+
+
+def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
+    """The task of a row.
+
+    Raises:
+        ConfigError: The row names no environment.
+    """
+    info = extra_info or {}
+    for key in ("env_id", "seed"):
+        if info.get(key) is None:
+            raise ConfigError(
+                f"a row of the data set has no extra_info.{key}; make the data with "
+                "`gem-core export --to rl2`"
+            )
+    kwargs = info.get("env_kwargs") or {}
+    return TaskRow(
+        env_id=str(info["env_id"]),
+        env_kwargs=json.loads(kwargs) if isinstance(kwargs, str) else dict(kwargs),
+        seed=int(info["seed"]),
+        index=int(info.get("index") or 0),
+    )
+
+
+def check_file(path: str) -> None:
+    """Look at the rows of a JSON Lines file before anything is loaded; other files show when played.
+
+    Raises:
+        ConfigError: A row names no environment, or has a prompt of its own; says which line.
+        GemError: An environment cannot be built.
+    """
+    path = path.rpartition("@")[2]  # RL2 writes a split before it
+    if not path.endswith(".jsonl") or not Path(path).is_file():
+        return
+    sources: dict[str, TaskSource] = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+                for key in {"prompt", "messages"} & row.keys():
+                    raise ConfigError(f"the row has a {key!r}, but the environment makes the first prompt")
+                task = task_of(row.get("extra_info"))
+            except (ValueError, AttributeError) as error:  # a ConfigError is a ValueError
+                raise ConfigError(f"{path}, line {number}: {error}") from None
+            source = TaskSource(task["env_id"], task["env_kwargs"])
+            sources[source.label] = source
+    for source in sources.values():
+        source.make().close()

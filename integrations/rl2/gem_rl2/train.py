@@ -1,0 +1,45 @@
+"""RL2's own trainer with GEM in it:
+
+    torchrun --nproc_per_node=8 -m gem_rl2.train <RL2's words> adv.estimator=rebn adv.gamma=0.9
+
+The config is RL2's, with ``rollout.env_path`` set to `gem_rl2.ENV_PATH` unless you set it. What cannot be
+honoured is refused in one line before a model is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import GemError
+from gem_rl2.activation import activate
+from gem_rl2.options import prepare
+from gem_rl2.upstream import add_checkout, find
+
+
+def main() -> None:
+    """Run RL2's `main` with a config that was checked."""
+    try:
+        add_checkout()
+        upstream = find()
+    except GemError as error:
+        raise SystemExit(f"gem_rl2: {error}") from None
+    import hydra
+
+    ppo: Any = importlib.import_module("RL2.trainer.ppo")
+
+    def run(config: Any) -> None:
+        try:
+            prepare(config, upstream)
+            activate(config)
+        except GemError as error:
+            raise SystemExit(f"gem_rl2: {error}") from None
+        ppo.main.__wrapped__(config)  # what hydra's decorator is around
+
+    folder = str(Path(ppo.__file__).parent / "config")
+    hydra.main(config_path=folder, config_name="ppo", version_base=None)(run)()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Runs RL2's own PPO trainer on a CPU, with everything that it consumed written down.
+
+Two versions: ``index`` is rl-square 0.0.2, installed; ``tree`` is the newer source tree in RL2_HOME.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from gem_rl2 import ENV_PATH
+from gem_rl2.export import write
+
+from gem_core.tasks import TaskSource, make_tasks
+from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
+
+CPU = Path(__file__).resolve().parent / "cpu"
+TIMEOUT = 600
+HOME = os.environ.get("RL2_HOME", "")
+GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HYDRA_FULL_ERROR": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+BOTH = [
+    "adv.estimator=rebn",
+    "adv.gamma=0.9",
+    "actor.max_length_per_device=1024",
+    "actor.max_grad_norm=1e9",
+    "trainer.project=gem",
+    "trainer.experiment_name=cpu",
+    "trainer.use_wandb=true",
+]
+SMALL = {
+    "index": [
+        *BOTH,
+        "train_data.prompts_per_rollout=8",
+        "rollout.max_turns=8",
+        "rollout.train_sampling_params.max_new_tokens=24",
+        "actor.lr=1e-3",
+        "actor.gradient_checkpointing=false",
+        "actor.warmup_ratio=0",
+    ],
+    "tree": [
+        *BOTH,
+        "rollout.train.prompts_per_rollout=8",
+        "rollout.test.prompts_per_rollout=4",
+        "rollout.train.sampling_params.max_new_tokens=24",
+        "actor.dtype=float32",
+        "actor.optimizer.lr=1e-3",
+        "actor.enable_gradient_checkpointing=false",
+        "actor.scheduler.warmup_ratio=0",
+        "trainer.total_steps=3",
+    ],
+}
+"""What a machine of two cores and a tiny model need, and the spies."""
+
+
+def data_words(
+    folder: Path, version: str, train: int, held_out: int, envs: Iterable[str], seed: int
+) -> list[str]:
+    """Write a file of training tasks and one of held-out tasks; the words that name them."""
+    sources = [TaskSource.parse(env) for env in envs]
+    write(make_tasks(sources, train, seed=seed), folder / "train.jsonl")
+    held = [task for source in sources for task in make_tasks([source], held_out, split="held_out")]
+    write(held, folder / "test.jsonl")
+    places = ("train_data", "test_data") if version == "index" else ("rollout.train", "rollout.test")
+    return [f"{places[0]}.path={folder}/train.jsonl", f"{places[1]}.path={folder}/test.jsonl"]
+
+
+def run_rl2(
+    folder: Path,
+    model: Path,
+    *overrides: str,
+    version: str = "index",
+    module: str = "gem_rl2.train",
+    ranks: int = 1,
+    wrappers: str = "spy",
+    spies: str = "rl2_log,rl2_spy",
+    tasks: int = 24,
+    held_out: int = 4,
+    envs: Iterable[str] = (GUESS, MASTERMIND),
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+) -> Run:
+    """Run the trainer in `folder` until it ends by itself; `overrides` win over `SMALL`.
+
+    In the version ``index`` the number of tasks decides that of the steps.
+    """
+    spy = folder / "spy"
+    spy.mkdir(parents=True, exist_ok=True)
+    metadata = metadata_folder(folder / "metadata", {"gem_rl2_tests-0": SPY_ENTRY_POINTS})
+    path = [str(metadata), str(CPU), str(SPIES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {key: value for key, value in os.environ.items() if key not in ("CUDA_VISIBLE_DEVICES", "RL2_HOME")}
+    env |= ENVIRONMENT | {
+        "GEM_SPY": str(spy),
+        "GEM_RL2_TESTS": spies,
+        "GEM_ENGINE_SEED": str(seed),
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+    if version == "tree":
+        env["RL2_HOME"] = HOME
+    words = [
+        *SMALL[version], *data_words(folder, version, tasks, held_out, envs, seed),
+        f"actor.model_name={model}", f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
+    ]  # fmt: skip
+    words += [f"+gem.wrappers={wrappers}"] if wrappers else []
+    command = [
+        sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}",
+        f"--master_port={free_port()}", str(CPU / "rl2_run.py"), module, *last_wins([*words, *overrides]),
+    ]  # fmt: skip
+    return run_to_the_end(command, folder=folder, env=env, timeout=timeout)
+
+
+def last_wins(overrides: list[str]) -> list[str]:
+    """Hydra refuses an override that comes twice."""
+    by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
+    return list(by_key.values())
+
+
+def free_port() -> int:
+    """For torchrun, whose default is one port for everybody."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def metrics_of(run: Run) -> dict[int, dict[str, float]]:
+    """What was logged for each step."""
+    steps: dict[int, dict[str, float]] = {}
+    for line in (run.spy / "metrics.jsonl").read_text().splitlines():
+        logged = json.loads(line)
+        steps.setdefault(logged.pop("step"), {}).update(logged)
+    return steps
+
+
+__all__ = ["ENV_PATH", "Run", "data_words", "metrics_of", "run_rl2"]

@@ -1,0 +1,91 @@
+"""What RL2's loss consumed and its optimizer was given, from the files that ``cpu/rl2_spy.py`` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.trainers.evidence import Row, Update
+
+
+def updates(spy: Path, model: Any) -> list[Update]:
+    """The optimizer's steps in order, the rows of all ranks together; tensors in the order of `model`."""
+    ranks = [
+        updates_of_rank(spy, rank, model)
+        for rank in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ]
+    for steps in zip(*ranks, strict=True):
+        for other in steps[1:]:
+            steps[0].rows.extend(other.rows)
+    return ranks[0]
+
+
+def updates_of_rank(spy: Path, rank: str, model: Any) -> list[Update]:
+    names = [name for name, _ in model.named_parameters()]
+    found, rows = [], []
+    for path in sorted(spy.glob(f"*-{rank}-*.pt"), key=lambda path: path.stem.split("-")[2]):
+        saved = torch.load(path, weights_only=False)
+        if path.name.startswith("loss"):
+            rows += rows_of(saved)
+        else:
+            weights, gradients = saved["weights"], saved["gradients"]
+            assert set(weights) == set(names)
+            found.append(Update(rows, [weights[n] for n in names], [gradients[n] for n in names]))
+            rows = []
+    return found
+
+
+def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
+    """RL2 predicts token t + 1 at place t: states are all tokens but the last, actions all but the first."""
+    rows = []
+    for number, states in enumerate(saved["states"]):
+        mask = saved["action_mask"][number]
+        if not any(mask):
+            rows.append(Row([], [], [], saved["advantages"][number], [], None, None))
+            continue
+        start = mask.index(1) + 1
+        last = [
+            a if m else s for a, m, s in zip(saved["actions"][number], mask, [*states[1:], 0], strict=True)
+        ]
+        tokens = [states[0], *last]
+        assert tokens[:-1] == states
+        column = {name: values[number][start - 1 :] for name, values in saved.items() if name != "states"}
+        rows.append(
+            Row(
+                tokens[:start],
+                tokens[start:],
+                mask[start - 1 :],
+                column["advantages"],
+                column["logps"],
+                column["llm_logps"],
+                column.get("ref_logps"),
+            )
+        )
+        assert not any(saved["advantages"][number][: start - 1])
+    return rows
+
+
+def join_aborted(spy: Path) -> int:
+    """Rewrite ``engine.jsonl`` so that what was sampled around a pause is one request; how many were cut."""
+    requests = [json.loads(line) for line in (spy / "engine.jsonl").read_text().splitlines()]
+    whole: list[dict[str, Any]] = []
+    aborted = [request for request in requests if request["finish_reason"] == "abort"]
+    begun = [request for request in aborted if request["response"]]
+    for request in requests:
+        if request["finish_reason"] == "abort":
+            continue
+        while before := [b for b in begun if b["prompt"] + b["response"] == request["prompt"]]:
+            (first,) = before
+            begun.remove(first)
+            request = {
+                **request,
+                "prompt": first["prompt"],
+                "response": first["response"] + request["response"],
+                "logprobs": first["logprobs"] + request["logprobs"],
+            }
+        whole.append(request)
+    (spy / "engine.jsonl").write_text("".join(json.dumps(request) + "\n" for request in whole))
+    return len(aborted)

@@ -1,0 +1,102 @@
+"""The commands of the documentation and the example, read by RL2's own config parser and by our checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_rl2 import ENV_PATH
+from gem_rl2.export import write
+from gem_rl2.options import GemOptions, check_config, plays_gem, prepare
+from gem_rl2.upstream import find
+
+from gem_core.checker import check_env
+from gem_core.tasks import TaskSource, make_tasks
+from tests.docs.blocks import ROOT, blocks
+from tests.trainers.rl2.configs import compose_config
+
+EXAMPLE = ROOT / "integrations/rl2/examples/own_env.py"
+PAGE = (ROOT / "docs/rl2.md").read_text()
+
+
+def commands() -> list[list[str]]:
+    found = []
+    for block in blocks("docs/rl2.md"):
+        for line in block.code.replace("\\\n", " ").replace("$(python -m gem_rl2)", ENV_PATH).splitlines():
+            words = shlex.split(line)
+            if words[:1] == ["torchrun"]:
+                found.append(words)
+    return found
+
+
+def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As the program that the command starts would."""
+    monkeypatch.chdir(folder)
+    for name in ("train", "test"):
+        if not (folder / f"{name}.jsonl").exists():
+            write(make_tasks([TaskSource("game:GuessTheNumber-v0")], 4), f"{name}.jsonl")
+    config, upstream = compose_config(*words[words.index("-m") + 2 :]), find()
+    if "gem_rl2.train" in words:
+        prepare(config, upstream)
+    assert plays_gem(config)
+    check_config(config, upstream)
+    return config
+
+
+def is_for_index(words: list[str]) -> bool:
+    return any(word.startswith("train_data.") for word in words)
+
+
+@pytest.mark.parametrize("words", [words for words in commands() if is_for_index(words) is find().is_index])
+def test_a_documented_command_is_a_config(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(words, tmp_path, monkeypatch)
+
+
+def test_the_page_names_every_option() -> None:
+    for name in GemOptions.__dataclass_fields__:
+        assert f"| `{name}` |" in PAGE
+
+
+def test_the_environment_file_is_where_the_page_says() -> None:
+    shown = subprocess.run([sys.executable, "-m", "gem_rl2"], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == ENV_PATH
+    assert Path(ENV_PATH).is_file()
+
+
+def test_the_doctor_finds_the_hook() -> None:
+    env = {key: value for key, value in os.environ.items() if key != "RL2_HOME"}
+    doctor = shutil.which("gem-core", path=str(Path(sys.executable).parent))
+    assert doctor is not None
+    shown = subprocess.run([doctor, "doctor"], capture_output=True, text=True, env=env, check=False)
+    lines = shown.stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if "RL2 0.0.2" in line)
+    assert lines[at].startswith("ready")
+    assert lines[at + 2].endswith("[open]")
+
+
+def test_the_example_is_an_environment_and_a_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    check_env("example:Doubling")
+    module.play()
+    assert capsys.readouterr().out.endswith("last reward 0.33\n")
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(module.train())
+    assert (tmp_path / "doubling.jsonl").is_file()
+    if not find().is_index:
+        assert check(words, tmp_path, monkeypatch).gem.modules == ["own_env"]
+    assert len(EXAMPLE.read_text().splitlines()) <= 120

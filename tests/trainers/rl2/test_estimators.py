@@ -1,0 +1,205 @@
+"""`rebn` and its kin behind RL2's own `compute_advantages`, on the RL2 that is imported."""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import wandb
+from gem_rl2 import upstream as upstream_module
+from gem_rl2.activation import hook_advantages
+from gem_rl2.estimators import AdvantageHook, keep_finite, turn_ids_of
+from RL2.datasets import get_tensor_dict, pack_tensor_dicts
+
+from gem_core.errors import NonFiniteReward, UnsupportedTrainer
+from tests.advantages.oracle import turn_returns
+from tests.trainers import evidence
+from tests.trainers.rl2.configs import gem_config
+
+GAMMA = 0.9
+Rows = list[list[tuple[int, int, float]]]
+"""Of one trajectory: rows of turns, each (tokens before it, its tokens, its reward)."""
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> Iterator[None]:
+    """RL2 asks for its rank and logs to wandb."""
+    monkeypatch.setattr(wandb, "log", lambda *args, **kwargs: None)
+    store = tmp_path_factory.mktemp("store") / "file"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def trajectories(seed: int, count: int = 6, rows: int = 1) -> list[Rows]:
+    draw = random.Random(seed)
+
+    def turn() -> tuple[int, int, float]:
+        return draw.randint(1, 4), draw.randint(1, 5), draw.choice([0.0, 1.0, draw.random()])
+
+    return [
+        [[turn() for _ in range(draw.randint(1, 4))] for _ in range(draw.randint(1, rows))]
+        for _ in range(count)
+    ]
+
+
+def batch(made: list[Rows]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """As RL2's rollout makes it, with its own functions."""
+    packed, counts = [], [0]
+    for trajectory in made:
+        for row in trajectory:
+            tokens: list[int] = []
+            mask: list[int] = []
+            rewards: list[float] = []
+            for before, length, reward in row:
+                tokens += range(1, before + length + 1)
+                mask += [0] * before + [1] * length
+                rewards += [0.0] * (before + length - 1) + [reward]
+            row_dict = get_tensor_dict(tokens, tokens, mask)
+            row_dict["llm_logps"] = torch.zeros(len(tokens) - 1)
+            row_dict["rewards"] = torch.tensor(rewards[1:])
+            packed.append(row_dict)
+        counts.append(counts[-1] + len(trajectory))
+    return pack_tensor_dicts(packed), torch.tensor(counts)
+
+
+def run(made: list[Rows], *overrides: str, **options: Any) -> dict[str, torch.Tensor]:
+    config, upstream = gem_config(*overrides)
+    tensors, bounds = batch(made)
+    hook = AdvantageHook(upstream, **options)
+    hook(config.adv if upstream.is_index else config, tensors, bounds, 1)
+    return tensors
+
+
+def per_turn(tensors: dict[str, torch.Tensor], made: list[Rows]) -> list[list[float]]:
+    """The advantage of each turn, which all its tokens have; nothing has one elsewhere."""
+    found, row_number = [], 0
+    for trajectory in made:
+        turns = []
+        for row in trajectory:
+            at = -1  # RL2 shifts actions by one
+            values = tensors["advantages"][row_number]
+            wanted = torch.zeros_like(values)
+            for before, length, _ in row:
+                at += before
+                turns.append(float(values[at]))
+                wanted[at : at + length] = turns[-1]
+                at += length
+            assert torch.equal(values, wanted)
+            row_number += 1
+        found.append(turns)
+    return found
+
+
+def rewards_of(made: list[Rows]) -> list[list[float]]:
+    return [[reward for row in trajectory for *_, reward in row] for trajectory in made]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_rebn_is_what_the_oracle_says(seed: int, rows: int) -> None:
+    made = trajectories(seed, rows=rows)
+    found = per_turn(run(made), made)
+    wanted = evidence.oracle(rewards_of(made), GAMMA)
+    scale = max(abs(value) for turns in wanted for value in turns)
+    for some, others in zip(found, wanted, strict=True):
+        assert some == pytest.approx(others, abs=1e-6 * max(1.0, scale))
+
+
+def test_equal_returns_give_nothing() -> None:
+    made = [[[(2, 3, 1.0)]]] * 4
+    assert not run(made)["advantages"].any()
+
+
+def test_the_options_of_an_estimator_reach_it() -> None:
+    made = trajectories(7)
+    gs = [g for rewards in rewards_of(made) for g in turn_returns(rewards, GAMMA)]
+    mean = sum(gs) / len(gs)
+    sample_std = (sum((g - mean) ** 2 for g in gs) / (len(gs) - 1)) ** 0.5
+    found = per_turn(run(made, "+adv.rebn.ddof=1"), made)
+    assert [a for turns in found for a in turns] == pytest.approx(
+        [(g - mean) / sample_std for g in gs], abs=1e-5
+    )
+
+
+def test_reinforce_grpo_and_rloo() -> None:
+    made = trajectories(3)
+    gs = [turn_returns(rewards, GAMMA) for rewards in rewards_of(made)]
+    for turns, wanted in zip(per_turn(run(made, "adv.estimator=gem_reinforce"), made), gs, strict=True):
+        assert turns == pytest.approx(wanted, abs=1e-5)
+    firsts = [values[0] for values in gs]
+    for name, of_pair in (("gem_rloo", lambda a, b: a - b), ("gem_grpo", lambda a, b: (a > b) - (a < b))):
+        found = per_turn(run(made, f"adv.estimator={name}", "adv.responses_per_prompt=2"), made)
+        for number, turns in enumerate(found):
+            wanted = of_pair(firsts[number], firsts[number ^ 1])
+            assert turns == pytest.approx([wanted] * len(turns), abs=1e-5)
+
+
+def test_rl2s_own_estimator_is_left_alone() -> None:
+    made = trajectories(4)
+    mine = run(made, "adv.estimator=reinforce")
+    config, upstream = gem_config("adv.estimator=reinforce")
+    theirs, bounds = batch(made)
+    upstream.compute_advantages(config.adv if upstream.is_index else config, theirs, bounds, 1)
+    assert torch.equal(mine["advantages"], theirs["advantages"])
+    assert set(mine) == set(theirs)
+
+
+def test_a_reward_that_is_not_finite_is_an_error_or_marks_a_failed_environment() -> None:
+    made = trajectories(5)
+    before, length, _ = made[2][0][-1]
+    made[2][0][-1] = (before, length, float("nan"))
+    with pytest.raises(NonFiniteReward):
+        run(made)
+    tensors = run(made, failures_are_nan=True)
+    rest = [trajectory for number, trajectory in enumerate(made) if number != 2]
+    wanted = evidence.oracle(rewards_of(rest), GAMMA)
+    assert not tensors["advantages"][2].any()
+    assert not tensors["action_mask"][2].any()
+    tensors["advantages"] = tensors["advantages"][[0, 1, 3, 4, 5]]
+    for some, others in zip(per_turn(tensors, rest), wanted, strict=True):
+        assert some == pytest.approx(others, abs=1e-5)
+
+
+def test_a_batch_without_any_turn_has_a_finite_loss() -> None:
+    made: list[Rows] = [[[(2, 3, float("nan"))]]] * 4
+    tensors = run(made, failures_are_nan=True, updates=2)
+    assert tensors["action_mask"].sum(1).tolist() == [1, 0, 1, 0]
+    assert not tensors["advantages"].any()
+    whole = {"action_mask": torch.tensor([[0, 1], [0, 0]])}
+    keep_finite(whole, 1)
+    assert whole["action_mask"].tolist() == [[0, 1], [0, 0]]
+
+
+def test_turns_are_counted_along_a_trajectory() -> None:
+    mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 1, 0, 1]])
+    ids = turn_ids_of(mask, torch.tensor([0, 2, 3]))
+    assert ids.tolist() == [[-1, 0, 0, -1, 1], [2, 2, -1, -1, -1], [-1, -1, 0, -1, 1]]
+
+
+def test_the_hook_takes_the_place_that_the_trainer_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, upstream = gem_config()
+    with pytest.raises(UnsupportedTrainer, match="found no trainer"):
+        hook_advantages(config, upstream)
+    trainer: Any = types.ModuleType("__main__")
+    trainer.compute_advantages = upstream.compute_advantages
+    monkeypatch.setitem(upstream_module.sys.modules, "__main__", trainer)
+    hook_advantages(config, upstream)
+    assert isinstance(trainer.compute_advantages, AdvantageHook)
+
+
+def test_another_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import RL2.utils.algorithms as algorithms
+
+    monkeypatch.setattr(algorithms, "compute_advantages", lambda config, batch: None)
+    with pytest.raises(UnsupportedTrainer, match=r"takes config, batch.*rl-square>=0.0.2,<0.0.3"):
+        upstream_module.find()
+    monkeypatch.undo()
+    monkeypatch.delattr(algorithms, upstream_module.find().reinforce)
+    with pytest.raises(UnsupportedTrainer, match="is missing"):
+        upstream_module.find()

@@ -1,0 +1,148 @@
+"""What a config may say is read; what cannot be honoured is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gem_rl2 import ENV_PATH
+from gem_rl2.export import write
+from gem_rl2.options import GemOptions, check_config, plays_gem, prepare, sampling_params
+from gem_rl2.rows import check_file, task_of
+from gem_rl2.upstream import find
+
+from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from tests.trainers.rl2.configs import compose_config, gem_config
+
+GUESS = "game:GuessTheNumber-v0-easy"
+INDEX = find().is_index
+SECTION = "rollout" if INDEX else "rollout.train"
+RESPONSES = "train_data.responses_per_prompt" if INDEX else "rollout.train.responses_per_prompt"
+PROMPTS = "train_data.prompts_per_rollout" if INDEX else "rollout.train.prompts_per_rollout"
+PATH = "train_data.path" if INDEX else "rollout.train.path"
+
+
+def test_a_plain_gem_config_is_fine() -> None:
+    config, upstream = gem_config("+gem.template_kwargs.enable_thinking=false", "+gem.modules=[json]")
+    check_config(config, upstream)
+    options = GemOptions.from_config(config)
+    assert options.template_kwargs == {"enable_thinking": False}
+    assert options.modules == ("json",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["adv.estimator=rebm"], r"adv.estimator=rebm is no estimator. Did you mean rebn"),
+        (["adv.gamma=1.5"], "adv.gamma=1.5: expected a discount"),
+        (["+adv.rebn.dof=1"], "adv.rebn.dof is no option of rebn; there are: ddof, eps, min_std"),
+        (["+adv.rebn.scope=all"], "adv.rebn.scope='all'"),
+        (["adv.norm_var=true"], "adv.norm_var=True has no effect on rebn"),
+        (["adv.global_norm=true"], "adv.global_norm=True has no effect"),
+        (["adv.lamda=0.9"], "adv.lamda=0.9 has no effect"),
+        ([f"{RESPONSES}=2"], rf"{SECTION}.dynamic_filtering drops groups.*scope=trained"),
+        (["actor.update_per_rollout=5"], "update_per_rollout=5 cannot cut the 8 episodes"),
+        (["+gem.max_turn=3"], r"gem.max_turn is no option.*max_turns"),
+        (["+gem.context=rebuild", "actor.update_per_rollout=4"], "more than 9 episodes"),
+        ([f"{PATH}=null"], rf"{PATH} is not set; `gem-core export"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(words: list[str], message: str) -> None:
+    config, upstream = gem_config(*words)
+    with pytest.raises(ConfigError, match=message) as caught:
+        check_config(config, upstream)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"{RESPONSES}=2", "+adv.rebn.scope=trained"],
+        [f"{RESPONSES}=2", f"{SECTION}.dynamic_filtering=false"],
+        [f"{RESPONSES}=2", "adv.estimator=gem_grpo"],
+        ["actor.update_per_rollout=4"],
+        ["+gem.context=rebuild", "actor.update_per_rollout=3"],
+        ["adv.estimator=reinforce", "adv.norm_var=true", f"{RESPONSES}=2"],
+    ],
+)
+def test_what_can_be_honoured_is_not(words: list[str]) -> None:
+    check_config(*gem_config(*words))
+
+
+def test_options_that_nobody_would_read_are_refused() -> None:
+    config, upstream = gem_config("rollout.env_path=mine.py", "+gem.modules=[json]")
+    check_config(config, upstream)
+    config, upstream = gem_config("rollout.env_path=mine.py", "+gem.max_turns=3")
+    with pytest.raises(ConfigError, match=r"gem.max_turns has no effect: rollout.env_path=mine.py"):
+        check_config(config, upstream)
+
+
+@pytest.mark.imports("index")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["rollout.max_turns=8", "+rollout.train_sampling_params.skip_special_tokens=true"],
+            r"add \+rollout.train_sampling_params.skip_special_tokens=false",
+        ),
+        (["rollout.train_sampling_params.no_stop_trim=false"], "no_stop_trim=true"),
+        (["+gem.max_tokens_per_turn=9"], "set rollout.train_sampling_params.max_new_tokens"),
+        (["+gem.max_turns=9"], "rollout.max_turns=8 turns; raise that one"),
+    ],
+)
+def test_what_texts_cannot_tell_is_refused(words: list[str], message: str) -> None:
+    config, upstream = gem_config(*words)
+    with pytest.raises(ConfigError, match=message):
+        check_config(config, upstream)
+
+
+def test_the_launcher_fills_in_what_has_one_value() -> None:
+    config, upstream = compose_config(), find()
+    assert not plays_gem(config)
+    prepare(config, upstream)
+    assert config.rollout.env_path == ENV_PATH
+    assert plays_gem(config)
+    for train in (True, False):
+        params = sampling_params(config, upstream, train=train)
+        assert params.get("skip_special_tokens", True) is not INDEX
+    own = compose_config("rollout.env_path=mine.py")
+    prepare(own, upstream)
+    assert not plays_gem(own)
+    assert "skip_special_tokens" not in sampling_params(own, upstream, train=True)
+
+
+def test_rows_are_written_read_and_checked(tmp_path: Path) -> None:
+    sources = [TaskSource.parse(f"{GUESS}(max_number=5)"), TaskSource.parse(GUESS)]
+    tasks = list(make_tasks(sources, 5))
+    path = tmp_path / "train.jsonl"
+    write(tasks, path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [task_of(row["extra_info"]) for row in rows] == tasks
+    check_file(str(path))
+    check_file(f"train@{path}")
+    check_file("no/such/file.jsonl")
+    check_config(*gem_config(f"{PATH}={path}"))
+    with pytest.raises(ConfigError, match=r"end it with \.jsonl"):
+        write(tasks, tmp_path / "train.txt")
+
+
+def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    row = json.dumps({"extra_info": {"env_id": GUESS, "seed": 1}})
+    for bad, message in (
+        ('{"prompt": "Guess."}', "line 2: the row has a 'prompt'"),
+        ('{"extra_info": {"seed": 1}}', "line 2: a row of the data set has no extra_info.env_id"),
+        ("[]", "line 2: "),
+        ("{", "line 2: "),
+    ):
+        path.write_text(f"{row}\n{bad}\n")
+        with pytest.raises(ConfigError, match=message):
+            check_file(str(path))
+    write([TaskRow(env_id="game:GuessTheNumbre-v0", env_kwargs={}, seed=1, index=0)], path)
+    with pytest.raises(UnknownEnv, match="GuessTheNumber-v0"):
+        check_file(str(path))
+    write([TaskRow(env_id=GUESS, env_kwargs={"colour": 1}, seed=1, index=0)], path)
+    with pytest.raises(ConfigError, match="colour"):
+        check_config(*gem_config(f"{PATH}={path}"))

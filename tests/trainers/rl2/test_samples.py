@@ -1,0 +1,202 @@
+"""The newer tree: `generate` on RL2's own samples, with a stand-in for its router."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_rl2.rows import rl2_row
+from gem_rl2.session import Session
+
+import gem_core
+from gem_core.errors import PolicyError
+from gem_core.tasks import TaskRow
+from tests.support import ScriptedEnv
+from tests.trainers.rl2.configs import gem_config
+
+pytestmark = pytest.mark.imports("tree")
+END = "<|end|>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environments() -> None:
+    gem_core.register("rl2samples:Scripted", ScriptedEnv)
+    gem_core.register("rl2samples:Failing", ScriptedEnv, fail_at=1)
+
+
+class Router:
+    """Stand-in for the router: answers with a text at a time, or a part of it and an abort."""
+
+    def __init__(self, tokenizer: Any, *answers: tuple[str, str]) -> None:
+        self.tokenizer = tokenizer
+        self.answers = answers or (("one" + END, "stop"),)
+        self.requests: list[dict[str, Any]] = []
+
+    async def __call__(self, url: str, endpoint: str, json: dict[str, Any]) -> dict[str, Any]:
+        assert (url, endpoint) == ("router", "generate")
+        text, reason = self.answers[len(self.requests) % len(self.answers)]
+        self.requests.append(json)
+        ids = self.tokenizer.encode(text, add_special_tokens=False) if text else []
+        most = json["sampling_params"]["max_new_tokens"]
+        if len(ids) > most:
+            ids, reason = ids[:most], "length"
+        meta: dict[str, Any] = {"finish_reason": {"type": reason}, "completion_tokens": len(ids)}
+        if ids:
+            meta["output_token_logprobs"] = [[-0.5, token, None] for token in ids]
+        return {"text": text, "meta_info": meta}
+
+
+class Played:
+    """A session, a group of samples and the router that they ask."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, tiny: Path, router: Router, *words: str, env: str = "Scripted"
+    ) -> None:
+        import RL2.utils.communication
+        from RL2.datasets import SampleGroup
+
+        monkeypatch.setattr(RL2.utils.communication, "async_request", router)
+        self.config, upstream = gem_config(
+            f"actor.model_name={tiny}", "rollout.train.sampling_params.max_new_tokens=16", *words
+        )
+        self.session = Session(self.config, upstream)
+        task = TaskRow(env_id=f"rl2samples:{env}", env_kwargs={}, seed=7, index=3)
+        self.group = SampleGroup(self.config.rollout.train, router.tokenizer, rl2_row(task))
+
+    def play(self) -> Any:
+        """As RL2 does; the first sample."""
+        asyncio.run(self.go_on())
+        return self.group.samples[0]
+
+    async def go_on(self) -> None:
+        async def generate(config: Any, tokenizer: Any, url: str, sample: Any) -> None:
+            await self.session.generate(config, url, sample)
+
+        await self.group.generate("router", generate)
+
+
+def test_a_sample_is_one_row_of_what_was_sampled(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any, tmp_path: Path
+) -> None:
+    router = Router(tokenizer)
+    played = Played(
+        monkeypatch,
+        tiny,
+        router,
+        "rollout.train.responses_per_prompt=2",
+        f"rollout.train.save_dir={tmp_path}",
+    )
+    sample = played.play()
+    (row,) = sample.state_dicts
+    assert row["states"] == [*router.requests[-1]["input_ids"], *tokenizer.encode("one" + END)]
+    assert [reward for reward in row["rewards"] if reward] == [0.5, 1.0]
+    assert sample.metrics["rewards"] == [1.5]
+    assert sample.metrics["turns"] == [3]
+    first, second = (one.state_dicts[0]["states"] for one in played.group.samples)
+    assert first == second  # the same seed
+    params = router.requests[0]["sampling_params"]
+    assert (params["max_new_tokens"], params["no_stop_trim"]) == (16, True)
+    played.group.print()
+    played.group.save(1)
+    (saved,) = (json.loads(line) for line in (tmp_path / "step1.jsonl").read_text().splitlines())
+    assert len(saved) == 2
+    tensors, metrics = played.group.to_all_tensor_dicts_and_metrics()
+    assert len(tensors) == 2
+    assert metrics["rewards"] == [1.5, 1.5]
+    assert played.session.report("train", 1)["gem/return"] == 1.5
+
+
+def test_rebuilt_prompts_are_rows_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    router = Router(tokenizer)
+    sample = Played(monkeypatch, tiny, router, "+gem.context=rebuild").play()
+    assert len(sample.state_dicts) == 3
+    for row, request, reward in zip(sample.state_dicts, router.requests, (0.0, 0.5, 1.0), strict=True):
+        sampled = len(row["states"]) - len(request["input_ids"])
+        assert row["states"][:-sampled] == request["input_ids"]
+        assert row["action_mask"] == [0] * len(request["input_ids"]) + [1] * sampled
+        assert row["rewards"][-1] == reward
+
+
+def test_a_failing_environment_is_a_row_without_actions(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    played = Played(monkeypatch, tiny, Router(tokenizer), env="Failing")
+    (row,) = played.play().state_dicts
+    assert not any(row["action_mask"])
+    assert played.session.report("train", 1) == {"gem/error_rate": 1.0}
+
+
+def test_a_response_without_a_token_ends_the_episode(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    router = Router(tokenizer, ("one" + END, "stop"), ("", "stop"))
+    sample = Played(monkeypatch, tiny, router).play()
+    (row,) = sample.state_dicts
+    assert row["states"] == [*router.requests[0]["input_ids"], *tokenizer.encode("one" + END)]
+    assert sample.metrics["turns"] == [1]
+
+
+def test_a_row_is_never_longer_than_rl2_takes(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    router = Router(tokenizer)
+    longest = len(Played(monkeypatch, tiny, router).play().state_dicts[0]["states"]) - 2
+    sample = Played(monkeypatch, tiny, router, f"actor.max_length_per_device={longest}").play()
+    assert len(sample.state_dicts[0]["states"]) == longest
+    assert sample.metrics["length_clip_ratio"] == [False, False, True]
+
+
+@pytest.mark.parametrize("part", ["on", ""])
+def test_a_response_that_was_paused_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any, part: str
+) -> None:
+    router = Router(tokenizer, (part, "abort"), ("e" + END, "stop"))
+    played = Played(monkeypatch, tiny, router, "rollout.train.partial_rollout=true")
+    status = type(played.group.samples[0]).Status
+    begun = len(tokenizer.encode(part, add_special_tokens=False)) if part else 0
+
+    async def rollouts() -> int:
+        for number in range(10):
+            await played.go_on()
+            if played.group.samples[0].status == status.DONE:
+                return number
+            assert played.group.samples[0].status == status.ABORTED
+        raise AssertionError
+
+    assert asyncio.run(rollouts()) == 3  # each of the three turns was paused once
+    (row,) = played.group.samples[0].state_dicts
+    assert sum(row["action_mask"]) == 3 * (begun + 2)
+    first, second = router.requests[:2]
+    assert second["input_ids"][: len(first["input_ids"])] == first["input_ids"]
+    assert len(second["input_ids"]) == len(first["input_ids"]) + begun
+    assert second["sampling_params"]["max_new_tokens"] == 16 - begun
+
+
+def test_nothing_is_asked_of_an_engine_that_is_paused(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    router = Router(tokenizer)
+    played = Played(monkeypatch, tiny, router, "rollout.train.partial_rollout=true")
+
+    async def rollouts() -> None:
+        played.session.paused = True
+        await played.go_on()
+        assert not router.requests
+        played.session.paused = False
+        await played.go_on()
+
+    asyncio.run(rollouts())
+    assert played.group.samples[0].metrics["turns"] == [3]
+
+
+def test_an_abort_without_a_pause_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    played = Played(monkeypatch, tiny, Router(tokenizer, ("", "abort")))
+    with pytest.raises(PolicyError, match="the engine aborted a request"):
+        played.play()

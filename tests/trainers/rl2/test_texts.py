@@ -1,0 +1,182 @@
+"""rl-square 0.0.2: an environment that is shown texts, driven by a stand-in for RL2's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_rl2.rows import rl2_row
+from gem_rl2.session import Session
+
+import gem_core
+from gem_core.core import Env
+from gem_core.errors import ConfigError, PolicyError
+from gem_core.rollout import AppendContext, read_traces
+from gem_core.tasks import TaskRow
+from tests.support import ScriptedEnv
+from tests.trainers.rl2.configs import gem_config
+
+pytestmark = pytest.mark.imports("index")
+END = "<|end|>"
+
+
+class NeverReady(Env):
+    """Raises in reset."""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        raise RuntimeError("no server")
+
+    def step(self, action: str) -> Any:
+        raise AssertionError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environments() -> None:
+    gem_core.register("rl2texts:Scripted", ScriptedEnv)
+    gem_core.register("rl2texts:Failing", ScriptedEnv, fail_at=1)
+    gem_core.register("rl2texts:NeverReady", NeverReady)
+
+
+def session(tiny: Path, *overrides: str) -> Session:
+    config, upstream = gem_config(f"actor.model_name={tiny}", *overrides)
+    return Session(config, upstream)
+
+
+def rollout(
+    playing: Session, env: str, responses: list[str], tokenizer: Any, max_turns: int = 8
+) -> dict[str, Any]:
+    """Stand-in for RL2's loop: the same calls and the same appending of tokens, with given responses."""
+    row = rl2_row(TaskRow(env_id=env, env_kwargs={}, seed=7, index=3))
+    encode: Callable[[str], list[int]] = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
+
+    async def play() -> dict[str, Any]:
+        state, extra = await playing.reset(row["extra_info"])
+        rows, rewards, score = [[(token, 0) for token in encode(state)]], [], 0.0
+        for turn, response in enumerate(itertools.cycle(responses), start=1):
+            answer = await playing.step(state, response, extra)
+            rows[-1] += [(token, 1) for token in encode(response)]
+            rewards.append(answer["reward"])
+            score += answer["score"]
+            if turn == max_turns or answer["done"]:
+                return {"rows": rows, "rewards": rewards, "score": score, "done": answer["done"]}
+            if answer["next_state"].startswith(state + response):
+                rows[-1] += [(token, 0) for token in encode(answer["next_state"][len(state + response) :])]
+            else:
+                rows.append([(token, 0) for token in encode(answer["next_state"])])
+            state, extra = answer["next_state"], answer["extra_info"]
+        raise AssertionError
+
+    return asyncio.run(play())
+
+
+def test_tokens_are_those_of_the_context(tiny: Path, tokenizer: Any) -> None:
+    playing = session(tiny)
+    made = rollout(playing, "rl2texts:Scripted", ["one" + END, "two" + END], tokenizer)
+    assert made["rewards"] == [0.0, 0.5, 1.0]
+    assert (made["score"], made["done"]) == (1.5, True)
+    context = AppendContext(tokenizer)
+    ids = [token for token, _ in made["rows"][0]]
+    text = tokenizer.decode(ids)
+    assert END + END not in text
+    env = gem_core.make("rl2texts:Scripted")
+    first, _ = env.reset(seed=7)
+    wanted = context.first(first)
+    for response in ("one", "two", "one"):
+        sampled = tokenizer.encode(response + END, add_special_tokens=False)
+        observation, _, terminated, _, _ = env.step(response)
+        wanted += sampled if terminated else sampled + context.extend(observation, sampled)
+    assert ids == wanted
+
+
+def test_a_text_without_its_end_was_cut(tiny: Path, tokenizer: Any, tmp_path: Path) -> None:
+    playing = session(tiny, f"+gem.traces={tmp_path}")
+    made = rollout(playing, "rl2texts:Scripted", ["one", "two" + END], tokenizer)
+    text = tokenizer.decode([token for token, _ in made["rows"][0]])
+    assert "one" + END in text  # closed by the context
+    metrics = playing.report("train", 4)
+    (episode,) = read_traces(tmp_path / "train.jsonl")
+    assert [turn.action for turn in episode.turns] == ["", "two", ""]
+    assert [turn.info.get("invalid") for turn in episode.turns] == ["length", None, "length"]
+    assert (episode.seed, episode.metadata["step"], episode.metadata["index"]) == (7, 4, 3)
+    assert metrics["gem/format_error_rate"] == pytest.approx(2 / 3)
+    assert metrics["gem/return"] == 1.5
+    assert playing.report("train", 5) == {}
+
+
+def test_both_limits_of_turns_end_an_episode(tiny: Path, tokenizer: Any) -> None:
+    playing = session(tiny, "rollout.max_turns=2")
+    made = rollout(playing, "rl2texts:Scripted", ["one" + END], tokenizer, max_turns=2)
+    assert made["done"]
+    assert playing.report("train", 1)["gem/truncation_rate"] == 1
+    playing = session(tiny, "+gem.max_turns=1")
+    assert len(rollout(playing, "rl2texts:Scripted", ["one" + END], tokenizer)["rewards"]) == 1
+
+
+def test_rebuilt_prompts_are_rows_of_their_own(tiny: Path, tokenizer: Any) -> None:
+    playing = session(tiny, "+gem.context=rebuild")
+    made = rollout(playing, "rl2texts:Scripted", ["one" + END], tokenizer)
+    assert len(made["rows"]) == 3
+    assert made["rewards"] == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(("env", "turns"), [("Failing", 2), ("NeverReady", 1)])
+def test_a_failing_environment_ends_its_trajectory_in_nan(
+    tiny: Path, tokenizer: Any, env: str, turns: int
+) -> None:
+    playing = session(tiny)
+    made = rollout(playing, f"rl2texts:{env}", ["one" + END], tokenizer)
+    assert made["done"]
+    assert len(made["rewards"]) == turns
+    assert math.isnan(made["rewards"][-1])
+    assert made["score"] == 0
+    assert playing.report("train", 1) == {"gem/error_rate": 1.0}
+
+
+def test_a_response_without_a_token_and_a_row_with_a_prompt_are_refused(tiny: Path) -> None:
+    playing = session(tiny)
+
+    async def step(text: str) -> None:
+        state, extra = await playing.reset(
+            rl2_row(TaskRow(env_id="rl2texts:Scripted", env_kwargs={}, seed=0, index=0))["extra_info"]
+        )
+        await playing.step(state, text, extra)
+
+    with pytest.raises(PolicyError, match="without a token"):
+        asyncio.run(step(""))
+    with pytest.raises(ConfigError, match="prompt of its own"):
+        asyncio.run(playing.step("Guess.", "5" + END, {}))
+    with pytest.raises(ConfigError, match=r"no extra_info.env_id; make the data with `gem-core export"):
+        asyncio.run(playing.reset({}))
+
+
+def test_64_episodes_at_once_do_not_mix(tiny: Path) -> None:
+    playing = session(tiny)
+
+    async def one(number: int) -> float:
+        task = TaskRow(env_id="game:GuessTheNumber-v0-easy", env_kwargs={}, seed=number, index=number)
+        state, extra = await playing.reset(rl2_row(task)["extra_info"])
+        env = gem_core.make(task["env_id"])
+        env.reset(seed=number)
+        total = 0.0
+        for guess in itertools.cycle(range(1, 11)):
+            action = f"\\boxed{{{guess}}}"
+            answer = await playing.step(state, action + END, extra)
+            _, reward, terminated, truncated, _ = env.step(action)
+            assert answer["reward"] == reward
+            total += reward
+            if answer["done"] or terminated or truncated:
+                return total
+            state, extra = answer["next_state"], answer["extra_info"]
+        raise AssertionError
+
+    async def all_of_them() -> list[float]:
+        return await asyncio.gather(*map(one, range(64)))
+
+    totals = asyncio.run(all_of_them())
+    assert len(set(totals)) > 1
+    assert playing.report("train", 1)["gem/return"] == pytest.approx(sum(totals) / 64)

@@ -1,0 +1,231 @@
+"""RL2's own trainer with a tiny model: what its loss consumes is what it should be."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gem_core.rollout import read_traces
+from tests.trainers import evidence
+from tests.trainers.rl2 import harness, spied
+from tests.trainers.rl2.measure import gem_seconds
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does"),
+    pytest.mark.timeout(900),
+]
+tree = pytest.mark.tree
+VERSIONS = ["index", pytest.param("tree", marks=tree)]
+
+
+def assert_steps_are_right(
+    run: harness.Run, tokenizer: Any, model: Any, *, episodes_per_step: int | None = 8, **options: Any
+) -> list[list[evidence.Played]]:
+    """Every update of a run of three steps, and its metrics; the episodes by step."""
+    episodes = evidence.played(run.spy, tokenizer)
+    updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
+    assert len(updates) == 3
+    steps = []
+    for number, update in enumerate(updates, start=1):
+        mine = evidence.assert_update_is_right(update, episodes, tokenizer, model, **options)
+        assert len(mine) == (episodes_per_step or len(mine))
+        logged = metrics[number]
+        end = tokenizer.eos_token
+        assert not any(2 * end in tokenizer.decode(episode.token_ids) for episode in mine)
+        returns = [sum(episode.rewards) for episode in mine]
+        turns = sum(len(episode.rewards) for episode in mine)
+        assert logged["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
+        assert logged["gem/turns"] == pytest.approx(turns / len(mine))
+        assert logged["gem/error_rate"] == 0
+        assert logged["rebn/turns"] == turns
+        assert {"gem/success", "gem/truncation_rate", "rebn/return_mean", "rebn/return_std"} <= logged.keys()
+        steps.append(mine)
+    assert any(len(episode.rewards) > 1 for step in steps for episode in step)
+    return steps
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_three_steps_on_a_mix(
+    tmp_path: Path,
+    warm: Path,
+    warm_tokenizer: Any,
+    model: Any,
+    version: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = harness.run_rl2(
+        tmp_path, warm, f"+gem.traces={tmp_path}/traces", "trainer.test_freq=3", version=version
+    ).check()
+    steps = assert_steps_are_right(run, warm_tokenizer, model)
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    assert {episode.env_id for episode in traces} == {harness.GUESS, harness.MASTERMIND}
+    played = [episode.token_ids for step in steps for episode in step]
+    found = [episode.sequence().token_ids for episode in traces]
+    if version == "index":  # its environments see texts, so traces have the ids of these
+        assert sorted(map(warm_tokenizer.decode, found)) == sorted(map(warm_tokenizer.decode, played))
+    else:
+        assert sorted(found) == sorted(played)
+    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
+    assert {(episode.env_id, episode.seed) for episode in held_out} <= {
+        (env, seed) for env in (harness.GUESS, harness.MASTERMIND) for seed in range(4)
+    }
+    last = harness.metrics_of(run)[3]
+    assert last["gem/return/test"] == pytest.approx(
+        sum(episode.total_reward for episode in held_out) / len(held_out)
+    )
+    second = [episode for episode in traces if episode.metadata["step"] == 2]
+    assert len(second) == 8
+    spent = gem_seconds(second, warm_tokenizer)
+    times = harness.metrics_of(run)[2]
+    parts = ("rollout", "compute_advantages", "update_actor", "update_rollout")
+    step = sum(times[f"timing/{part}"] for part in parts)
+    with capsys.disabled():
+        print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
+
+
+@tree
+def test_two_ranks_and_groups(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    run = harness.run_rl2(
+        tmp_path,
+        warm,
+        "rollout.train.prompts_per_rollout=4",
+        "rollout.train.responses_per_prompt=2",
+        "rollout.train.dynamic_filtering=false",
+        f"+gem.traces={tmp_path}/traces",
+        version="tree",
+        ranks=2,
+    ).check()
+    assert_steps_are_right(run, warm_tokenizer, model)
+    noted = [torch.load(path, weights_only=False) for path in run.spy.glob("update-*.pt")]
+    assert [update["sharded"] for update in noted] == [True] * 6  # three updates on each rank
+    played = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    for number in (1, 2, 3):  # each task twice
+        seeds = [episode.seed for episode in played if episode.metadata["step"] == number]
+        assert len(seeds) == 2 * len(set(seeds)) == 8
+
+
+@tree
+def test_a_partial_rollout(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    """Weights hardly change here: what a paused episode sampled before is as good as new."""
+    run = harness.run_rl2(
+        tmp_path,
+        warm,
+        "rollout.train.partial_rollout=true",
+        "rollout.train.prompts_per_rollout=4",
+        "actor.optimizer.lr=1e-8",
+        "actor.scheduler.min_lr=1e-8",
+        version="tree",
+    ).check()
+    assert spied.join_aborted(run.spy)
+    assert_steps_are_right(run, warm_tokenizer, model, episodes_per_step=None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_config_that_cannot_be_honoured_is_one_line(tmp_path: Path, warm: Path, version: str) -> None:
+    responses = "train_data" if version == "index" else "rollout.train"
+    run = harness.run_rl2(tmp_path, warm, f"{responses}.responses_per_prompt=2", version=version)
+    assert run.code != 0
+    said = [line for line in run.output.splitlines() if line.startswith("gem_rl2: ")]
+    assert len(said) == 1
+    assert "dynamic_filtering drops groups" in said[0]
+    assert not (run.spy / "engine.jsonl").exists()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_failing_environments_are_left_out(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
+) -> None:
+    run = harness.run_rl2(
+        tmp_path, warm, "+gem.modules=[failing_env]", version=version, envs=["failing:Guess", "test:Endless"]
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
+    assert len(updates) == 3
+    failed = 0
+    for number, update in enumerate(updates, start=1):
+        assert len(update.rows) == 8
+        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model)
+        assert metrics[number]["gem/error_rate"] == pytest.approx(1 - len(mine) / 8)
+        failed += 8 - len(mine)
+    assert 0 < failed < 24
+    assert "the server is gone" in run.output
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_penalty_in_the_reward(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
+) -> None:
+    run = harness.run_rl2(
+        tmp_path, warm, "actor.kl.coef=0.5", "actor.kl.type=reward", version=version
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates = spied.updates(run.spy, model)
+    assert len(updates) == 3
+    for update in updates:
+        evidence.assert_update_is_right(update, episodes, warm_tokenizer, model, kl_coef=0.5)
+    gaps = [abs(a - b) for row in updates[-1].rows for a, b in zip(row.old, row.reference or [], strict=True)]
+    assert max(gaps) > 1e-3  # the penalty was not zero
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str) -> None:
+    run = harness.run_rl2(
+        tmp_path, warm, "+gem.context=rebuild", '+gem.wrappers="spy,concat_with_action"', version=version
+    ).check()
+    assert_steps_are_right(run, warm_tokenizer, model, row_per_turn=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rl2s_own_command(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str) -> None:
+    """No launcher of ours: the environment file brings the estimators along."""
+    words = [f"rollout.env_path={harness.ENV_PATH}"]
+    if version == "index":
+        words += [
+            f"+rollout.{split}_sampling_params.skip_special_tokens=false" for split in ("train", "test")
+        ]
+    run = harness.run_rl2(tmp_path, warm, *words, version=version, module="RL2.trainer.ppo").check()
+    assert_steps_are_right(run, warm_tokenizer, model)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rebn_with_an_environment_file_of_ones_own(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
+) -> None:
+    from tests.trainers.rl2.cpu import own_env
+
+    lines = (json.dumps({"messages": [{"role": "user", "content": f"Task {n}."}]}) for n in range(24))
+    (tmp_path / "own.jsonl").write_text("\n".join(lines))
+    where = "train_data" if version == "index" else "rollout.train"
+    run = harness.run_rl2(
+        tmp_path,
+        warm,
+        f"{where}.path={tmp_path}/own.jsonl",
+        f"rollout.env_path={own_env.__file__}",
+        wrappers="",
+        version=version,
+    ).check()
+    requests = [json.loads(line) for line in (run.spy / "engine.jsonl").read_text().splitlines()]
+    updates = spied.updates(run.spy, model)
+    assert len(updates) == 3
+    for update in updates:
+        played = [evidence.conversation(row.prompt + row.response, requests) for row in update.rows]
+        for made in played:
+            texts = [
+                warm_tokenizer.decode(request["response"], skip_special_tokens=True)
+                for request in made.requests
+            ]
+            made.rewards = [own_env.reward_of(text) for text in texts]
+            assert len(texts) == own_env.TURNS
+        wanted = evidence.oracle([made.rewards for made in played], evidence.GAMMA)
+        for row, made, advantages in zip(update.rows, played, wanted, strict=True):
+            evidence.assert_row_is_right(row, made, advantages, row_per_turn=False)
