@@ -25,10 +25,9 @@ from statistics import fmean
 from typing import Any
 
 from gem_core.files import write_atomically
-from gem_core.train.report import new_figure, smooth
+from gem_core.train.report import plot_variants
 
 ROOT = Path(__file__).resolve().parents[1]
-COLOURS = ("#1b7f5c", "#2c5fa8", "#b0562a")
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ STUDIES = {
     "gamma": Study(
         title="game:GuessTheNumber-v0 from 1 to 50 in 15 turns, ReBN, three seeds",
         env="game:GuessTheNumber-v0(max_number=50, max_turns=15)",
-        options="--steps 200 --lr 0.003 --kl 0.1",
+        options="--steps 100 --lr 0.003 --lr-schedule constant --kl 0.1",
         variants={"gamma 0.9": "--gamma 0.9", "gamma 0.999": "--gamma 0.999"},
         panels=(
             ("gem/success", "success"),
@@ -171,7 +170,10 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for run in runs:
         shutil.copyfile(run.folder / "metrics.jsonl", out / f"{run.folder.name}.jsonl")
-    draw(study, runs, out / "curves.png")
+    histories = {
+        variant: [run.metrics() for run in runs if run.variant == variant] for variant in study.variants
+    }
+    plot_variants(study.title, study.panels, histories, out / "curves.png")
     names = [name for name, _ in study.panels if name.startswith("gem/")]
     lines = [
         f"# {study.title}",
@@ -213,27 +215,6 @@ def change(run: Run, names: Sequence[str]) -> list[tuple[float, ...]]:
     evaluation = run.evaluation()
     before, after = (next(iter(evaluation[when].values())) for when in ("before", "after"))
     return [(before[name], after[name]) for name in names]
-
-
-def draw(study: Study, runs: Sequence[Run], path: Path) -> None:
-    """Mean over the seeds as a line, each seed as a thin one."""
-    figure, axes = new_figure(len(study.panels))
-    for axis, (name, caption) in zip(axes, study.panels, strict=True):
-        for variant, colour in zip(study.variants, COLOURS, strict=False):
-            curves = []
-            for run in runs:
-                if run.variant == variant:
-                    metrics = run.metrics()
-                    curves.append(smooth([step.get(name, float("nan")) for step in metrics], 5))
-            steps = range(1, len(curves[0]) + 1)
-            for curve in curves:
-                axis.plot(steps, curve, color=colour, alpha=0.3, linewidth=0.8)
-            mean = [fmean(values) for values in zip(*curves, strict=True)]
-            axis.plot(steps, mean, color=colour, linewidth=2.2, label=variant)
-        axis.set_title(caption, loc="left", fontsize=11)
-    axes[0].legend(frameon=False)
-    figure.suptitle(study.title, fontsize=12, fontweight="bold")
-    figure.savefig(path)
 
 
 if __name__ == "__main__":

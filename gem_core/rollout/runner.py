@@ -55,6 +55,7 @@ async def run_episode(
     executor: Executor | None = None,
     step_timeout: float | None = None,
     metadata: Mapping[str, Any] | None = None,
+    log_errors: bool = True,
 ) -> Episode:
     """Play one episode.
 
@@ -85,6 +86,8 @@ async def run_episode(
             None waits for as long as it takes. A thread cannot be stopped: the call goes on in it,
             and the environment is closed when it returns.
         metadata: Copied into `Episode.metadata`.
+        log_errors: Log a warning with `Episode.error`; False is for callers that report those of many
+            episodes at once.
 
     Returns:
         The episode. A failure of the environment, a budget or an empty generation ends it early, as
@@ -123,12 +126,14 @@ async def run_episode(
         await _play(episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex)
     except EnvError as error:
         _end(episode, "env_error", error=str(error))
-        logger.warning("episode of %s, seed %s: %s", episode.env_id or type(env).__name__, seed, error)
         calls.close_if_running()
     except BaseException:
         calls.close()
         raise
     episode.trainable = episode.error is None and bool(episode.turns)
+    if episode.error is not None and log_errors:
+        name = episode.env_id or type(env).__name__
+        logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
     return episode
 
 
@@ -150,7 +155,6 @@ async def _play(
             f"the first prompt has {len(prompt_ids)} tokens, which leaves no room for a response in "
             f"max_total_tokens={limits.total}; raise max_total_tokens or shorten the prompt"
         )
-        logger.warning("episode of %s, seed %s: %s", episode.env_id, episode.seed, error)
         _end(episode, "token_budget", error=error)
         return
     while True:

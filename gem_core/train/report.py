@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +15,8 @@ from gem_core.train.checkpoint import write_text
 from gem_core.train.config import TrainConfig
 
 Metrics = dict[str, float]
+
+COLOURS = ("#1b7f5c", "#2c5fa8", "#b0562a")
 
 
 @dataclass
@@ -115,6 +117,32 @@ def new_figure(columns: int) -> tuple[Any, Any]:
     return figure, axes
 
 
+def plot_variants(
+    title: str, panels: Sequence[tuple[str, str]], runs: Mapping[str, Sequence[Sequence[Metrics]]], path: Path
+) -> None:
+    """Variants of a run side by side: each seed as a thin line, their mean as a thick one.
+
+    Args:
+        title: Of the picture.
+        panels: Metric and caption of each panel.
+        runs: Name of the variant to the metrics of each of its seeds, one dict per step.
+        path: Of the PNG file.
+    """
+    figure, axes = new_figure(len(panels))
+    for axis, (name, caption) in zip(axes, panels, strict=True):
+        for (variant, histories), colour in zip(runs.items(), COLOURS, strict=False):
+            curves = [smooth([step.get(name, float("nan")) for step in steps], 5) for steps in histories]
+            steps = range(1, len(curves[0]) + 1)
+            for curve in curves:
+                axis.plot(steps, curve, color=colour, alpha=0.3, linewidth=0.8)
+            mean = [fmean(values) for values in zip(*curves, strict=True)]
+            axis.plot(steps, mean, color=colour, linewidth=2.2, label=variant)
+        axis.set_title(caption, loc="left", fontsize=11)
+    axes[0].legend(frameon=False)
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure.savefig(path)
+
+
 def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
     """Success, return and turns over the steps, with the held-out evaluations as dots."""
     figure, axes = new_figure(3)
@@ -122,9 +150,9 @@ def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
     for axis, (metric, name, colour) in zip(
         axes,
         (
-            ("gem/success", "success", "#1b7f5c"),
-            ("gem/return", "return", "#2c5fa8"),
-            ("gem/turns", "turns per episode", "#b0562a"),
+            ("gem/success", "success", COLOURS[0]),
+            ("gem/return", "return", COLOURS[1]),
+            ("gem/turns", "turns per episode", COLOURS[2]),
         ),
         strict=True,
     ):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from gem_core.rollout import Context, EnvPool, Episode, Policy, run_episode
+from gem_core.rollout import Context, EnvPool, Episode, Policy
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
 from gem_core.train.config import TrainConfig
 
@@ -67,8 +66,7 @@ class Rollouts:
                 *(self._play(task, policy, f"{name}/{number}") for number, task in enumerate(tasks))
             )
 
-        with _quiet_runner():
-            return self._loop.run_until_complete(all_tasks())
+        return self._loop.run_until_complete(all_tasks())
 
     async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> Episode:
         async with self._room:  # no more environments than rows of a batch
@@ -82,6 +80,7 @@ class Rollouts:
                 on_length_cut=self.config.on_length_cut,
                 request_id=request_id,
                 metadata={"request": request_id, "group": task["index"]},
+                log_errors=False,  # the trainer has one line for those of a step
             )
 
     def close(self) -> None:
@@ -100,18 +99,3 @@ class Rollouts:
 
 async def _settled(tasks: Collection[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def _quiet_runner() -> Iterator[None]:
-    """No warning per failed episode: the trainer gives one for all episodes of a step."""
-
-    def quiet(record: logging.LogRecord) -> bool:
-        return record.levelno > logging.WARNING
-
-    runner = logging.getLogger(run_episode.__module__)
-    runner.addFilter(quiet)
-    try:
-        yield
-    finally:
-        runner.removeFilter(quiet)

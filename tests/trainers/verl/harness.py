@@ -8,24 +8,26 @@ other announces the test modules in ``cpu/`` to vLLM and gem_core.
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.trainers.processes import (
+    ROOT,
+    SPIES,
+    SPY_ENTRY_POINTS,
+    Run,
+    metadata_folder,
+    run_to_the_end,
+    short_folder,
+)
+
 CPU = Path(__file__).resolve().parent / "cpu"
 TIMEOUT = 900
 
 DISTRIBUTIONS = {
     "vllm-0.30.0+cpu": "",
     "gem_verl_tests-0": (
-        "[vllm.general_plugins]\ngem_verl_cpu = verl_cpu_vllm:register\n"
-        "[gem_core.envs]\ngem_spy = gem_spy:register\n"
+        "[vllm.general_plugins]\ngem_verl_cpu = verl_cpu_vllm:register\n" + SPY_ENTRY_POINTS
     ),
 }
 
@@ -114,41 +116,6 @@ SMALL = [
 """What a machine of two cores and a tiny model need, and the spies."""
 
 
-@dataclass
-class Run:
-    """A finished run.
-
-    Attributes:
-        folder: Working folder; what the spies wrote is in ``spy``.
-        output: Everything that was printed.
-        code: Exit code.
-    """
-
-    folder: Path
-    output: str
-    code: int
-
-    @property
-    def spy(self) -> Path:
-        return self.folder / "spy"
-
-    def check(self) -> Run:
-        assert self.code == 0, self.output[-20000:]
-        return self
-
-
-def metadata_folder(folder: Path) -> Path:
-    """The folder with the metadata of `DISTRIBUTIONS`."""
-    for name, entry_points in DISTRIBUTIONS.items():
-        info = folder / f"{name}.dist-info"
-        info.mkdir(parents=True, exist_ok=True)
-        distribution, version = name.split("-")
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-        (info / "entry_points.txt").write_text(entry_points)
-        (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
-    return folder
-
-
 def run_verl(
     folder: Path,
     model: Path,
@@ -161,7 +128,8 @@ def run_verl(
     """Run `main_ppo` in `folder` until it ends; `overrides` win over `SMALL`, and that over `gem`."""
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)
-    path = [str(metadata_folder(folder / "metadata")), str(CPU), str(ROOT)]
+    path = [str(metadata_folder(folder / "metadata", DISTRIBUTIONS)), str(CPU), str(SPIES), str(ROOT)]
+    path += filter(None, [os.environ.get("PYTHONPATH")])
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     env |= ENVIRONMENT | {
         "VERL_USE_EXTERNAL_MODULES": modules,
@@ -169,7 +137,7 @@ def run_verl(
         "PYTHONPATH": os.pathsep.join(path),
         "VERL_FILE_LOGGER_ROOT": str(folder),
     }
-    with _short_folder() as ray_folder:
+    with short_folder() as ray_folder:
         command = [
             sys.executable, "-m", "verl.trainer.main_ppo",
             *_last_wins(
@@ -182,51 +150,10 @@ def run_verl(
                 ]
             ),
         ]  # fmt: skip
-        log = folder / "log.txt"
-        with open(log, "wb") as file:
-            process = subprocess.Popen(
-                command, cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            try:
-                code = process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                code = -1
-            finally:
-                _end(process)
-    return Run(folder, log.read_text(errors="replace"), code)
+        return run_to_the_end(command, folder=folder, env=env, timeout=timeout)
 
 
 def _last_wins(overrides: list[str]) -> list[str]:
     """Hydra refuses an override that comes twice."""
     by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
     return list(by_key.values())
-
-
-def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    """Ray puts sockets into it, whose paths must be short."""
-    return tempfile.TemporaryDirectory(prefix="gv", dir="/tmp", ignore_cleanup_errors=True)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the run with all its processes: they share its session, but Ray gives them groups of their own."""
-    for pid in _session(process.pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    process.wait()
-
-
-def _session(leader: int) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == leader:
-                    yield int(entry.name)
-            except ProcessLookupError:
-                continue
-
-
-def free(run: Run) -> None:
-    """Delete what a run left."""
-    shutil.rmtree(run.folder, ignore_errors=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,9 @@ from gem_verl.loop import lay_out
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from gem_core.rollout import AppendContext, EnvPool, Episode, Generation
-from gem_core.tasks import TaskRow
+from gem_core.rollout import AppendContext, EnvPool, Episode
+from tests.trainers.replay import play_again
 from tests.trainers.verl.configs import verl_config
-
-
-class Recorded:
-    """Answers with the turns of an episode."""
-
-    def __init__(self, episode: Episode) -> None:
-        self._turns = iter(episode.turns)
-
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        turn = next(self._turns)
-        return Generation(turn.response_ids, turn.logprobs, turn.finish_reason)
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
@@ -40,13 +28,7 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
 
     async def play() -> list[Any]:
         async def one(episode: Episode) -> Any:
-            task = TaskRow(
-                env_id=episode.env_id, env_kwargs=episode.env_kwargs, seed=episode.seed or 0, index=0
-            )
-            again = await pool.play(
-                task, Recorded(episode), context, max_turns=len(episode.turns), max_tokens_per_turn=4096
-            )
-            assert again.rewards == episode.rewards
+            again = await play_again(episode, context, pool)
             (row,) = lay_out(
                 again, row_per_turn=False, metrics=metrics, extra_fields={}, pad_id=0, with_logprobs=True
             )

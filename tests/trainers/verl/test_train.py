@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,85 +10,21 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import read_traces
-from gem_core.train.objective import policy_gradient
-from tests.trainers.verl import evidence, harness
+from tests.trainers import evidence
+from tests.trainers.evidence import GAMMA, assert_update_is_right
+from tests.trainers.processes import Run
+from tests.trainers.verl import harness
 from tests.trainers.verl.measure import gem_seconds
+from tests.trainers.verl.spied import updates as updates_of
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
     pytest.mark.timeout(1200),
 ]
-GAMMA = 0.9
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 
 
-def assert_update_is_right(
-    update: evidence.Update,
-    episodes: dict[str, evidence.Played],
-    tokenizer: Any,
-    model: Any,
-    *,
-    row_per_turn: bool = False,
-    kl_coef: float = 0.0,
-) -> list[evidence.Played]:
-    """Rows, advantages, gradient and weights of one update; returns the episodes in it."""
-    rows = [row for row in update.rows if not row.is_pad]
-    names = [evidence.name_in(row.prompt, tokenizer) for row in rows]
-    mine = {name: episodes[name] for name in names}
-    rewards = {name: list(episode.rewards) for name, episode in mine.items()}
-    if kl_coef:
-        for row, name in zip(rows, names, strict=True):
-            penalise(rewards[name], row, mine[name], kl_coef)
-    wanted = dict(zip(mine, evidence.oracle(list(rewards.values()), GAMMA), strict=True))
-    assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
-    for row, name in zip(rows, names, strict=True):
-        assert_row_is_right(row, mine[name], wanted[name], row_per_turn)
-    for row in update.rows:
-        if row.is_pad:
-            assert not any(row.advantages)
-    load(model, update.weights)
-    made = [mine[name].episode(wanted[name], rebuilt=row_per_turn) for name in mine]
-    gradient = list(policy_gradient(model, made).values())
-    assert evidence.cosine(update.gradients, gradient) >= 0.99
-    return list(mine.values())
-
-
-def assert_row_is_right(
-    row: evidence.Row, episode: evidence.Played, advantages: list[float], row_per_turn: bool
-) -> None:
-    """Tokens, mask, log-probs and advantages of a row, against the engine's requests."""
-    if row_per_turn:
-        turn = episode.turn_of(row.prompt, row.response)
-        turns, requests = [turn] * len(row.response), [episode.requests[turn]]
-    else:
-        assert row.prompt + row.response == episode.token_ids
-        turns, requests = episode.turns[episode.prompt_length :], episode.requests
-    assert [int(m) for m in row.mask] == [int(turn >= 0) for turn in turns]
-    expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
-    assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))
-    on = [n for n, m in enumerate(row.mask) if m]
-    sampled = [p for request in requests for p in request["logprobs"]]
-    assert [row.rollout[n] for n in on] == pytest.approx(sampled, abs=1e-6)
-    assert max(abs(math.exp(row.old[n]) - math.exp(row.rollout[n])) for n in on) <= 1e-3
-
-
-def penalise(rewards: list[float], row: evidence.Row, episode: evidence.Played, kl_coef: float) -> None:
-    """Take the KL penalty of each token off the reward of its turn (verl's estimate "kl")."""
-    assert row.reference is not None
-    for n, turn in enumerate(episode.turns[episode.prompt_length :]):
-        if turn >= 0:
-            rewards[turn] -= kl_coef * (row.old[n] - row.reference[n])
-
-
-def load(model: Any, weights: list[Any]) -> None:
-    import torch
-
-    with torch.no_grad():
-        for parameter, value in zip(model.parameters(), weights, strict=True):
-            parameter.copy_(value)
-
-
-def metrics_of(run: harness.Run) -> list[dict[str, float]]:
+def metrics_of(run: Run) -> list[dict[str, float]]:
     (path,) = run.folder.glob("gem/*.jsonl")
     return [json.loads(line)["data"] for line in path.read_text().splitlines()]
 
@@ -137,7 +72,7 @@ def test_three_steps_on_a_mix(
         f"+gem.traces={tmp_path}/traces",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
-    updates = evidence.updates(run.spy)
+    updates = updates_of(run.spy)
     before, *steps = metrics_of(run)
     assert len(updates) == len(steps) == 3
     trained = []
@@ -177,7 +112,7 @@ def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: A
         "trainer.test_freq=3",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
-    updates, steps = evidence.updates(run.spy), metrics_of(run)
+    updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3  # one update a step, however many rows
     for update, metrics in zip(updates, steps, strict=True):
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_per_turn=True)
@@ -205,7 +140,7 @@ def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, warm_tokenizer: Any
         "trainer.val_before_train=False",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
-    updates = evidence.updates(run.spy)
+    updates = updates_of(run.spy)
     assert len(updates) == 3
     for update in updates:
         assert_update_is_right(update, episodes, warm_tokenizer, model, kl_coef=0.5)
@@ -224,7 +159,7 @@ def test_two_ranks(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) 
         gpus=2,
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
-    updates, steps = evidence.updates(run.spy), metrics_of(run)
+    updates, steps = updates_of(run.spy), metrics_of(run)
     assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
     assert len(updates) == len(steps) == 2
     for update, metrics in zip(updates, steps, strict=True):
@@ -238,8 +173,8 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, warm: Path, warm_tokeniz
     whole = harness.run_verl(tmp_path / "whole", warm, *words, places, "trainer.save_freq=2").check()
     (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("2")
     rest = harness.run_verl(tmp_path / "rest", warm, *words, places, "trainer.resume_mode=auto").check()
-    (resumed,) = evidence.updates(rest.spy)
-    last = evidence.updates(whole.spy)[-1]
+    (resumed,) = updates_of(rest.spy)
+    last = updates_of(whole.spy)[-1]
     assert all((a == b).all() for a, b in zip(resumed.weights, last.weights, strict=True))
     mine = assert_update_is_right(resumed, evidence.played(rest.spy, warm_tokenizer), warm_tokenizer, model)
     assert len(mine) == 8
@@ -255,7 +190,7 @@ def test_the_documented_words_behind_verls_own_command(
     run = harness.run_verl(
         tmp_path, warm, "trainer.total_training_steps=1", "trainer.save_freq=-1", gem=commands()[0]
     ).check()
-    (update,) = evidence.updates(run.spy)
+    (update,) = updates_of(run.spy)
     assert_update_is_right(update, evidence.played(run.spy, warm_tokenizer), warm_tokenizer, model)
 
 
@@ -294,7 +229,7 @@ def test_rebn_with_verls_own_tool_loop(tmp_path: Path, warm: Path, warm_tokenize
         modules="verl_cpu,verl_spy,verl_tools",
     ).check()
     requests = [json.loads(line) for line in (run.spy / "engine.jsonl").read_text().splitlines()]
-    updates = evidence.updates(run.spy)
+    updates = updates_of(run.spy)
     assert len(updates) == 2
     for update in updates:
         played = [evidence.conversation(row.prompt + row.response, requests) for row in update.rows]

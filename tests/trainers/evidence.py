@@ -1,0 +1,236 @@
+"""What a trainer should have consumed, worked out from the engine's ids and the spy environment's rewards.
+
+Nothing here calls the code under test, except the reference trainer's gradient. Each trainer's tests
+bring two things: what its engine was asked and answered (`played` reads it from ``engine.jsonl``), and
+what its loss consumed and its optimizer was given (an `Update`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gem_core.rollout import Episode, Turn
+from gem_core.train.objective import policy_gradient
+from tests.advantages.oracle import standardized, turn_returns
+
+GAMMA = 0.9
+"""Of the short runs."""
+
+_NAME = re.compile(r"Episode (\d+-\d+)\.")
+
+
+@dataclass
+class Played:
+    """One episode: the engine's requests in order, and what the environment paid for each."""
+
+    requests: list[dict[str, Any]]
+    rewards: list[float]
+
+    @property
+    def token_ids(self) -> list[int]:
+        last = self.requests[-1]
+        return [*last["prompt"], *last["response"]]
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.requests[0]["prompt"])
+
+    @property
+    def turns(self) -> list[int]:
+        """Turn number of each token, -1 off-response."""
+        ids = [-1] * len(self.token_ids)
+        for number, request in enumerate(self.requests):
+            start = len(request["prompt"])
+            ids[start : start + len(request["response"])] = [number] * len(request["response"])
+        return ids
+
+    def turn_of(self, prompt: list[int], response: list[int]) -> int:
+        """Number of the request with these ids."""
+        return [(request["prompt"], request["response"]) for request in self.requests].index(
+            (prompt, response)
+        )
+
+    def episode(self, advantages: list[float], *, rebuilt: bool) -> Episode:
+        """For the reference gradient."""
+        turns, seen = [], 0
+        for request, reward, advantage in zip(self.requests, self.rewards, advantages, strict=True):
+            context, response = request["prompt"][0 if rebuilt else seen :], request["response"]
+            turns.append(Turn(context, response, None, reward, "", "", "stop", {}, advantage))
+            seen = len(request["prompt"]) + len(response)
+        mode = "rebuild" if rebuilt else "append"
+        return Episode("", None, turns, True, False, "terminated", context_mode=mode)
+
+
+@dataclass
+class Row:
+    """One row as the trainer's loss got it, without the padding of the batch.
+
+    Attributes:
+        prompt: Token ids before the first response.
+        response: Token ids from there on; what the environment said in between is among them.
+        mask: Whether a token of `response` is the model's, 1 or 0; all 0 in a row that fills a batch up.
+        advantages: Per token of `response`.
+        old: Log-probability of each token by the actor before the update.
+        rollout: The same by the engine that sampled it, None where the trainer does not keep it.
+        reference: The same by the reference model, None in a run without one.
+    """
+
+    prompt: list[int]
+    response: list[int]
+    mask: list[int]
+    advantages: list[float]
+    old: list[float]
+    rollout: list[float] | None
+    reference: list[float] | None
+
+    @property
+    def is_pad(self) -> bool:
+        return not any(self.mask)
+
+
+@dataclass
+class Update:
+    """One step of the optimizer: the rows before it, and weights and gradients at it."""
+
+    rows: list[Row]
+    weights: list[torch.Tensor]
+    gradients: list[torch.Tensor | None]
+
+
+def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
+    """Episodes by the name that the spy environment gave them.
+
+    `spy` holds ``env.jsonl``, which the spy environment writes, and ``engine.jsonl`` with the keys
+    ``prompt``, ``response`` (token ids), ``logprobs`` and ``finish_reason`` of each request.
+    """
+    rewards: dict[str, list[float]] = {}
+    for line in (spy / "env.jsonl").read_text().splitlines():
+        step = json.loads(line)
+        rewards.setdefault(step["episode"], []).append(step["reward"])
+    requests: dict[str, list[dict[str, Any]]] = {}
+    for line in (spy / "engine.jsonl").read_text().splitlines():
+        request = json.loads(line)
+        requests.setdefault(name_in(request["prompt"], tokenizer), []).append(request)
+    for made in requests.values():
+        made.sort(key=lambda request: len(request["prompt"]))
+    return {name: Played(requests[name], rewards[name]) for name in rewards}
+
+
+def conversation(ids: list[int], requests: list[dict[str, Any]]) -> Played:
+    """The requests whose prompt and answer these ids begin with, in order; no rewards yet."""
+    made: dict[int, dict[str, Any]] = {}
+    for request in requests:
+        whole = [*request["prompt"], *request["response"]]
+        if ids[: len(whole)] == whole:
+            made[len(request["prompt"])] = request
+    return Played([made[length] for length in sorted(made)], [0.0] * len(made))
+
+
+def name_in(prompt: list[int], tokenizer: Any) -> str:
+    """Name of the episode that a prompt belongs to."""
+    found = _NAME.search(tokenizer.decode(prompt))
+    assert found, tokenizer.decode(prompt)
+    return found[1]
+
+
+def oracle(rewards: list[list[float]], gamma: float) -> list[list[float]]:
+    """ReBN advantages, per episode and turn."""
+    returns = [turn_returns(of_episode, gamma) for of_episode in rewards]
+    flat = [g for gs in returns for g in gs]
+    wanted = iter(standardized(flat, flat, 0, 1e-8, 1e-6))
+    return [[next(wanted) for _ in gs] for gs in returns]
+
+
+def cosine(found: list[torch.Tensor | None], wanted: list[torch.Tensor]) -> float:
+    """Of two gradients, all parameters as one vector."""
+    left = torch.cat(
+        [
+            (torch.zeros_like(w) if f is None else f).double().flatten()
+            for f, w in zip(found, wanted, strict=True)
+        ]
+    )
+    right = torch.cat([w.double().flatten() for w in wanted])
+    return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
+
+
+def assert_update_is_right(
+    update: Update,
+    episodes: dict[str, Played],
+    tokenizer: Any,
+    model: Any,
+    *,
+    row_per_turn: bool = False,
+    gamma: float = GAMMA,
+    kl_coef: float = 0.0,
+) -> list[Played]:
+    """Rows, advantages, gradient and weights of one update; returns the episodes in it.
+
+    Args:
+        update: What the trainer's loss consumed, and the gradient that came of it.
+        episodes: All that were played, by name.
+        tokenizer: Of the model.
+        model: Of the same architecture, in float32; its weights become those of `update`.
+        row_per_turn: Each row is one turn, its prompt everything before (rebuilt contexts).
+        gamma: Discount of the run.
+        kl_coef: Weight of a KL penalty in the reward, verl's estimate "kl".
+    """
+    rows = [row for row in update.rows if not row.is_pad]
+    names = [name_in(row.prompt, tokenizer) for row in rows]
+    mine = {name: episodes[name] for name in names}
+    rewards = {name: list(episode.rewards) for name, episode in mine.items()}
+    if kl_coef:
+        for row, name in zip(rows, names, strict=True):
+            penalise(rewards[name], row, mine[name], kl_coef)
+    wanted = dict(zip(mine, oracle(list(rewards.values()), gamma), strict=True))
+    assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
+    for row, name in zip(rows, names, strict=True):
+        assert_row_is_right(row, mine[name], wanted[name], row_per_turn)
+    for row in update.rows:
+        if row.is_pad:
+            assert not any(row.advantages)
+    load_weights(model, update.weights)
+    made = [mine[name].episode(wanted[name], rebuilt=row_per_turn) for name in mine]
+    gradient = list(policy_gradient(model, made).values())
+    assert cosine(update.gradients, gradient) >= 0.99
+    return list(mine.values())
+
+
+def assert_row_is_right(row: Row, episode: Played, advantages: list[float], row_per_turn: bool) -> None:
+    """Tokens, mask, log-probs and advantages of a row, against the engine's requests."""
+    if row_per_turn:
+        turn = episode.turn_of(row.prompt, row.response)
+        turns, requests = [turn] * len(row.response), [episode.requests[turn]]
+    else:
+        assert row.prompt + row.response == episode.token_ids
+        turns, requests = episode.turns[episode.prompt_length :], episode.requests
+    assert [int(m) for m in row.mask] == [int(turn >= 0) for turn in turns]
+    expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
+    assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))
+    on = [n for n, m in enumerate(row.mask) if m]
+    sampled = [p for request in requests for p in request["logprobs"]]
+    if row.rollout is not None:
+        assert [row.rollout[n] for n in on] == pytest.approx(sampled, abs=1e-6)
+    gaps = [abs(math.exp(row.old[n]) - math.exp(p)) for n, p in zip(on, sampled, strict=True)]
+    assert max(gaps) <= 1e-3  # the engine samples with the weights of the actor
+
+
+def penalise(rewards: list[float], row: Row, episode: Played, kl_coef: float) -> None:
+    """Take the KL penalty of each token off the reward of its turn (verl's estimate "kl")."""
+    assert row.reference is not None
+    for n, turn in enumerate(episode.turns[episode.prompt_length :]):
+        if turn >= 0:
+            rewards[turn] -= kl_coef * (row.old[n] - row.reference[n])
+
+
+def load_weights(model: Any, weights: list[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), weights, strict=True):
+            parameter.copy_(value)

@@ -1,0 +1,37 @@
+"""What verl's loss consumed and its optimizer was given, from the files that ``cpu/verl_spy.py`` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tests.trainers.evidence import Row, Update
+
+
+def updates(spy: Path) -> list[Update]:
+    """The optimizer's steps in order, the rows of all ranks together."""
+    ranks = [
+        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ]
+    for steps in zip(*ranks, strict=True):
+        for other in steps[1:]:
+            steps[0].rows.extend(other.rows)
+    return ranks[0]
+
+
+def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
+    found, rows = [], []
+    for path in sorted(spy.glob(f"*-{pid}-*.pt"), key=lambda path: path.stem.split("-")[2]):
+        saved = torch.load(path, weights_only=False)
+        if path.name.startswith("loss"):
+            columns = (
+                "prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs",
+            )  # fmt: skip
+            reference = saved.get("ref_log_prob") or [None] * len(saved["prompts"])
+            parts = zip(*(saved[name] for name in columns), reference, strict=True)
+            rows += [Row(*part) for part in parts]
+        else:
+            found.append(Update(rows, saved["weights"], saved["gradients"]))
+            rows = []
+    return found
