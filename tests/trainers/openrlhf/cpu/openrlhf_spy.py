@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,34 @@ def strategy(module: Any) -> None:
     module.DeepspeedStrategy.optimizer_step = optimizer_step
 
 
+def engine(module: Any) -> None:
+    original = module.AsyncLLM.generate
+    path = Path(os.environ["GEM_SPY"]) / "engine.jsonl"
+
+    async def generate(self: Any, prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
+        if sampling_params.logprobs is None:
+            sampling_params.logprobs = 1  # the agent passes them on only where OpenRLHF asked for them
+        last = None
+        async for output in original(self, prompt, sampling_params, *args, **kwargs):
+            last = output
+            yield output
+        if last is not None:
+            sample = last.outputs[0]
+            record = {
+                "prompt": list(last.prompt_token_ids), "response": list(sample.token_ids),
+                "logprobs": [
+                    step[token].logprob for token, step in zip(sample.token_ids, sample.logprobs, strict=True)
+                ],
+                "finish_reason": sample.finish_reason,
+            }  # fmt: skip
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+
+    module.AsyncLLM.generate = generate
+
+
 def activate() -> None:
+    after_import("vllm.v1.engine.async_llm", engine)
     after_import("openrlhf.trainer.ray.ppo_actor", actor)
     after_import("openrlhf.models.loss", loss)
     after_import("openrlhf.utils.deepspeed.deepspeed", strategy)
