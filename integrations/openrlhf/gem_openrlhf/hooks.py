@@ -1,7 +1,8 @@
 """Gets gem_core's estimators into OpenRLHF's trainer process, as Ray's ``worker_process_setup_hook``.
 
     ray job submit --runtime-env-json='{"worker_process_setup_hook": "gem_openrlhf.hooks.setup",
-        "env_vars": {"GEM_OPENRLHF": "{\\"estimator\\": \\"rebn\\"}"}}' -- python -m openrlhf.cli.train_ppo_ray ...
+        "env_vars": {"GEM_OPENRLHF": "{\\"estimator\\": \\"rebn\\"}"}}' \\
+        -- python -m openrlhf.cli.train_ppo_ray ...
 
 `gem_openrlhf.train_ppo_ray` does that by itself. Two names of one module of OpenRLHF are replaced, in
 those processes that import it; everything else stays what it is.
@@ -57,7 +58,7 @@ def install(module: ModuleType) -> None:
 
 
 def _eval_metrics(original: Any, eval_dataloader: Any, samples_list: Any, *args: Any, **kwargs: Any) -> Any:
-    """OpenRLHF's metrics and, for each environment, those of its episodes: ``eval_<environment>_gem/success``."""
+    """OpenRLHF's metrics and those of each environment's episodes, ``eval_<environment>_gem/success``."""
     logs = original(eval_dataloader, samples_list, *args, **kwargs)
     episodes: defaultdict[str, list[Episode]] = defaultdict(list)
     for played in (played_of(label) for sample in samples_list for label in sample.labels):

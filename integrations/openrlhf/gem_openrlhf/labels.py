@@ -55,8 +55,8 @@ def task_of(label: Any) -> TaskRow:
         )
     except (TypeError, ValueError, KeyError):
         raise ConfigError(
-            f"the label {str(label)[:80]!r} names no task; make the data with `gem-core export --to openrlhf` "
-            "and give --data.input_key input --data.label_key label"
+            f"the label {str(label)[:80]!r} names no task; make the data with `gem-core export --to "
+            "openrlhf` and give --data.input_key input --data.label_key label"
         ) from None
 
 

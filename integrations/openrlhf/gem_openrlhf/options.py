@@ -59,8 +59,8 @@ class GemOptions(RolloutOptions):
         options = cls.read(given, prefix)
         if options.context != "append":
             raise ConfigError(
-                f"{prefix}context={options.context}: OpenRLHF trains on one row an episode, and the turns of a "
-                "rebuilt context share no prefix; use append"
+                f"{prefix}context={options.context}: OpenRLHF trains on one row an episode, and the turns of "
+                "a rebuilt context share no prefix; use append"
             )
         if options.estimator is not None and options.estimator not in ESTIMATORS:
             close = suggest(options.estimator, ESTIMATORS)
@@ -132,7 +132,9 @@ def check_args(args: Any, options: GemOptions) -> None:
         for key in ("ddof", "eps", "min_std"):
             if getattr(options, key) is not None:
                 known = ", ".join(ESTIMATORS)
-                raise ConfigError(f"--gem.{key} has no effect on OpenRLHF's estimator {name}; it is for {known}")
+                raise ConfigError(
+                    f"--gem.{key} has no effect on OpenRLHF's estimator {name}; it is for {known}"
+                )
         return
     estimator, _ = options.estimator_options(name)
     check_turn_rewards(args, name)
@@ -150,7 +152,6 @@ def check_args(args: Any, options: GemOptions) -> None:
             f"--algo.dynamic_filtering_enable drops prompts before {name} sees them, so its statistics "
             "cannot be those of all turns that were collected; --gem.scope trained takes those of the rest"
         )
-
 
 
 def check_turn_rewards(args: Any, name: str) -> None:

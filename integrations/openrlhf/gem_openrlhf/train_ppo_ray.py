@@ -42,8 +42,7 @@ def main() -> None:
         SUPPORTED.require()
         with _flags_added():
             runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
-    except GemError as error:
-        print(f"gem_openrlhf: error: {' '.join(str(error).split())}", file=sys.stderr)
+    except GemError:
         sys.exit(2)
 
 
@@ -72,7 +71,8 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     """Add ``--gem.*`` and the estimators to OpenRLHF's parser."""
     if not estimator.choices:
         raise UnsupportedTrainer(
-            f"--{ESTIMATOR} of this OpenRLHF has no choices to add to; supported versions: {SUPPORTED.versions}"
+            f"--{ESTIMATOR} of this OpenRLHF has no choices to add to; supported versions: "
+            f"{SUPPORTED.versions}"
         )
     estimator.choices = [*estimator.choices, *ESTIMATORS]
     group = parser.add_argument_group("GEM", "see the documentation of gem_openrlhf")

@@ -54,9 +54,7 @@ def _run(words: tuple[str, ...]) -> None:
         runpy.run_module(train_ppo_ray.COMMAND, run_name="__main__", alter_sys=True)
 
 
-def experience_maker(
-    *words: str, kl_coef: float = 0.0, environment: dict[str, Any] | None = None
-) -> Any:
+def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, Any] | None = None) -> Any:
     """Ours, as a trainer with these flags would make it; it has no models.
 
     `environment` are options in the variable instead of the flags.

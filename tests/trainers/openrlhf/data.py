@@ -10,6 +10,6 @@ from gem_openrlhf.export import write
 from gem_core.tasks import Split, TaskSource, make_tasks
 
 
-def write_rows(path: Path, envs: Sequence[str], count: int, *, split: Split = "train") -> Path:
-    write(make_tasks([TaskSource.parse(env) for env in envs], count, split=split), path)
+def write_rows(path: Path, envs: Sequence[str], count: int, *, split: Split = "train", seed: int = 0) -> Path:
+    write(make_tasks([TaskSource.parse(env) for env in envs], count, split=split, seed=seed), path)
     return path

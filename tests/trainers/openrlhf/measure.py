@@ -39,4 +39,3 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
     start = time.perf_counter()
     maker.compute_advantages_and_returns([experience])
     return spent + time.perf_counter() - start
-

@@ -48,16 +48,20 @@ def by_turn(batches: list[Any], given: list[dict[str, Any]], name: str = "advant
     """A value per turn, read off the tokens; they all have it, and nothing else has any."""
     rows = [row for batch in batches for row in zip(getattr(batch, name), batch.action_mask, strict=True)]
     found = []
-    for (values, mask), episode in zip(rows, given, strict=True):
+    for (values, mask), of_row in zip(rows, given, strict=True):
         assert not values[mask == 0].any()
-        if not episode["trainable"]:
+        if not of_row["trainable"]:
             assert not mask.any()
             found.append([])
             continue
-        parts = values[mask != 0].split(episode["response_lengths"])
+        parts = values[mask != 0].split(of_row["response_lengths"])
         assert all((part == part[0]).all() for part in parts)
         found.append([float(part[0]) for part in parts])
     return found
+
+
+def flat(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [value for row in rows for value in row]
 
 
 @pytest.mark.parametrize("given", CASES, ids=lambda given: given["name"])
@@ -93,25 +97,27 @@ def test_a_penalty_on_the_tokens_counts_in_its_turn() -> None:
         batch.kl = torch.rand(batch.action_mask.shape)
     kl = [row[mask != 0] for batch in batches for row, mask in zip(batch.kl, batch.action_mask, strict=True)]
     maker.compute_advantages_and_returns(batches)
-    rewards = [
-        [r - 0.3 * float(part.double().sum()) for r, part in zip(e["rewards"], of.split(e["response_lengths"]), strict=True)]
-        for e, of in zip(given, kl, strict=True)
-    ]  # fmt: skip
-    returns = [turn_returns(of_episode, 0.5) for of_episode in rewards]
-    flat = [g for gs in returns for g in gs]
-    wanted = standardized(flat, flat, 0, 1e-8, 1e-6)
-    assert sum(by_turn(batches, given), []) == pytest.approx(wanted, abs=1e-5)
+    returns = []
+    for e, of in zip(given, kl, strict=True):
+        penalties = [0.3 * float(part.double().sum()) for part in of.split(e["response_lengths"])]
+        rewards = [reward - penalty for reward, penalty in zip(e["rewards"], penalties, strict=True)]
+        returns += turn_returns(rewards, 0.5)
+    wanted = standardized(returns, returns, 0, 1e-8, 1e-6)
+    assert flat(by_turn(batches, given)) == pytest.approx(wanted, abs=1e-5)
 
 
 def test_turns_of_another_agent_are_the_runs_of_its_mask() -> None:
     given = [episode([0.0, 0.0]), episode([0.0]), episode([0.0, 0.0, 0.0])]
     maker = experience_maker("--algo.advantage.gamma", "0.5")
-    batches = in_micro_batches([own_agent(e, reward) for e, reward in zip(given, (1.0, -1.0, 3.0), strict=True)])
+    batches = in_micro_batches(
+        [own_agent(e, reward) for e, reward in zip(given, (1.0, -1.0, 3.0), strict=True)]
+    )
     maker.compute_advantages_and_returns(batches)
     totals = ([0.0, 1.0], [-1.0], [0.0, 0.0, 3.0])
     returns = [g for rewards in totals for g in turn_returns(rewards, 0.5)]
-    assert sum(by_turn(batches, given, "returns"), []) == pytest.approx([*map(float, returns)])
-    assert sum(by_turn(batches, given), []) == pytest.approx(standardized(returns, returns, 0, 1e-8, 1e-6))
+    assert flat(by_turn(batches, given, "returns")) == pytest.approx([*map(float, returns)])
+    wanted = standardized(returns, returns, 0, 1e-8, 1e-6)
+    assert flat(by_turn(batches, given)) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -143,8 +149,10 @@ def test_gae_over_turns_is_whitened_as_openrlhf_does(scaled: bool) -> None:
         tokens = tokens / tokens.std(unbiased=False)
     found = torch.cat([b.advantages[b.action_mask != 0] for b in batches])
     torch.testing.assert_close(found, tokens, atol=1e-5, rtol=0)
-    targets = [a + v for e, of in zip(given, wanted, strict=True) for a, v in zip(of, e["values"], strict=True)]
-    assert sum(by_turn(batches, given, "returns"), []) == pytest.approx(targets, abs=1e-6)
+    targets = [
+        a + v for e, of in zip(given, wanted, strict=True) for a, v in zip(of, e["values"], strict=True)
+    ]
+    assert flat(by_turn(batches, given, "returns")) == pytest.approx(targets, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["reinforce", "group_norm", "rloo"])

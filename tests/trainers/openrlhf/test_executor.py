@@ -156,7 +156,7 @@ def test_budgets() -> None:
     """--rollout.max_new_tokens is for a response, --data.max_len for the row."""
     texts = ["x y z " * 40]
     (response,), worker, _ = play("test:OpenRLHFEndless", texts, max_length=150, max_tokens=20)
-    assert [len(ids) for _, _, ids in worker.calls][0] == 20
+    assert next(len(ids) for _, _, ids in worker.calls) == 20
     assert len(response["observation_tokens"]) <= 150
     assert response["truncated"]
     played = played_of(response["label"])

@@ -139,7 +139,7 @@ def test_a_wrong_variable_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -
 def test_the_variable_chooses_the_estimator_where_the_flag_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     maker = experience_maker("--algo.advantage.estimator", "reinforce", environment={"estimator": "rebn"})
     assert maker.advantage_estimator == maker.args.algo.advantage.estimator == "rebn"
+    words = ("--algo.advantage.estimator", "reinforce", "--algo.advantage.no_std_norm")
     with pytest.raises(ConfigError, match="no_std_norm"):
-        words = ("--algo.advantage.estimator", "reinforce", "--algo.advantage.no_std_norm")
         experience_maker(*words, environment={"estimator": "rebn"})
     assert json.loads(GemOptions.load({"estimator": "rebn"}).to_text()) == {"estimator": "rebn"}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +10,11 @@ import pytest
 
 from gem_core.rollout import read_traces
 from tests.trainers import evidence
-from tests.trainers.evidence import GAMMA, assert_update_is_right
-from tests.trainers.openrlhf import harness
+from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
 from tests.trainers.openrlhf.data import write_rows
-from tests.trainers.openrlhf.harness import GEM, run_openrlhf
+from tests.trainers.openrlhf.harness import run_openrlhf
+from tests.trainers.openrlhf.logged import metrics_of
 from tests.trainers.openrlhf.measure import gem_seconds
 from tests.trainers.openrlhf.spied import losses
 from tests.trainers.openrlhf.spied import updates as updates_of
@@ -30,24 +27,6 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 ENVS = [GUESS, MASTERMIND]
-
-
-def metrics_of(run: Run) -> list[dict[str, float]]:
-    """What OpenRLHF logged of each training step."""
-    return _logged(run, "train/")
-
-
-def _logged(run: Run, prefix: str) -> list[dict[str, float]]:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(run.folder / "tensorboard" / "run"), size_guidance={"scalars": 0})
-    events.Reload()
-    steps: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for tag in events.Tags()["scalars"]:
-        if tag.startswith(prefix):
-            for event in events.Scalars(tag):
-                steps[event.step][tag.removeprefix(prefix)] = event.value
-    return [steps[step] for step in sorted(steps)]
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
@@ -110,7 +89,7 @@ def test_three_steps_on_a_mix(
     assert ids == sorted(episode.token_ids for episode in trained)
     watched = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
     assert sorted(episode.seed or 0 for episode in watched) == [0, 1, 2, 3]
-    (evaluated,) = _logged(run, "eval/")
+    (evaluated,) = metrics_of(run, "eval")
     for env_id in {episode.env_id for episode in watched}:
         returns = [episode.total_reward for episode in watched if episode.env_id == env_id]
         mean = pytest.approx(sum(returns) / len(returns), abs=1e-6)

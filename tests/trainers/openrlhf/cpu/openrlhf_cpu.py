@@ -94,5 +94,3 @@ def activate() -> None:
     }
     for name, change in changes.items():
         after_import(name, change)
-
-
