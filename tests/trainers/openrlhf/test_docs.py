@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 import gem_openrlhf.agent
 import pytest
+import yaml
 from gem_openrlhf.options import VARIABLE, GemOptions, check_args
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
@@ -84,7 +84,8 @@ def test_the_words_are_few() -> None:
 
 def test_the_hook_and_its_options_are_right(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (words,) = [words for words in lines() if words[:3] == ["ray", "job", "submit"]]
-    runtime_env = json.loads(words[words.index("--runtime-env-json") + 1])
+    (file,) = [block for block in blocks("docs/openrlhf.md") if block.language == "yaml"]
+    runtime_env = yaml.safe_load(file.code)
     assert runtime_env["worker_process_setup_hook"] == "gem_openrlhf.hooks.setup"
     monkeypatch.setenv(VARIABLE, runtime_env["env_vars"][VARIABLE])
     start = words.index(THEIRS[0])
