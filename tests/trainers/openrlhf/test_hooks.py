@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import types
 from typing import Any
@@ -14,7 +17,9 @@ from gem_openrlhf.experience_maker import GemExperienceMaker
 from gem_core.errors import UnsupportedTrainer
 from tests.advantages.oracle import episode
 from tests.trainers.openrlhf.args import experiences
+from tests.trainers.openrlhf.harness import CPU
 from tests.trainers.openrlhf.test_estimators import response
+from tests.trainers.processes import ROOT
 
 
 def module_like(**changes: Any) -> types.ModuleType:
@@ -70,3 +75,41 @@ def test_evaluation_gets_metrics_for_each_environment() -> None:
 def test_unknown_names_say_what_there_is() -> None:
     with pytest.raises(AttributeError, match="GemExecutor"):
         gem_openrlhf.GemExecuter  # noqa: B018
+
+
+WORKER = """
+import inspect, json, sys
+from gem_openrlhf import hooks
+hooks.setup()
+from ray import cloudpickle
+kinds = [cloudpickle.loads(bytes.fromhex(line)) for line in sys.stdin.read().split()]
+sync, generating, training = kinds
+print(json.dumps([
+    [base.__init__.__globals__["RemoteExperienceMaker"].__module__ for kind in (sync, training)
+     for base in kind.__mro__ if base.__name__ == "BasePPOTrainer"],
+    [inspect.unwrap(method).__globals__["compute_eval_metrics"].func.__module__
+     for method in (sync.evaluate, generating._run_eval)],
+]))
+"""
+
+
+def test_the_trainers_find_them_in_rays_workers() -> None:
+    """Ray sends OpenRLHF's trainers by value, so what they refer to is looked up in the worker."""
+    from openrlhf.trainer.ppo_trainer import PPOTrainer
+    from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
+    from ray import cloudpickle
+
+    actors = (PPOTrainer, GenerateSamplesActor, TrainingActor)
+    sent = [cloudpickle.dumps(actor.__ray_metadata__.modified_class).hex() for actor in actors]
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(CPU), str(ROOT)]),
+        "GEM_OPENRLHF_CPU": "openrlhf_cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER], input="\n".join(sent), env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    makers, metrics = json.loads(done.stdout.splitlines()[-1])
+    assert makers == ["gem_openrlhf.experience_maker"] * 2
+    assert metrics == ["gem_openrlhf.hooks"] * 2
