@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from gem_core.integration import after_import
@@ -84,8 +85,14 @@ def plain_weights(module: Any) -> None:
     module.dispatch_cpu_unquantized_gemm = plain
 
 
+def without_dashboard(module: Any) -> None:
+    """OpenRLHF starts Ray as it is; its dashboard takes longer than it may on a busy machine of two cores."""
+    module.init = functools.partial(module.init, include_dashboard=False)
+
+
 def activate() -> None:
     changes = {
+        "ray._private.worker": without_dashboard,
         "torch.cuda": cuda,
         "openrlhf.utils.deepspeed.deepspeed": mesh,
         "openrlhf.utils.distributed_util": weight_sync,
