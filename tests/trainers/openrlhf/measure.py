@@ -19,7 +19,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Seconds of GEM's code for these episodes, the batch of a step; the best of three times."""
+    """Processor seconds of GEM's code for these episodes, the batch of a step; the best of three times."""
     context, pool = AppendContext(tokenizer), EnvPool()
 
     async def play() -> list[dict[str, Any]]:
@@ -31,13 +31,13 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         return await asyncio.gather(*map(one, episodes))
 
     def once() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         responses = asyncio.run(play())
-        spent = time.perf_counter() - start
+        spent = time.process_time() - start
         batch, maker = experiences(responses), experience_maker()
-        start = time.perf_counter()
+        start = time.process_time()
         maker.compute_advantages_and_returns([batch])
-        return spent + time.perf_counter() - start
+        return spent + time.process_time() - start
 
     once()  # pays for imports and environments
     return min(once() for _ in range(3))
