@@ -16,7 +16,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "summary"]
+nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "summary"]
 
 RESULTS = Path(".nox/results")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
@@ -80,22 +80,37 @@ def wheel(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def verl(session: nox.Session) -> None:
     """The verl plugin: its unit tests, and verl's own trainer and engine on a CPU."""
-    test_verl(session, "-m", "not full")
+    test_trainer(session, "verl", "-m", "not full")
 
 
 @nox.session(name="verl-full", python="3.11")
 def verl_full(session: nox.Session) -> None:
     """The runs of verl's trainer that are too long for every day."""
-    test_verl(session, "-m", "full")
+    test_trainer(session, "verl", "-m", "full")
 
 
-def test_verl(session: nox.Session, *args: str) -> None:
-    """Tests in the environment of constraints/verl.txt, which lists every package."""
-    session.install("--no-deps", "-r", "constraints/verl.txt")
+def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
+    """Tests in the environment of a trainer's constraints file, which lists every package.
+
+    The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
+    """
+    session.install("--no-deps", "-r", f"constraints/{trainer}.txt")
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
-    session.env["GEM_CORE_VERL"] = "1"
-    pytest(session, "tests/trainers/verl", "-W", "ignore::DeprecationWarning", *args)
+    session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
+    pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", *args)
+    _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
+    if skipped:
+        session.error(f"{skipped} tests of {trainer} were skipped")
+
+
+def outcomes(report: Path) -> tuple[int, int, int]:
+    """Numbers of all tests, of failed and of skipped ones in a JUnit file."""
+    suites = [suite.attrib for suite in ElementTree.parse(report).getroot().iter("testsuite")]
+    total, failures, errors, skipped = (
+        sum(int(suite[name]) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return total, failures + errors, skipped
 
 
 @nox.session(python="3.11")
@@ -163,10 +178,8 @@ def summary(session: nox.Session) -> None:
     """One closing line for all test sessions."""
     total = failed = skipped = 0
     for report in sorted(RESULTS.glob("*.xml")):
-        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
-            total += int(suite.attrib["tests"])
-            failed += int(suite.attrib["failures"]) + int(suite.attrib["errors"])
-            skipped += int(suite.attrib["skipped"])
+        more = outcomes(report)
+        total, failed, skipped = total + more[0], failed + more[1], skipped + more[2]
     print(f"{total - failed - skipped} passed, {failed} failed, {skipped} skipped", flush=True)
     if failed or not total:
         session.error("tests failed" if failed else "no test was run")

@@ -36,6 +36,7 @@ class SupportedTrainer:
         checkout_module: Module that a source checkout on the import path has, ``package.module``.
         hook_modules: Modules of the plugin that the hook names.
         entry_point: Group and name of the entry point that the trainer reads; None when it reads none.
+        brought: Versions and what each brought that the plugin needs, for the message about older ones.
     """
 
     name: str
@@ -49,6 +50,7 @@ class SupportedTrainer:
     checkout_module: str | None = None
     hook_modules: tuple[str, ...] = ()
     entry_point: tuple[str, str] | None = None
+    brought: tuple[tuple[str, str], ...] = ()
 
     @property
     def versions(self) -> str:
@@ -91,7 +93,9 @@ class SupportedTrainer:
             ways += [f"set {self.home_variable} to a source checkout"] if self.home_variable else []
             return f"{self.name} is not installed: {' or '.join(ways)}"
         if not _release(self.minimum) <= _release(installed) < _release(self.below):
-            return f"{self.name} {installed} is not supported; supported versions: {self.versions}"
+            lacks = [what for version, what in self.brought if _release(installed) < _release(version)]
+            why = f" ({installed} has no {' and no '.join(lacks)})" if lacks else ""
+            return f"{self.name} {installed} is not supported; supported versions: {self.versions}{why}"
         return None
 
     def hook_problem(self) -> str | None:

@@ -49,6 +49,16 @@ def test_version_range(version: str, supported: bool, monkeypatch: pytest.Monkey
         assert problem == f"verl {version} is not supported; supported versions: >=0.9,<0.10"
 
 
+def test_an_older_verl_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    verl = importlib.import_module("gem_verl").SUPPORTED
+    pretend_installed(monkeypatch, "0.8.0")
+    assert verl.problem().endswith(">=0.9,<0.10 (0.8.0 has no v1 trainer to register a mode with)")
+    pretend_installed(monkeypatch, "0.6.1")
+    assert "(0.6.1 has no rollout.agent.agent_loop_manager_class and no reward per token" in verl.problem()
+    pretend_installed(monkeypatch, "0.10")
+    assert verl.problem().endswith(">=0.9,<0.10")
+
+
 def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend_installed(monkeypatch, None)
     roll = importlib.import_module("gem_roll").SUPPORTED

@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SPIES = Path(__file__).resolve().parent / "spies"
 
-SPY_ENTRY_POINTS = "[gem_core.envs]\ngem_spy = gem_spy:register\n"
-"""Makes the wrapper ``spy`` known to gem_core in every process of a trainer; for `metadata_folder`."""
+SPY_ENTRY_POINTS = "[gem_core.envs]\ngem_spy = gem_spy:register\ngem_trouble = gem_trouble:register\n"
+"""Makes what is in `SPIES` known to gem_core in every process of a trainer; for `metadata_folder`."""
 
 
 @dataclass

@@ -70,7 +70,7 @@ class ServerPolicy:
 
     Args:
         client: verl's server manager.
-        sampling_params: For every turn.
+        sampling_params: For every turn; stop tokens of your own, in ``stop_token_ids``, are kept.
         stop_ids: Ids that end a response.
         extra_stop_id: One of them that the engine does not know of; None when it knows all.
     """
@@ -80,9 +80,10 @@ class ServerPolicy:
     ) -> None:
         self._client = client
         self._sampling_params = dict(sampling_params)
-        self._stop_ids = stop_ids
+        own = set(self._sampling_params.get("stop_token_ids") or ())
+        self._stop_ids = stop_ids | own
         if extra_stop_id is not None:
-            self._sampling_params["stop_token_ids"] = [extra_stop_id]
+            self._sampling_params["stop_token_ids"] = sorted(own | {extra_stop_id})
         self.seconds = 0.0
         self.preempted = -1
         self.extra_fields: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 
 from gem_verl import SUPPORTED, estimators, loop
 from gem_verl.options import ESTIMATORS, check_config
-from gem_verl.rows import AGENT_NAME
+from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
 
 logger = logging.getLogger("verl.gem")
 
@@ -41,6 +41,19 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         options = check_config(self.config, trainer_mode=self.config.trainer.v1.trainer_mode)
         logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
+        self._wrappers = options.wrappers
+
+    def generate_sequences(self, prompts: Any) -> None:
+        """Hand prompts to the workers; verl would log an environment that cannot be built and go on.
+
+        Raises:
+            GemError: A row names no environment, or one that cannot be built.
+        """
+        columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
+        rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
+        default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        check_rows(rows, self._wrappers, default)
+        super().generate_sequences(prompts)
 
 
 __all__ = ["GemAgentLoopManager", "GemAgentLoopWorker", "estimators"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gem_core.errors import ConfigError
@@ -55,3 +55,30 @@ def task_of(row: Mapping[str, Any]) -> TaskRow:
         seed=int(info["seed"]),
         index=int(info.get("index") or 0),
     )
+
+
+ROW_COLUMNS = ("agent_name", "extra_info")
+"""What `check_rows` reads."""
+
+_built: set[tuple[str, str]] = set()
+"""Environments, with their wrappers, that this process has built once."""
+
+
+def check_rows(rows: Iterable[Mapping[str, Any]], wrappers: str, default_agent_loop: str = "") -> None:
+    """Build every environment that rows name once, so that what is wrong shows before anything is played.
+
+    Args:
+        rows: Of a data set; those of other agent loops are left alone.
+        wrappers: Around every environment.
+        default_agent_loop: Plays the rows that name none.
+
+    Raises:
+        GemError: A row names no environment, or one that cannot be built.
+    """
+    for row in rows:
+        if (row.get("agent_name") or default_agent_loop) == AGENT_NAME:
+            task = task_of(row)
+            source = TaskSource(task["env_id"], task["env_kwargs"])
+            if (source.label, wrappers) not in _built:
+                source.make(wrappers).close()
+                _built.add((source.label, wrappers))

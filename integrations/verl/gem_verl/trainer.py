@@ -8,6 +8,7 @@ up an episode, and keeps the number of updates a step what it is with one row an
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.rollout import Episode, episode_metrics
 from gem_verl import estimators
+from gem_verl.dataset import GemDataset
 from gem_verl.loop import turn_ids_of
 from gem_verl.options import TRAINER_MODE, check_config
+from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
 
 
 @register_trainer(TRAINER_MODE)
@@ -34,6 +37,12 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         super().__init__(config)
         actor = config.actor_rollout_ref.actor
         self._updates = config.data.train_batch_size / actor.ppo_mini_batch_size
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        for dataset in (self.train_dataset, self.val_dataset):
+            check_rows(_rows_of(dataset), self.gem_options.wrappers, default)
 
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = "sync"  # verl asks for this name to tell its own modes apart
@@ -130,6 +139,19 @@ def batch_facts(
                 turn_ids[number] = torch.tensor(turn_ids_of(row["spans"], turn_ids.shape[1]))
         facts = estimators.BatchFacts(turn_ids=turn_ids)
     return facts, list(episodes.values())
+
+
+def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
+    """For `check_rows`; nothing of a data set that is neither ours nor verl's."""
+    if isinstance(dataset, GemDataset):
+        return map(verl_row, dataset.tasks)
+    if not hasattr(dataset, "dataframe"):
+        return []
+    table = dataset.dataframe
+    rows: Iterable[Mapping[str, Any]] = table.select_columns(
+        [name for name in ROW_COLUMNS if name in table.column_names]
+    )
+    return rows
 
 
 def _plain(extra: Any) -> dict[str, Any]:

@@ -47,3 +47,17 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     save_tiny(folder, options)
     return folder
+
+
+@pytest.fixture(scope="session")
+def model(warm: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
+
+
+@pytest.fixture(scope="session")
+def warm_tokenizer(warm: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(warm)

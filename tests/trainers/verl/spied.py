@@ -1,12 +1,14 @@
-"""What verl's loss consumed and its optimizer was given, from the files that ``cpu/verl_spy.py`` wrote."""
+"""What verl's loss consumed and its optimizer was given (see ``cpu/verl_spy.py``), and what verl logged."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
 
 from tests.trainers.evidence import Row, Update
+from tests.trainers.processes import Run
 
 
 def updates(spy: Path) -> list[Update]:
@@ -35,3 +37,9 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
             found.append(Update(rows, saved["weights"], saved["gradients"]))
             rows = []
     return found
+
+
+def metrics_of(run: Run) -> list[dict[str, float]]:
+    """What verl's own file logger wrote, a dict per step."""
+    (path,) = run.folder.glob("gem/*.jsonl")
+    return [json.loads(line)["data"] for line in path.read_text().splitlines()]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_verl.rows import task_of
+from gem_verl.rows import check_rows, task_of
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from gem_core.cli import main
-from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.errors import ConfigError, GemError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
 from tests.trainers.verl.configs import verl_config
 
@@ -75,3 +75,17 @@ def test_exported_rows_are_read_by_verls_own_data_set(tmp_path: Path, tokenizer:
 def test_a_row_of_something_else_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no extra_info\.env_id"):
         task_of({"extra_info": {"index": 3}})
+
+
+def test_rows_are_checked_once_and_those_of_other_loops_never() -> None:
+    def row(agent: str, env_id: str) -> dict[str, Any]:
+        return {"agent_name": agent, "extra_info": {"env_id": env_id, "env_kwargs": "{}", "seed": 1}}
+
+    check_rows([row("gem", GUESS), row("tool_agent", "game:Nothing-v0")], "")
+    check_rows([{"extra_info": {}}], "", "single_turn_agent")
+    with pytest.raises(ConfigError, match=r"no extra_info\.env_id"):
+        check_rows([{"extra_info": {}}], "", "gem")
+    with pytest.raises(UnknownEnv, match="GuessTheNumber"):
+        check_rows([row("gem", GUESS), row("gem", "game:GuesTheNumber-v0")], "")
+    with pytest.raises(GemError, match="concat"):
+        check_rows([row("gem", GUESS)], "concta")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gem_verl import loop as gem_loop
-from gem_verl.loop import GemAgentLoop, GemOutput, turn_ids_of
+from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, turn_ids_of
 from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -195,6 +195,14 @@ def test_a_cut_response_is_told_from_a_whole_one_of_the_same_length() -> None:
     for text, rate in ((whole, 0.0), (whole.replace("<|im_end|>", "defghijk"), 1.0)):
         (row,), _, _ = play("test:VerlEndless", [text], limit, "+gem.max_turns=1", tokenizer=tokenizer)
         assert row.extra_fields["reward_extra_info"]["gem/format_error_rate"] == rate
+
+
+@pytest.mark.parametrize(("extra", "asked"), [(5, [5, 7]), (None, [7])])
+def test_stop_tokens_of_the_user_are_kept(extra: int | None, asked: list[int]) -> None:
+    server = ScriptedServer(bpe_tokenizer("chatml"), ["abc"])
+    policy = ServerPolicy(server, {"stop_token_ids": [7]}, {1, 5}, extra)
+    asyncio.run(policy.generate([1, 2], max_tokens=9, request_id="r"))
+    assert server.calls[0][1] == {"stop_token_ids": asked, "max_tokens": 9}
 
 
 def test_traces_hold_every_episode(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ import sys
 import gem_verl
 import pytest
 import ray
+from gem_verl.rows import verl_row
 from gem_verl.trainer import batch_facts
 from verl.utils.import_utils import load_class_from_fqn
+from verl.utils.tensordict_utils import get_tensordict
 
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.tasks import TaskRow
 from tests.trainers.verl.configs import verl_config
 
 
@@ -55,6 +58,19 @@ def test_the_manager_refuses_before_it_plays() -> None:
         manager(verl_config("algorithm.adv_estimator=rebn", "+gem.layout=turn"), None)
     made = manager(verl_config("algorithm.adv_estimator=rebn"), None)
     assert isinstance(made.agent_loop_workers_class, ray.actor.ActorClass)
+
+
+def test_the_manager_checks_a_batch_before_it_is_played() -> None:
+    manager = load_class_from_fqn("gem_verl.GemAgentLoopManager", "AgentLoopManager")
+    made = manager(verl_config("algorithm.adv_estimator=rebn"), None)
+    rows = [
+        verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=1, index=0))
+        for env_id in ("game:GuessTheNumber-v0", "game:GuesTheNumber-v0")
+    ]
+    names = [row["agent_name"] for row in rows]
+    batch = get_tensordict({"agent_name": names, "extra_info": [row["extra_info"] for row in rows]})
+    with pytest.raises(UnknownEnv, match="GuesTheNumber"):
+        made.generate_sequences(batch)
 
 
 def test_unknown_names_say_what_there_is() -> None:

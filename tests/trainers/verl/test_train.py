@@ -12,9 +12,9 @@ import pytest
 from gem_core.rollout import read_traces
 from tests.trainers import evidence
 from tests.trainers.evidence import GAMMA, assert_update_is_right
-from tests.trainers.processes import Run
 from tests.trainers.verl import harness
 from tests.trainers.verl.measure import gem_seconds
+from tests.trainers.verl.spied import metrics_of
 from tests.trainers.verl.spied import updates as updates_of
 
 pytestmark = [
@@ -22,25 +22,6 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
-
-
-def metrics_of(run: Run) -> list[dict[str, float]]:
-    (path,) = run.folder.glob("gem/*.jsonl")
-    return [json.loads(line)["data"] for line in path.read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def model(warm: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
-
-
-@pytest.fixture(scope="module")
-def warm_tokenizer(warm: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(warm)
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:

@@ -34,6 +34,7 @@ def _note_requests(path: str) -> None:
     if module is None or hasattr(module.AsyncLLM.generate, "noted"):
         return  # the engine's own process, or done already
     generate = module.AsyncLLM.generate
+    open(path, "a").close()  # there from the start of the engine
 
     async def noting(self: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:
         last = None

@@ -1,0 +1,94 @@
+"""What is wrong with an environment or a data set, through verl's own trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from gem_verl.rows import verl_row
+
+from gem_core.rollout import read_traces
+from gem_core.tasks import TaskRow
+from tests.trainers import evidence
+from tests.trainers.verl import harness
+from tests.trainers.verl.spied import metrics_of, updates
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
+    pytest.mark.timeout(1200),
+]
+GUESS = "game:GuessTheNumber-v0-easy"
+
+
+@pytest.mark.full
+def test_a_run_survives_environments_that_misbehave(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_sync",
+        f"data.train_files=['{GUESS}','test:Raises','test:Hangs','test:Endless']",
+        f"data.val_files=['{GUESS}']",
+        "data.seed=2",  # 4 tasks of GuessTheNumber, 2 that raise, 4 that hang, 2 that never end
+        "data.train_max_samples=12",
+        "data.train_batch_size=12",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=12",
+        "trainer.total_training_steps=1",
+        "trainer.val_before_train=False",
+        "+gem.step_timeout=5",
+        f"+gem.traces={tmp_path}/traces",
+    ).check()
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    ends = Counter((episode.env_id, episode.stop_reason) for episode in traces if episode.env_id != GUESS)
+    assert set(ends) == {
+        ("test:Raises", "env_error"),
+        ("test:Hangs", "env_error"),
+        ("test:Endless", "token_budget"),
+    }
+    assert {episode.error for episode in traces} == {
+        None,
+        "step() failed: RuntimeError: the environment broke",
+        "step() gave no answer within 5 s",
+    }
+    (update,), (metrics,) = updates(run.spy), metrics_of(run)
+    failed = ends["test:Raises", "env_error"] + ends["test:Hangs", "env_error"]
+    assert metrics["gem/error_rate"] == pytest.approx(failed / 24)
+    assert sum(row.is_pad for row in update.rows) == failed
+    mine = evidence.assert_update_is_right(
+        update, evidence.played(run.spy, warm_tokenizer), warm_tokenizer, model
+    )
+    assert len(mine) == 24 - failed
+    assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
+
+
+@pytest.mark.parametrize("mode", ["gem_sync", pytest.param("sync", marks=pytest.mark.full)])
+def test_an_unknown_environment_in_a_file_stops_the_run(tmp_path: Path, warm: Path, mode: str) -> None:
+    rows = [
+        verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=number, index=number))
+        for number, env_id in enumerate([GUESS] * 4 + ["game:GuesTheNumber-v0-easy"])
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        f"trainer.v1.trainer_mode={mode}",
+        f"data.train_files={tmp_path}/rows.parquet",
+        f"data.val_files={tmp_path}/rows.parquet",
+        "data.val_max_samples=-1",
+        gem=[word for word in harness.GEM if "custom_cls" not in word],
+    )
+    assert run.code == 1
+    assert "UnknownEnv: no environment 'game:GuesTheNumber-v0-easy'" in run.output
+    assert "Did you mean game:GuessTheNumber-v0-easy" in run.output
+    engine = run.spy / "engine.jsonl"
+    if mode == "gem_sync":
+        assert not engine.exists()  # known before an engine starts
+    else:
+        assert [json.loads(line) for line in engine.read_text().splitlines()] == []  # before it plays
