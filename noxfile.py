@@ -80,16 +80,16 @@ def wheel(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def verl(session: nox.Session) -> None:
     """The verl plugin: its unit tests, and verl's own trainer and engine on a CPU."""
-    test_trainer(session, "verl", "-m", "not full")
+    trainer_tests(session, "verl", "-m", "not full")
 
 
 @nox.session(name="verl-full", python="3.11")
 def verl_full(session: nox.Session) -> None:
     """The runs of verl's trainer that are too long for every day."""
-    test_trainer(session, "verl", "-m", "full")
+    trainer_tests(session, "verl", "-m", "full")
 
 
-def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:
+def trainer_tests(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:
     """Tests in the environment of a trainer's constraints file, which lists every package.
 
     The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
@@ -121,13 +121,13 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 @nox.session(python="3.11")
 def openrlhf(session: nox.Session) -> None:
     """The OpenRLHF plugin: its unit tests, and OpenRLHF's own trainer and engine on a CPU."""
-    test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
+    trainer_tests(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
 
 
 @nox.session(name="openrlhf-full", python="3.11")
 def openrlhf_full(session: nox.Session) -> None:
     """The runs of OpenRLHF's trainer that are too long for every day."""
-    test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
+    trainer_tests(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
 
 
 COMPILE_DEEPSPEED = """
