@@ -42,10 +42,8 @@ class EnvPool:
         idle = self._idle.setdefault(source.label, [])
         env = idle.pop() if idle else source.make(self._wrappers)
         episode = await run_episode(env, policy, context, seed=task["seed"], **limits)
-        if episode.error is None:
+        if episode.stop_reason != "env_error":  # then run_episode has closed it
             idle.append(env)
-        else:
-            env.close()  # nobody knows what state it is in
         return episode
 
     def close(self) -> None:

@@ -59,8 +59,9 @@ async def run_episode(
 ) -> Episode:
     """Play one episode.
 
-    Whoever made `env` closes it, and may reuse it for the next episode. Only when this function
-    raises, or is cancelled, it has closed the environment: then no episode tells what became of it.
+    Whoever made `env` closes it, and may reuse it for the next episode. This function closes it only
+    where nobody should use it again: when the environment failed (`Episode.stop_reason` is then
+    "env_error"), and when this function raises or is cancelled.
 
     Args:
         env: Reset by this function. A blocking one runs in a thread, unless it has its own
@@ -126,7 +127,7 @@ async def run_episode(
         await _play(episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex)
     except EnvError as error:
         _end(episode, "env_error", error=str(error))
-        calls.close_if_running()
+        calls.close()
     except BaseException:
         calls.close()
         raise
@@ -276,15 +277,10 @@ class _EnvCalls:
 
     def close(self) -> None:
         """Close the environment, after the call that may still be running in a thread."""
-        if not self.close_if_running():
-            self._close()
-
-    def close_if_running(self) -> bool:
-        """Close the environment once the call in a thread returns; False when there is none."""
         if self._running is None or self._running.done():
-            return False
-        self._running.add_done_callback(lambda _: self._close())
-        return True
+            self._close()
+        else:
+            self._running.add_done_callback(lambda _: self._close())
 
     def _close(self) -> None:
         try:
