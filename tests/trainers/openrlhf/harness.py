@@ -140,5 +140,5 @@ def words(flags: Mapping[str, str | None]) -> list[str]:
     """Flags as a command line has them."""
     found = []
     for name, value in flags.items():
-        found += [f"--{name}"] if value is None else [f"--{name}", *value.split()]
+        found += [f"--{name}"] if value is None else [f"--{name}", *(value.split() or [""])]
     return found
