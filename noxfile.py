@@ -80,16 +80,16 @@ def wheel(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def verl(session: nox.Session) -> None:
     """The verl plugin: its unit tests, and verl's own trainer and engine on a CPU."""
-    trainer_tests(session, "verl", "-m", "not full")
+    test_trainer(session, "verl", "-m", "not full")
 
 
 @nox.session(name="verl-full", python="3.11")
 def verl_full(session: nox.Session) -> None:
     """The runs of verl's trainer that are too long for every day."""
-    trainer_tests(session, "verl", "-m", "full")
+    test_trainer(session, "verl", "-m", "full")
 
 
-def trainer_tests(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:
+def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
     """Tests in the environment of a trainer's constraints file, which lists every package.
 
     The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
@@ -99,7 +99,7 @@ def trainer_tests(session: nox.Session, trainer: str, *args: str, prepare: str =
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
     session.install("--no-deps", "--use-pep517", "-r", f"constraints/{trainer}.txt")
     if prepare:
-        session.run("python", "-c", prepare)
+        session.run_install("python", "-c", prepare)
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
@@ -121,13 +121,13 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 @nox.session(python="3.11")
 def openrlhf(session: nox.Session) -> None:
     """The OpenRLHF plugin: its unit tests, and OpenRLHF's own trainer and engine on a CPU."""
-    trainer_tests(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
+    test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
 
 
 @nox.session(name="openrlhf-full", python="3.11")
 def openrlhf_full(session: nox.Session) -> None:
     """The runs of OpenRLHF's trainer that are too long for every day."""
-    trainer_tests(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
+    test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
 
 
 COMPILE_DEEPSPEED = """
