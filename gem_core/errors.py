@@ -40,6 +40,10 @@ class EnvError(GemError, RuntimeError):
     """An environment broke its contract: it raised, timed out or returned a bad value."""
 
 
+class ServiceError(GemError, ConnectionError):
+    """A server that an environment needs does not answer, or not as it should."""
+
+
 class PolicyError(GemError, RuntimeError):
     """A policy broke its contract: it returned something that is no generation for the prompt."""
 

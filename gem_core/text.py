@@ -13,6 +13,7 @@ import re
 # doubled backslash is a box all the same: models write it where text was escaped once too often.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
 _DIGITS = 18
+_DIRECTIONS = frozenset(("up", "down", "left", "right"))
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS}}}")
 
 
@@ -110,5 +111,24 @@ def integers(text: str) -> list[int] | None:
     words = text.replace(",", " ").split()
     if len(text) <= _DIGITS and text.isascii() and "".join(words).isdigit():
         return list(map(int, words))  # the usual case, twice as fast
-    numbers = [integer(word) for word in words]
-    return [n for n in numbers if n is not None] if numbers and None not in numbers else None
+    numbers = []
+    for entry in words:
+        number = integer(entry)
+        if number is None:
+            return None
+        numbers.append(number)
+    return numbers or None
+
+
+def direction(text: str) -> str | None:
+    """``up``, ``down``, ``left`` or ``right``, written in either case."""
+    if text in _DIRECTIONS:
+        return text  # the usual case
+    word = text.lower()
+    return word if word in _DIRECTIONS else None
+
+
+def word(text: str) -> str | None:
+    """The word that `text` is, in lower case: ASCII letters, which blanks may separate (``C R A N E``)."""
+    letters = text if text.isalpha() else "".join(text.split())
+    return letters.lower() if letters.isascii() and letters.isalpha() else None

@@ -15,7 +15,10 @@ from gem_core.wrappers.episode import EpisodeStatistics
 from gem_core.wrappers.observation import ConcatWithAction
 from tests.support import ScriptedEnv
 
-GAMES = ("GuessTheNumber", "Mastermind", "Minesweeper", "TowerofHanoi")
+GAMES = (
+    *("Crosswords", "FifteenPuzzle", "Game2048", "GuessTheNumber", "Hangman", "Mastermind", "Minesweeper"),
+    *("Sokoban", "Sudoku", "TowerofHanoi", "WikiGame", "WordSearch", "Wordle"),
+)
 
 
 class Polite(Wrapper):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.text import first_code_block, first_tag, integer, integers, last_boxed
+from gem_core.text import direction, first_code_block, first_tag, integer, integers, last_boxed, word
 
 SIZE = 10_000_000
 """Characters of the hostile texts: quadratic time would run into the test's time limit."""
@@ -189,6 +189,34 @@ def test_integers(text, numbers):
     assert integers(text) == numbers
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("up", "up"),
+        ("Left", "left"),
+        ("DOWN", "down"),
+        ("right", "right"),
+        ("upward", None),
+        ("up ", None),
+        ("", None),
+    ],
+)
+def test_direction(text, found):
+    assert direction(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("crane", "crane"), ("CRANE", "crane"), ("C r A n e", "crane"), ("a\nb", "ab"), ("e", "e"),
+        ("", None), (" ", None), ("cr4ne", None), ("cran\u00e9", None), ("\u0441rane", None),
+        ("\u0130", None), ("a-b", None),
+    ],
+)  # fmt: skip
+def test_word(text, found):
+    assert word(text) == found
+
+
 # -- all of them ------------------------------------------------------------------------------
 
 
@@ -198,3 +226,5 @@ def test_no_parser_raises_on_any_text(text):
         assert content is None or content in text
     assert isinstance(integer(text), (int, type(None)))
     assert isinstance(integers(text), (list, type(None)))
+    assert direction(text) is None or direction(text) == text.lower()
+    assert word(text) is None or word(text).isalpha()

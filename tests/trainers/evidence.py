@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,7 @@ def assert_update_is_right(
     row_per_turn: bool = False,
     gamma: float = GAMMA,
     kl_coef: float = 0.0,
+    collected: Iterable[str] | None = None,
 ) -> list[Played]:
     """Rows, advantages, gradient and weights of one update; returns the episodes in it.
 
@@ -181,22 +183,29 @@ def assert_update_is_right(
         row_per_turn: Each row is one turn, its prompt everything before (rebuilt contexts).
         gamma: Discount of the run.
         kl_coef: Weight of a KL penalty in the reward, verl's estimate "kl".
+        collected: With a row per turn: names of the episodes of this update, where the trainer dropped
+            some of their turns after they were collected; None when each of them has its row.
     """
     rows = [row for row in update.rows if not row.is_pad]
     names = [name_in(row.prompt, tokenizer) for row in rows]
-    mine = {name: episodes[name] for name in names}
+    mine = {name: episodes[name] for name in (names if collected is None else collected)}
     rewards = {name: list(episode.rewards) for name, episode in mine.items()}
     if kl_coef:
         for row, name in zip(rows, names, strict=True):
             penalise(rewards[name], row, mine[name], kl_coef)
     wanted = dict(zip(mine, oracle(list(rewards.values()), gamma), strict=True))
-    assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
+    if collected is None:
+        assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
     for row, name in zip(rows, names, strict=True):
         assert_row_is_right(row, mine[name], wanted[name], row_per_turn)
     for row in update.rows:
         if row.is_pad:
             assert not any(row.advantages)
     load_weights(model, update.weights)
+    if collected is not None:  # a turn that was dropped has no part in the gradient
+        kept = {(n, mine[n].turn_of(row.prompt, row.response)) for n, row in zip(names, rows, strict=True)}
+        assert len(kept) == len(rows)
+        wanted = {n: [a * ((n, t) in kept) for t, a in enumerate(wanted[n])] for n in mine}
     made = [mine[name].episode(wanted[name], rebuilt=row_per_turn) for name in mine]
     gradient = list(policy_gradient(model, made).values())
     assert cosine(update.gradients, gradient) >= 0.99

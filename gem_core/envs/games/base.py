@@ -8,6 +8,8 @@ A response's last ``\boxed{...}`` is the move. Every game treats it alike:
 | breaks the rules | 0 | the turn is used up, ``info["invalid"] == "illegal"`` |
 | is a move | of the game | the turn is used up, ``info["invalid"]`` is None |
 | is the last turn's, without an end by the rules | the game's `limit_reward` on top | truncated |
+
+A game that says otherwise (WikiGame) sets `format_error_ends` and pays for illegal moves itself.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ Verdict: TypeAlias = Literal["goes on", "solved", "lost", "illegal"]
 """What a readable move led to; an illegal one was not played, and the game goes on."""
 
 Outcome: TypeAlias = tuple[str, float, Verdict]
-"""What the player is told, the reward (0 for an illegal move), and the verdict.
+"""What the player is told, the reward (0 for an illegal move, except in WikiGame), and the verdict.
 
 A plain tuple, because building anything else would cost a fifth of a step.
 """
@@ -61,7 +63,9 @@ class Game(Env, Generic[Move]):
 
     state_fields: ClassVar[tuple[str, ...]] = ("turn", "turn_limit")
     format_error_reward = -0.1
-    """Paid, once, for a response without a readable move."""
+    """Paid for a response without a readable move."""
+    format_error_ends: ClassVar[bool] = True
+    """Whether such a response ends the episode; if not, it uses up the turn."""
     max_return: float | None = 1.0
     """Every game pays 1 in all for a perfect episode."""
 
@@ -148,7 +152,7 @@ class Game(Env, Generic[Move]):
         if verdict == "solved" or verdict == "lost":
             return self._end(text, reward, info, success=verdict == "solved")
         if self.turn >= self.turn_limit:
-            reward = 0.0 if illegal else reward + self.limit_reward()
+            reward = reward if illegal else reward + self.limit_reward()
             return self._end(f"{text} No turns are left.", reward, info, success=None)
         info["suffix"] = self._suffix()
         return text, reward, False, False, info
@@ -165,7 +169,13 @@ class Game(Env, Generic[Move]):
     # -- plumbing -----------------------------------------------------------------------------
 
     def _format_error(self, reason: str) -> StepResult:
-        return self._end(reason, self.format_error_reward, {"invalid": "format"}, success=False)
+        reward, info = self.format_error_reward, Info(invalid="format")
+        if self.format_error_ends:
+            return self._end(reason, reward, info, success=False)
+        if self.turn >= self.turn_limit:
+            return self._end(f"{reason} No turns are left.", reward, info, success=None)
+        info["suffix"] = self._suffix()
+        return reason, reward, False, False, info
 
     def _end(self, text: str, reward: float, info: Info, *, success: bool | None) -> StepResult:
         """End the episode; `success` is None at the turn limit, which truncates."""
@@ -207,7 +217,7 @@ def check_count(name: str, value: int, low: int, high: int | None = None) -> int
     raise ConfigError(f"{name} must be a whole number {bounds}, not {value!r}")
 
 
-def check_together(**sizes: int | None) -> None:
+def check_together(**sizes: object) -> None:
     """Refuse sizes of which only some are None (None: drawn at each reset)."""
     if len({value is None for value in sizes.values()}) > 1:
         given = ", ".join(f"{name}={value}" for name, value in sizes.items())

@@ -1,0 +1,158 @@
+"""The fifteen puzzle and its smaller and larger kin: slide tiles into order."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from random import Random
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.games.fifteen_solver import goal, shortest_way, slides
+from gem_core.envs.games.grid import OPPOSITE
+from gem_core.text import direction
+
+_SIZES = ((2, 10), (3, 20), (4, 50))
+_SEARCH = 2000
+"""Positions that the oracle looks at for one move, about 0.05 s."""
+
+
+class FifteenPuzzle(Game[str]):
+    r"""Slide the tiles of a square board into order, with the blank in the last corner.
+
+    Action: ``\boxed{up}``, ``down``, ``left`` or ``right``: the way in which a tile moves into the
+    blank, so ``up`` moves the tile below it. A move for which there is no tile is illegal.
+
+    Rewards: 1 for the solved board. The last turn, if its move is legal, earns the fraction of the
+    cells, the blank's included, that are right. A format error ends the episode with -0.1.
+
+    The board is set up by sliding the solved one about, at most `max_turns` times and never back, so
+    every board can be solved within its turns.
+
+    `max_return` is 1, and the oracle reaches it in every variant: it takes a shortest way where one is
+    found among 2,000 positions (nearly always for 2 and 3 rows), else it undoes the slides.
+    """
+
+    state_fields = (*Game.state_fields, "rows", "tiles", "way_back")
+
+    def __init__(self, num_rows: int | None = 2, max_turns: int | None = 20) -> None:
+        """Set the size, or leave it to chance.
+
+        Args:
+            num_rows: Rows, and columns, of the board.
+            max_turns: Turn limit. None (together with `num_rows`) draws (rows, turns) from (2, 10),
+                (3, 20) and (4, 50) at each reset.
+
+        Raises:
+            ConfigError: Only one of the two is None, or one is out of range.
+        """
+        check_together(num_rows=num_rows, max_turns=max_turns)
+        self.size: tuple[int, int] | None = None
+        if num_rows is not None and max_turns is not None:
+            self.size = (check_count("num_rows", num_rows, 2, 10), check_count("max_turns", max_turns, 1))
+
+    def new_game(self) -> None:
+        self.rows, self.turn_limit = self.size or self.random.choice(_SIZES)
+        most = min(self.turn_limit, 20 * self.rows * self.rows)  # more does not mix it any better
+        self._mix(self.random.randint((most + 1) // 2, most))
+        if self._solved():  # only with 2 rows, where 12 slides lead round to the start
+            self._slide(self.way_back[-1])
+
+    def _mix(self, count: int) -> None:
+        """Slide tiles of the solved board at random, none straight back."""
+        turns, draw = _turns(self.rows), self.random.random
+        tiles = list(goal(self.rows))
+        blank, back = len(tiles) - 1, ""
+        self.way_back: list[str] = []  # moves that solve the board, the next one last
+        for _ in range(count):
+            options = turns[blank, back]
+            source, back = options[int(draw() * len(options))]
+            tiles[blank] = tiles[source]
+            blank = source
+            self.way_back.append(back)
+        tiles[blank] = 0
+        self.tiles = tiles
+
+    def rules(self) -> str:
+        last = self.rows * self.rows - 1
+        return (
+            f"Sliding puzzle with {last} tiles on {self.rows} rows and {self.rows} columns; _ is the blank. "
+            f"In at most {self.turn_limit} turns, bring the tiles into the order 1 to {last}, row by row from"
+            " the top left, with the blank at the bottom right. A turn moves a tile next to the blank into "
+            "it: \\boxed{up} moves the tile below the blank up, \\boxed{down} the tile above it down, "
+            "\\boxed{left} the tile to its right, and \\boxed{right} the tile to its left."
+        )
+
+    def board(self) -> str:
+        return (_template(self.rows) % tuple(self.tiles)).replace(" 0", " _")
+
+    parse = staticmethod(direction)
+
+    def play(self, move: str) -> Outcome:
+        moved = self._slide(move)
+        if not moved:
+            return f"There is no tile that can move {move}.", 0.0, "illegal"
+        if self._solved():
+            return "All tiles are in order.", 1.0, "solved"
+        return f"Tile {moved} moved {move}.", 0.0, "goes on"
+
+    def progress(self) -> float:
+        right = sum(tile == home for tile, home in zip(self.tiles, goal(self.rows), strict=True))
+        return right / len(self.tiles)
+
+    def limit_reward(self) -> float:
+        return self.progress()
+
+    def random_move(self, random: Random) -> str:
+        move, _ = random.choice(slides(self.rows)[self.tiles.index(0)])
+        return move
+
+    def best_move(self) -> str:
+        way = shortest_way(tuple(self.tiles), self.rows, _SEARCH) if self.rows <= 4 else None
+        return self.way_back[-1] if way is None else way[0]
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def _solved(self) -> bool:
+        return not self.tiles[-1] and tuple(self.tiles) == goal(self.rows)
+
+    def _slide(self, move: str) -> int:
+        """Move a tile into the blank, if there is one on that side; which one, or 0."""
+        tiles, rows = self.tiles, self.rows
+        blank = tiles.index(0)
+        if move == "up":
+            source = blank + rows
+            if source >= len(tiles):
+                return 0
+        elif move == "down":
+            source = blank - rows
+            if source < 0:
+                return 0
+        elif move == "left":
+            source = blank + 1
+            if not source % rows:
+                return 0
+        else:
+            if not blank % rows:
+                return 0
+            source = blank - 1
+        tile = tiles[source]
+        tiles[blank], tiles[source] = tile, 0
+        if self.way_back and self.way_back[-1] == move:
+            self.way_back.pop()
+        else:
+            self.way_back.append(OPPOSITE[move])
+        return tile
+
+
+@lru_cache(maxsize=16)
+def _turns(rows: int) -> dict[tuple[int, str], tuple[tuple[int, str], ...]]:
+    """By the cell of the blank and the move that goes back: the other moves, as tile and way back."""
+    return {
+        (blank, back): tuple((source, OPPOSITE[move]) for move, source in moves if move != back)
+        for blank, moves in enumerate(slides(rows))
+        for back in ("", *OPPOSITE)
+    }
+
+
+@lru_cache(maxsize=16)
+def _template(rows: int) -> str:
+    return "\n".join(["%2d" + " %2d" * (rows - 1)] * rows)

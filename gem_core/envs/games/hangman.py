@@ -1,0 +1,125 @@
+"""Hangman: find a word letter by letter, or at once."""
+
+from __future__ import annotations
+
+from random import Random
+from string import ascii_lowercase
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.games.hangman_player import best_guess, fitting
+from gem_core.envs.games.words import Grade, words
+from gem_core.text import word
+
+_SIZES = ((3, 10), (5, 15), (7, 20))
+
+
+class Hangman(Game[str]):
+    r"""Find a hidden English word by guessing letters, or the whole word.
+
+    Action: ``\boxed{e}`` or ``\boxed{apple}``, in either case. A letter or word that was guessed
+    before, and a word of the wrong length, are illegal. Any word of the right length may be guessed.
+
+    Rewards: a letter earns .5 times the fraction of the word that it reveals; the word, guessed whole
+    or with the last letter, earns .5 times the fraction that was hidden, and .5 more. So an episode
+    that finds it earns 1 in all. Nothing is paid at the turn limit. A format error ends the episode
+    with -0.1.
+
+    `max_return` is 1. The oracle guesses the letter that splits the words that fit best, and a word
+    when at most two fit. It needs luck where many words differ in one letter: see `oracle_action`.
+    """
+
+    oracle_certain = False
+    state_fields = (*Game.state_fields, "secret", "shown", "letters", "wrong")
+
+    def __init__(
+        self, word_length: int | None = 5, hardcore: bool = False, max_turns: int | None = 20
+    ) -> None:
+        """Set the size, or leave it to chance.
+
+        Args:
+            word_length: Letters of the word: 3 to 10.
+            hardcore: Whether the word is one of the rarer words instead of the common ones.
+            max_turns: Turn limit. None (together with `word_length`) draws (letters, turns) from (3, 10),
+                (5, 15) and (7, 20) at each reset.
+
+        Raises:
+            ConfigError: Only one of `word_length` and `max_turns` is None, or one is out of range.
+        """
+        check_together(word_length=word_length, max_turns=max_turns)
+        self.grade: Grade = "rare" if hardcore else "common"
+        self.size: tuple[int, int] | None = None
+        if word_length is not None and max_turns is not None:
+            check_count("word_length", word_length, 3, 10)
+            self.size = (word_length, check_count("max_turns", max_turns, 1))
+
+    def new_game(self) -> None:
+        length, self.turn_limit = self.size or self.random.choice(_SIZES)
+        self.secret = self.random.choice(words(self.grade, length))
+        self.shown = "_" * length
+        self.letters = ""  # those that were guessed, in order
+        self.wrong: list[str] = []  # words that were guessed
+
+    def rules(self) -> str:
+        length = len(self.secret)
+        return (
+            f"Hangman: find the hidden English word of {length} letters in at most {self.turn_limit} turns. "
+            "Each turn, guess a letter, which is then shown wherever it occurs, or the whole word; none "
+            "twice. _ is a hidden letter. Give each guess as \\boxed{letter} or \\boxed{word}."
+        )
+
+    def board(self) -> str:
+        return " ".join(self.shown)
+
+    parse = staticmethod(word)
+
+    def play(self, move: str) -> Outcome:
+        secret = self.secret
+        if len(move) > 1:
+            return self._guess_word(move)
+        if move in self.letters:
+            return f"You guessed {move} before.", 0.0, "illegal"
+        self.letters += move
+        if move not in secret:
+            return f"There is no {move} in the word.", 0.0, "goes on"
+        self.shown = "".join(
+            [letter if letter == move else seen for letter, seen in zip(secret, self.shown, strict=True)]
+        )
+        reward = 0.5 * secret.count(move) / len(secret)
+        if self.shown == secret:
+            return f"The word is {secret}.", reward + 0.5, "solved"
+        return f"There is a {move} in the word.", reward, "goes on"
+
+    def _guess_word(self, move: str) -> Outcome:
+        if len(move) != len(self.secret):
+            return f"The word has {len(self.secret)} letters; you gave {len(move)}.", 0.0, "illegal"
+        if move in self.wrong:
+            return f"You guessed {move} before.", 0.0, "illegal"
+        if move != self.secret:
+            self.wrong.append(move)
+            return f"{move} is not the word.", 0.0, "goes on"
+        reward = 0.5 * self.shown.count("_") / len(move) + 0.5
+        self.shown = move
+        return f"{move} is the word.", reward, "solved"
+
+    def progress(self) -> float:
+        """Fraction of the word that is shown."""
+        return 1 - self.shown.count("_") / len(self.shown)
+
+    def random_move(self, random: Random) -> str:
+        """A letter, or one time in four a word."""
+        letters = [letter for letter in ascii_lowercase if letter not in self.letters]
+        if letters and random.random() < 0.75:
+            return random.choice(letters)
+        return random.choice([w for w in words(self.grade, len(self.secret)) if w not in self.wrong])
+
+    def oracle_action(self) -> str | None:
+        r"""The letter that splits the words that fit best, as ``\boxed{e}``, or a word.
+
+        Of the common words it finds 0.84 of those of 3 letters in 10 turns (mean return 0.89, counted
+        over all 264), and all of 5 letters in 15 turns and of 7 in 20 (over every second and third).
+        """
+        return super().oracle_action()
+
+    def best_move(self) -> str:
+        left = fitting(self.grade, self.shown, self.letters, tuple(self.wrong))
+        return best_guess(left, self.letters)

@@ -1,0 +1,157 @@
+"""Sudoku on 4x4 or 9x9 cells."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from random import Random
+
+from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.games.data import read_lines
+from gem_core.envs.games.sudoku_solver import candidates
+from gem_core.errors import ConfigError
+from gem_core.text import integers
+
+_SIZES = ((6, 15, 4), (31, 50, 9))
+_FEWEST = {4: 4, 9: 24}
+"""Given cells of the bundled puzzles, for each scale."""
+
+
+class Sudoku(Game[list[int]]):
+    r"""Fill the empty cells so that every row, column and box holds each number once.
+
+    Action: ``\boxed{row col number}``, all from 1. A move that leaves the board, names a cell that is
+    filled, or puts a number where its row, column or box has it already is illegal. Any other number
+    that is not the solution's is refused as wrong: that is a legal move, and uses up the turn.
+
+    Rewards: 1 / cells that were empty at the start for each right number, 1 in all for the solved
+    board. Nothing is paid at the turn limit. A format error ends the episode with -0.1.
+
+    Every puzzle has exactly one solution: it is one of 212 bundled puzzles that are proven to have one,
+    with numbers relabelled, rows and columns exchanged and more cells given, none of which adds a
+    solution. There are more than 10**14 of 9x9.
+
+    `max_return` is 1. The oracle fills the cell with the fewest candidates with the number of the only
+    solution, and reaches it where `max_turns` is at least the number of empty cells, as in every
+    registered variant.
+    """
+
+    state_fields = (*Game.state_fields, "scale", "cells", "solution", "empty")
+
+    def __init__(self, clues: int | None = 30, max_turns: int | None = 100, scale: int | None = 9) -> None:
+        """Set the size, or leave it to chance.
+
+        Args:
+            clues: Cells that are given: 4 to 15 of 16, or 24 to 80 of 81.
+            max_turns: Turn limit. None (together with the two others) draws (clues, turns, scale) from
+                (6, 15, 4) and (31, 50, 9) at each reset.
+            scale: Rows and columns: 4 or 9.
+
+        Raises:
+            ConfigError: Only some of the three are None, or one is out of range.
+        """
+        check_together(clues=clues, max_turns=max_turns, scale=scale)
+        self.size: tuple[int, int, int] | None = None
+        if clues is not None and max_turns is not None and scale is not None:
+            if not isinstance(scale, int) or scale not in _FEWEST:
+                raise ConfigError(f"scale must be 4 or 9, not {scale!r}")
+            check_count("clues", clues, _FEWEST[scale], scale * scale - 1)
+            self.size = (clues, check_count("max_turns", max_turns, 1), scale)
+
+    def new_game(self) -> None:
+        clues, self.turn_limit, self.scale = self.size or self.random.choice(_SIZES)
+        puzzle = self.random.choice(_puzzles(self.scale))
+        line = [puzzle[cell] for cell in self._exchanged()]
+        numbers = self.random.sample(range(1, self.scale + 1), self.scale)
+        self.solution = [numbers[abs(number) - 1] for number in line]
+        empty = [cell for cell, number in enumerate(line) if number < 0]
+        shown = set(self.random.sample(empty, clues - len(line) + len(empty)))
+        shown.update(cell for cell, number in enumerate(line) if number > 0)
+        self.cells = [number if cell in shown else 0 for cell, number in enumerate(self.solution)]
+        self.empty = len(line) - clues
+
+    def _exchanged(self) -> list[int]:
+        """The cells, row by row, after exchanges of rows and columns that the rules do not notice."""
+        rows, cols = self._shuffled_lines(), self._shuffled_lines()
+        if self.random.random() < 0.5:
+            return [col * self.scale + row for row in rows for col in cols]
+        return [row * self.scale + col for row in rows for col in cols]
+
+    def _shuffled_lines(self) -> list[int]:
+        """Rows or columns in a new order: those of a box stay together."""
+        box = 2 if self.scale == 4 else 3
+        draw = self.random.sample
+        return [band * box + i for band in draw(range(box), box) for i in draw(range(box), box)]
+
+    def rules(self) -> str:
+        box = 2 if self.scale == 4 else 3
+        return (
+            f"Sudoku on {self.scale} rows and {self.scale} columns, numbered from 1. Fill the cells that "
+            f"show a dot in at most {self.turn_limit} turns, so that every row, every column and every "
+            f"{box}x{box} box holds each number from 1 to {self.scale} once. There is exactly one solution, "
+            "and only its numbers are accepted. Give each move as \\boxed{row column number}."
+        )
+
+    def board(self) -> str:
+        return (_template(self.scale) % tuple(self.cells)).replace("0", ".")
+
+    parse = staticmethod(integers)
+
+    def play(self, move: list[int]) -> Outcome:
+        scale = self.scale
+        if len(move) != 3:
+            return f"A move is a row, a column and a number; you gave {len(move)} numbers.", 0.0, "illegal"
+        row, col, number = move
+        if not (0 < row <= scale and 0 < col <= scale and 0 < number <= scale):
+            return f"Row, column and number are from 1 to {scale}.", 0.0, "illegal"
+        cell = (row - 1) * scale + col - 1
+        cells = self.cells
+        if cells[cell]:
+            return f"Row {row}, column {col} holds {cells[cell]} already.", 0.0, "illegal"
+        if number != self.solution[cell]:
+            if number not in candidates(cells, cell, scale):
+                return f"There is a {number} already in that row, column or box.", 0.0, "illegal"
+            return f"{number} is wrong at row {row}, column {col}.", 0.0, "goes on"
+        cells[cell] = number
+        if 0 not in cells:
+            return "The puzzle is solved.", 1 / self.empty, "solved"
+        return f"{number} is right at row {row}, column {col}.", 1 / self.empty, "goes on"
+
+    def progress(self) -> float:
+        return 1 - self.cells.count(0) / self.empty
+
+    def random_move(self, random: Random) -> str:
+        cell = random.choice([cell for cell, number in enumerate(self.cells) if not number])
+        return self._words(cell, random.choice(candidates(self.cells, cell, self.scale)))
+
+    def best_move(self) -> str:
+        """The number of the only solution, for the cell with the fewest candidates."""
+        empty = [cell for cell, number in enumerate(self.cells) if not number]
+        cell = min(empty, key=lambda cell: len(candidates(self.cells, cell, self.scale)))
+        return self._words(cell, self.solution[cell])
+
+    def _words(self, cell: int, number: int) -> str:
+        return f"{cell // self.scale + 1} {cell % self.scale + 1} {number}"
+
+
+@cache
+def _puzzles(scale: int) -> tuple[tuple[int, ...], ...]:
+    """The bundled puzzles: for each cell its number, negative where it is not given."""
+    lines = [line for line in read_lines("sudoku.txt") if len(line) == scale * scale]
+    return tuple(tuple(int(c) if c.isdigit() else 96 - ord(c) for c in line) for line in lines)
+
+
+@lru_cache(maxsize=4)
+def _template(scale: int) -> str:
+    """The board with a %d for each cell; no digit 0 is in it."""
+    box = 2 if scale == 4 else 3
+
+    def line(label: str, fields: list[str]) -> str:
+        parts = [" ".join(fields[i : i + box]) for i in range(0, scale, box)]
+        return f"{label}  {' | '.join(parts)}"
+
+    lines = [line("  ", [str(col + 1) for col in range(scale)]).replace("|", " ")]
+    for row in range(scale):
+        if row and row % box == 0:
+            lines.append("    " + "-+-".join(["-" * (2 * box - 1)] * box))
+        lines.append(line(f"{row + 1:>2}", ["%d"] * scale))
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The marks of Wordle, and a player that guesses words which agree with all of them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TypeAlias
+
+from gem_core.envs.games.words import words
+
+History: TypeAlias = tuple[tuple[str, str], ...]
+"""Guesses, each with its marks."""
+_TRIED, _TOLD_APART = 40, 120
+"""Words that are weighed as a guess, and words that they are weighed on."""
+
+
+def marks(guess: str, secret: str) -> str:
+    """G for a letter in place, Y for one that is elsewhere (each as often as it occurs), else -."""
+    found, rest = [], []
+    for letter, other in zip(guess, secret, strict=True):
+        if letter == other:
+            found.append("G")
+        else:
+            found.append("-")
+            rest.append(other)
+    for place, letter in enumerate(guess):
+        if letter in rest and found[place] == "-":
+            found[place] = "Y"
+            rest.remove(letter)
+    return "".join(found)
+
+
+@lru_cache(maxsize=1024)
+def best_guess(length: int, history: History) -> str:
+    """Of the hidden words that agree with the history the one that tells most of them apart."""
+    left = _left(length, history)
+    if len(left) < 3:
+        return left[0]
+    tried, told_apart = _spread(left, _TRIED), _spread(left, _TOLD_APART)
+    return max(tried, key=lambda guess: len({marks(guess, secret) for secret in told_apart}))
+
+
+@lru_cache(maxsize=1024)
+def _left(length: int, history: History) -> tuple[str, ...]:
+    """The hidden words that would have earned every mark."""
+    if not history:
+        return words("common", length)
+    *earlier, (guess, marked) = history
+    return tuple(word for word in _left(length, tuple(earlier)) if marks(guess, word) == marked)
+
+
+def _spread(pool: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """About `count` words from all over the pool."""
+    return pool[:: -(-len(pool) // count)]

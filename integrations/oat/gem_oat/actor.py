@@ -1,0 +1,180 @@
+"""`Actor`: Oat's actor, playing environments instead of asking a reward oracle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+from oat.algorithms.ppo import PPOActor
+
+from gem_core.errors import ConfigError
+from gem_core.rollout import EnvPool, Episode, Generation
+from gem_core.rollout.engine import engine_stop_ids
+from gem_core.tasks import TaskRow
+from gem_oat import upstream
+from gem_oat.args import Args, import_modules
+from gem_oat.collect import collect, complaint
+from gem_oat.policy import BatchedPolicy, generation_of
+from gem_oat.rows import lay_out, turn_values
+
+upstream.check()
+logger = logging.getLogger(__name__)
+
+
+class Actor(PPOActor):  # type: ignore[misc]
+    """Plays tasks with Oat's engine; one row per turn.
+
+    Oat calls `init` once and `step` for every batch; the learner of rank 0 calls `evaluate`.
+    """
+
+    def __init__(self, ipc_server: Any, vllm_args: dict[str, Any], args: Args) -> None:
+        import_modules(args)
+        super().__init__(ipc_server, vllm_args, args)
+
+    def init(self, actor_id: int, save_path: str) -> None:
+        """Load the engine and build what episodes share.
+
+        Raises:
+            ConfigError: The tokenizer or its template cannot be used.
+        """
+        super().init(actor_id, save_path)
+        args: Args = self.args
+        self._options = args.rollout_options()
+        self._context = self._options.make_context(self.tokenizer, args.template_kwargs())
+        self._check_bos()
+        end = getattr(self._context, "end_of_turn_id", None)
+        if end is not None and end not in engine_stop_ids(self.tokenizer):
+            self.sampling_params.stop_token_ids = [end]
+            self.eval_sampling_params.stop_token_ids = [end]
+        self.eval_sampling_params.n = 1  # repeated samples are tasks of their own
+        self.eval_sampling_params.logprobs = 1
+        self._estimator, self._estimator_options = args.estimator_options()
+        self._max_total_tokens = args.max_model_len or self.llm.llm_engine.model_config.max_model_len
+        self._envs = EnvPool(self._options.wrappers)
+        self._loop = asyncio.new_event_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gem-oat-engine")
+        self._traces = self._options.trace_writers(self.tokenizer)
+        self._steps = 0
+        self._name = f"{args.group_rank}-{actor_id}"
+
+    def _check_bos(self) -> None:
+        """Oat asserts, after the first batch, that the engine put this token before the prompt."""
+        bos = self.tokenizer.bos_token_id
+        if self.tokenizer.bos_token and bos not in self._context.first("text"):
+            raise ConfigError(
+                f"the prompts have no {self.tokenizer.bos_token}, which Oat wants in each; use a chat "
+                "template that writes it, or a tokenizer without bos_token"
+            )
+
+    def step(
+        self,
+        prompts: Sequence[str],
+        formatted_prompts: Sequence[str],
+        references: Sequence[str] | None = None,
+    ) -> bytes:
+        """Collect as many turns as there are prompts.
+
+        Args:
+            prompts: Tasks as JSON; as many of them are played as it takes.
+            formatted_prompts: Not used.
+            references: Not used.
+
+        Returns:
+            Oat's handle to a list of `Row`, one per prompt.
+
+        Raises:
+            EnvError: More episodes failed than turns are wanted.
+        """
+        start = time.perf_counter()
+        args: Args = self.args
+        self._steps += 1
+        policy = self._policy(self.sampling_params)
+        tasks: list[TaskRow] = [json.loads(prompt) for prompt in prompts]
+
+        async def play(task: TaskRow, sample: int) -> Episode:
+            return await self._play(task, sample, policy, "train", args.generate_max_length)
+
+        episodes = self._loop.run_until_complete(
+            collect(tasks, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
+        )
+        if not all(episode.trainable for episode in episodes):
+            logger.warning("%s", complaint(episodes))
+        values, stats = turn_values(episodes, self._estimator, args.gamma, self._estimator_options)
+        spent = time.perf_counter() - start
+        rows = lay_out(
+            episodes,
+            values,
+            stats,
+            wanted=len(prompts),
+            random=Random(f"{args.seed}/{self._name}/{self._steps}"),
+            mask_cut=args.ignore_no_eos,
+            info={
+                "actor/generate_time": policy.seconds,
+                "actor/other_time": spent - policy.seconds,
+                "actor/collected_turns": float(stats.count),
+            },
+        )
+        return bytes(self.ipc_client.serialize_ipc(rows))
+
+    def evaluate(self, tasks: Sequence[str]) -> bytes:
+        """Play held-out tasks, all of them, with the sampling of Oat's ``--eval-*`` flags.
+
+        Args:
+            tasks: As JSON.
+
+        Returns:
+            Oat's handle to the list of episodes, in the order of the tasks.
+        """
+        policy = self._policy(self.eval_sampling_params)
+        room = asyncio.Semaphore(max(self.args.num_env, self.args.eval_batch_size))
+
+        async def one(number: int, task: str) -> Episode:
+            async with room:
+                tokens = self.args.eval_generate_max_length
+                return await self._play(json.loads(task), number, policy, "validation", tokens)
+
+        async def every() -> list[Episode]:
+            return await asyncio.gather(*(one(number, task) for number, task in enumerate(tasks)))
+
+        return bytes(self.ipc_client.serialize_ipc(self._loop.run_until_complete(every())))
+
+    async def _play(
+        self, task: TaskRow, sample: int, policy: BatchedPolicy, split: str, max_tokens: int
+    ) -> Episode:
+        episode = await self._envs.play(
+            task,
+            policy,
+            self._context,
+            max_turns=self._options.max_turns,
+            max_tokens_per_turn=max_tokens,
+            max_total_tokens=self._max_total_tokens,
+            on_length_cut=self._options.on_length_cut,
+            step_timeout=self._options.step_timeout,
+            metadata={
+                "step": self._steps,
+                "actor": self._name,
+                "group": task["index"],
+                "sample": sample,
+                "split": split,
+            },
+            log_errors=False,  # `step` has one line for all, and evaluation counts them
+        )
+        if self._traces:
+            self._traces[split].write(episode)
+        return episode
+
+    def _policy(self, sampling_params: Any) -> BatchedPolicy:
+        def sample(prompts: list[list[int]], max_tokens: list[int]) -> list[Generation]:
+            params = []
+            for most in max_tokens:
+                params.append(sampling_params.clone())
+                params[-1].max_tokens = most
+            return [generation_of(output) for output in self.generate(prompts, params)]
+
+        return BatchedPolicy(sample, self._thread)

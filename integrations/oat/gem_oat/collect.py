@@ -1,0 +1,72 @@
+"""Episodes, many at once, until they have the turns that an update needs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from gem_core.errors import EnvError
+from gem_core.rollout import Episode
+from gem_core.tasks import TaskRow
+
+Play: TypeAlias = Callable[[TaskRow, int], Awaitable[Episode]]
+"""A task and the number of the sample within its group in, the episode out."""
+
+
+async def collect(
+    tasks: Sequence[TaskRow], play: Play, *, turns: int, at_once: int, group_size: int = 1
+) -> list[Episode]:
+    """Play tasks in order until their trainable episodes have at least `turns` turns.
+
+    An episode that ends makes room for the next one. Whatever was begun is played to its end and
+    belongs to the result: leaving out what was still running would leave out the long episodes. A
+    group is begun as a whole.
+
+    Args:
+        tasks: At least one; they start over when a failure has used them up.
+        play: Plays one of them.
+        turns: Wanted.
+        at_once: Most episodes at the same time.
+        group_size: Episodes per task.
+
+    Returns:
+        The episodes in the order of their tasks, those that are not trainable included.
+
+    Raises:
+        EnvError: More episodes failed than turns are wanted; quotes the first failure.
+    """
+    numbers = itertools.count()
+    running: dict[asyncio.Future[Episode], int] = {}
+    ended: dict[int, Episode] = {}
+    begun = collected = failed = 0
+    try:
+        while True:
+            while len(running) < at_once and (begun % group_size or collected + len(running) < turns):
+                begun = next(numbers) + 1
+                task = tasks[(begun - 1) // group_size % len(tasks)]
+                running[asyncio.ensure_future(play(task, (begun - 1) % group_size))] = begun
+            if not running:
+                return [ended[number] for number in sorted(ended)]
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for future in done:
+                episode = ended[running.pop(future)] = future.result()
+                collected += len(episode.turns) if episode.trainable else 0
+                failed += not episode.trainable
+            if failed > turns:
+                raise EnvError(complaint([ended[number] for number in sorted(ended)]))
+    finally:
+        for future in running:
+            future.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def complaint(episodes: Sequence[Episode]) -> str:
+    """One line on the episodes that cannot be trained on, of which there is at least one."""
+    failures = [episode for episode in episodes if not episode.trainable]
+    first = failures[0]
+    return (
+        f"{len(failures)} of {len(episodes)} episodes of this step cannot be trained on; the first of them, "
+        f"{first.env_id} with seed {first.seed}: {first.error or first.stop_reason}"
+    )

@@ -1,0 +1,41 @@
+"""Tasks in the place of Oat's prompts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from torch.utils.data import Dataset
+
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
+
+
+class TaskDataset(Dataset[tuple[str, str, str]]):
+    """Training tasks of a mix, one for each row that will be trained on.
+
+    As many tasks as rows always suffice, because an episode has at least one turn; what an actor does
+    not need of its share it leaves. The length is what Oat plans learning rates by.
+
+    Args:
+        sources: The mix.
+        rows: Rows of the whole run.
+        seed: Chooses the training seeds.
+    """
+
+    def __init__(self, sources: Sequence[TaskSource], rows: int, seed: int) -> None:
+        self._tasks: list[TaskRow] = list(make_tasks(sources, rows, seed=seed))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, number: int) -> tuple[str, str, str]:
+        """Formatted prompt, prompt and reference, as in Oat; the prompt is the task as JSON."""
+        return "", json.dumps(self._tasks[number]), ""
+
+
+def evaluation_tasks(sources: Sequence[TaskSource], number: int, repeat: int) -> list[TaskRow]:
+    """The first held-out seeds of each environment, `number` tasks in all, each `repeat` times."""
+    each = max(number // len(sources), 1)
+    return [
+        task for source in sources for task in make_tasks([source], each, split="held_out", group_size=repeat)
+    ]

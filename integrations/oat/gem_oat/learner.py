@@ -1,0 +1,158 @@
+"""`Learner`: Oat's learner, with the advantages of gem_core."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from oat.algorithms.ppo import PPOLearner
+from oat.utils.ops import masked_sum
+
+from gem_core.advantages import ReturnStats
+from gem_core.files import write_atomically
+from gem_core.rollout import Episode, episode_metrics, outline
+from gem_core.tasks import TaskSource
+from gem_oat import upstream
+from gem_oat.args import Args, dataset_rows, import_modules
+from gem_oat.dataset import TaskDataset, evaluation_tasks
+from gem_oat.rows import Collected, Row
+
+upstream.check()
+
+
+class Learner(PPOLearner):  # type: ignore[misc]
+    """Learns from the turns that actors collected; see `gem_oat.rows.Row`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        import_modules(self.args)
+
+    def _init(self, args: Args, actors: list[Any]) -> None:
+        self._estimator, self._estimator_options = args.estimator_options()
+        self._collected: list[Collected] = []
+        self._stats = ReturnStats()
+        super()._init(args, actors)
+        if args.critic_type == "drgrpo" and args.length_norm_constant is not None:
+            self.masked_aggregator = functools.partial(
+                masked_sum, constant_normalizer=args.length_norm_constant
+            )
+
+    def prepare_data(self, strategy: Any, tokenizer: Any) -> None:
+        """Tasks in the place of prompts, the same on all ranks; Oat's sampler deals them out."""
+        args: Args = self.args
+        self.prompts_dataset = TaskDataset(args.sources, dataset_rows(args), args.seed)
+        self.prompts_dataloader = strategy.setup_dataloader(
+            self.prompts_dataset, args.rollout_batch_size_per_device, shuffle=False
+        )
+        self.eval_prompts_dataset = evaluation_tasks(args.eval_sources, args.max_eval, args.eval_n)
+        self.eval_prompts_dataloader = None  # `evaluate` deals them out by itself
+
+    def process_feedback_data(self, data_list: list[Row]) -> None:
+        """Keep the rows, and once per actor what was collected with them."""
+        super().process_feedback_data(data_list)
+        collected = data_list[0].collected
+        assert collected is not None
+        if dist.get_rank(self._same_actor_group) == 0:  # learners that share an actor share its turns
+            self._collected.append(collected)
+
+    def compute_monte_carlo_advantages(
+        self, rewards: torch.Tensor, response_masks: torch.Tensor
+    ) -> torch.Tensor:
+        """Advantage of each row; see `gem_oat.rows.turn_values` for what `rewards` holds.
+
+        Args:
+            rewards: (rows, tokens), 0 but at the last response token.
+            response_masks: (rows, tokens); not needed, a row is a turn.
+
+        Returns:
+            (rows,) float32.
+        """
+        values = rewards.sum(-1, keepdim=True)
+        own = ReturnStats().merge(*(part.stats for part in self._collected))
+        if not self._estimator.uses_stats:
+            self._stats = own
+            return values[:, 0]
+        result = self._estimator.tensors()(
+            values,
+            torch.ones_like(values),
+            stats=own if self.args.adv_scope == "collected" else None,
+            process_group=dist.group.WORLD,
+            **self._estimator_options,
+        )
+        self._stats = result.stats
+        advantages: torch.Tensor = result.advantages[:, 0]
+        return advantages
+
+    def learn(self, learning_round: int) -> dict[str, float]:
+        """One update; returns Oat's metrics and those that every trainer of gem_core logs."""
+        info: dict[str, float] = super().learn(learning_round)
+        info.update(self._gem_metrics())
+        self._collected = []
+        return info
+
+    def _gem_metrics(self) -> dict[str, float]:
+        """Of all episodes on all ranks, the same on each: Oat averages metrics over the ranks."""
+        mine = ([episode for part in self._collected for episode in part.episodes], self._stats.to_wire())
+        ranks: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(ranks, mine)
+        stats = self._stats
+        if not self._estimator.uses_stats:
+            stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire in ranks))
+        return {
+            **episode_metrics(episode for episodes, _ in ranks for episode in episodes),
+            "rebn/turns": float(stats.count),
+            "rebn/return_mean": stats.mean,
+            "rebn/return_std": stats.std(),
+        }
+
+    def evaluate(self, dataloader: Any, steps: int) -> dict[str, float]:
+        """Play the held-out tasks on the actors of this machine.
+
+        Args:
+            dataloader: Not used.
+            steps: Names the file under ``eval_results``.
+
+        Returns:
+            The common metrics per environment, as ``eval/<environment>/gem/success``.
+        """
+        start = time.perf_counter()
+        self._pre_evaluate()
+        box: list[dict[str, float]] = [{}]
+        if self.strategy.is_rank_0():
+            played = self._play_held_out()
+            folder = os.path.join(self.save_path, "eval_results")
+            os.makedirs(folder, exist_ok=True)
+            lines = (
+                json.dumps(outline(episode).to_dict()) + "\n" for many in played.values() for episode in many
+            )
+            write_atomically(os.path.join(folder, f"{steps}.jsonl"), lines)
+            box[0] = {
+                f"eval/{label}/{name}": value
+                for label, episodes in played.items()
+                for name, value in episode_metrics(episodes).items()
+            }
+        dist.barrier(group=self._same_actor_group)  # on the CPU: the others wait here, not on their GPUs
+        dist.broadcast_object_list(box, src=0)
+        self._post_evaluate()
+        return {**box[0], "eval/elapse": time.perf_counter() - start}
+
+    def _play_held_out(self) -> dict[str, list[Episode]]:
+        """The episodes of each environment."""
+        tasks, actors = self.eval_prompts_dataset, self.actors[: len(self.eval_prompts_dataset)]
+        shares = [tasks[number :: len(actors)] for number in range(len(actors))]
+        handles = [
+            actor.futures.evaluate([json.dumps(task) for task in share])
+            for actor, share in zip(actors, shares, strict=True)
+        ]
+        played: dict[str, list[Episode]] = {}
+        for share, handle in zip(shares, handles, strict=True):
+            episodes = self.collector.ipc_client.deserialize_ipc(handle.result())
+            for task, episode in zip(share, episodes, strict=True):
+                label = TaskSource(task["env_id"], task["env_kwargs"]).label
+                played.setdefault(label, []).append(episode)
+        return played

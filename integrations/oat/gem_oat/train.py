@@ -1,0 +1,56 @@
+"""Train with Oat: ``python -m gem_oat.train <Oat's flags> --env-id game:GuessTheNumber-v0-easy``.
+
+A module of your own can subclass `Actor`, `Learner` and `Args` and call `run`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gem_core.errors import GemError
+from gem_oat import SUPPORTED
+
+
+def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | None = None) -> None:
+    """Check the arguments and start Oat's program of actors and learners.
+
+    Args:
+        args: An `Args`, not yet checked.
+        learner_cls: A subclass of `Learner`, importable in every process; None for `Learner`.
+        actor_cls: The same for `Actor`.
+
+    Raises:
+        GemError: The arguments cannot be honoured; nothing was started.
+    """
+    import launchpad
+    from oat.interface import get_program
+
+    from gem_oat.actor import Actor
+    from gem_oat.args import prepare
+    from gem_oat.learner import Learner
+
+    args = prepare(args)
+    program, resources = get_program(args, learner_cls=learner_cls or Learner, actor_cls=actor_cls or Actor)
+    launchpad.launch(
+        program, launch_type=args.launch_type, local_resources=resources, terminal="current_terminal"
+    )
+
+
+def main() -> int:
+    """Read the command line; returns the exit code."""
+    try:
+        SUPPORTED.require()
+        from oat.args import get_default_args
+
+        from gem_oat.args import Args
+
+        run(get_default_args(Args))
+    except GemError as error:
+        print(f"gem_oat: {error}", file=sys.stderr)  # noqa: T201  of a command line
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

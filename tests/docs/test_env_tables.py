@@ -1,0 +1,65 @@
+"""The script that measures environments, and that the pages hold what it would write."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import gem_core
+from tests.docs.blocks import ROOT
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("env_tables", ROOT / "tools" / "env_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables = load()
+
+
+@pytest.mark.parametrize(("page", "records"), [("games.md", "games.jsonl")])
+def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None:
+    """After a change of an id, an argument or a docstring: `python tools/env_tables.py fill ...`."""
+    text = (ROOT / "docs" / "envs" / page).read_text()
+    assert tables.fill(text, tables.read(ROOT / "docs" / "results" / records)) == text
+
+
+def test_every_game_was_measured() -> None:
+    records = tables.read(ROOT / "docs" / "results" / "games.jsonl")
+    assert set(gem_core.list_envs("game:*")) <= set(records)
+    assert min(record["episodes"] for record in records.values()) >= 100
+
+
+def test_measure_appends_what_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    tables.measure("game:TowerofHanoi-v0-*", out, 3)
+    first = out.read_text()
+    tables.measure("game:TowerofHanoi-v0-*", out, 3)
+    assert out.read_text() == first
+    tables.measure("game:TowerofHanoi-v0-easy", out, 4)
+    assert json.loads(out.read_text().splitlines()[-1])["episodes"] == 4
+    easy = tables.read(out)["game:TowerofHanoi-v0-easy"]
+    assert easy["oracle"] == {"return": 1.0, "success": 1.0, "turns": 7.0}
+    assert easy["random"]["return"] < 1.0
+
+
+def test_fill_replaces_only_what_is_marked(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    tables.measure("game:TowerofHanoi-v0-easy", out, 1)
+    page = "a\n<!-- table: game:TowerofHanoi-v0-easy -->\nold\n<!-- end -->\nb\n"
+    filled = tables.fill(page, tables.read(out))
+    assert filled.startswith("a\n<!-- table")
+    assert filled.endswith("<!-- end -->\nb\n")
+    assert "old" not in filled
+    assert "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 1.000 (1.000), 7.0 | " in filled
+    assert ", 1 episodes |" in filled
+    assert tables.fill(filled, tables.read(out)) == filled
+    assert "No such mark" in tables.fill("No such mark", {})

@@ -1,0 +1,24 @@
+"""How the tests of games play."""
+
+from __future__ import annotations
+
+from gem_core.envs.games.base import Game
+
+
+def oracle_return(env: Game, seed: int) -> float:
+    """What the oracle earns in the episode of `seed`."""
+    env.reset(seed=seed)
+    total = 0.0
+    while True:
+        action = env.oracle_action()
+        assert action is not None
+        _, reward, terminated, truncated, info = env.step(action)
+        assert info["invalid"] is None
+        total += reward
+        if terminated or truncated:
+            return total
+
+
+def say(move: object) -> str:
+    """A response with a box."""
+    return f"I think \\boxed{{{move}}} is best."

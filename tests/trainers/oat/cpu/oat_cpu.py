@@ -1,0 +1,67 @@
+"""Lets Oat run without a GPU; for tests. Loaded in every process by ``--modules oat_cpu``.
+
+Oat asks torch.cuda for devices in many places. What is replaced here either has no meaning on a CPU or
+is the CPU's counterpart: `FusedAdam` is a CUDA kernel of AdamW.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import deepspeed.ops
+import oat.learners.base
+import oat.utils.deepspeed
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _world
+
+GPUS = int(os.environ.get("GEM_OAT_FAKE_GPUS", "1"))
+
+torch.cuda.is_available = lambda: False
+torch.cuda.device_count = lambda: GPUS
+torch.cuda.current_device = lambda: torch.device("cpu")
+torch.cuda.set_device = torch.cuda.synchronize = lambda *args, **kwargs: None
+torch.cuda.empty_cache = lambda: None
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # would be compiled
+oat.utils.deepspeed.FusedAdam = torch.optim.AdamW
+
+
+def use_standin_engine() -> None:
+    """Lead Oat's weight synchronisation to the engine of the same process."""
+    import vllm
+
+    def own_group(**kwargs: Any) -> Any:
+        groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+        mine = groups[dist.get_rank()]
+        _world.pg_group_ranks[mine] = {0: 0}  # as Oat does: the learner is number 0 among its actors
+        return mine
+
+    oat.learners.base.init_process_group = own_group
+    prepare = oat.utils.deepspeed.DeepspeedStrategy.prepare
+
+    def prepare_and_show(self: Any, *models: Any) -> Any:
+        prepared = prepare(self, *models)
+        policy = prepared[0] if isinstance(prepared[0], tuple) else prepared
+        vllm.LLM.weights = dict(policy[0].model.module.named_parameters())
+        return prepared
+
+    oat.utils.deepspeed.DeepspeedStrategy.prepare = prepare_and_show
+
+
+def receive_on_the_cpu() -> None:
+    """Oat's extension of vLLM's worker receives weights on a GPU."""
+    from oat.utils.distributed import WorkerWrap, torch_type_codec
+
+    def update_weight(self: Any, name: str, dtype: str, shape: Any, *unused: Any) -> None:
+        weight = torch.empty(shape, dtype=torch_type_codec(dtype))
+        dist.broadcast(weight, 0, group=self._model_update_group)
+        self.model_runner.model.load_weights(weights=[(name, weight)])
+
+    WorkerWrap.update_weight = update_weight
+
+
+if os.environ.get("GEM_OAT_STANDIN"):
+    use_standin_engine()
+else:
+    receive_on_the_cpu()

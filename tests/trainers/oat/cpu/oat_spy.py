@@ -1,0 +1,120 @@
+"""Notes what Oat's engine was asked and what its update consumed, without changing it; for tests.
+
+Loaded by ``--modules oat_spy``; writes into the folder GEM_SPY.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import oat.algorithms.ppo as ppo
+import torch
+import vllm
+from deepspeed.utils import safe_get_full_grad
+from oat.collectors import FeedbackCollector
+from oat.utils.deepspeed import DeepspeedStrategy
+
+FOLDER = Path(os.environ["GEM_SPY"])
+_counter = itertools.count()
+_noted: dict[str, Any] = {}
+_forward: dict[str, Any] = {}
+"""The newest forward pass."""
+
+
+def _save(kind: str, content: dict[str, Any]) -> None:
+    torch.save(content, FOLDER / f"{kind}-{os.getpid()}-{next(_counter):04}.pt")
+
+
+def _note_engine() -> None:
+    generate = vllm.LLM.generate
+
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = generate(self, *args, **kwargs)
+        with open(FOLDER / "engine.jsonl", "a", encoding="utf-8") as file:
+            for output in outputs:
+                (sample,) = output.outputs
+                ids = list(sample.token_ids)
+                logprobs = [step[i].logprob for i, step in zip(ids, sample.logprobs, strict=True)]
+                request = {
+                    "prompt": list(output.prompt_token_ids), "response": ids, "logprobs": logprobs,
+                    "finish_reason": sample.finish_reason,
+                }  # fmt: skip
+                file.write(json.dumps(request) + "\n")
+        return outputs
+
+    vllm.LLM.generate = noting
+
+
+def _steps_played() -> int:
+    """Steps of all environments so far."""
+    path = FOLDER / "env.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def _note_collector() -> None:
+    collect = FeedbackCollector.collect_feedback
+
+    def noting(self: Any, *args: Any) -> Any:
+        _noted.setdefault("begun", _steps_played())  # an update may take several rounds
+        return collect(self, *args)
+
+    FeedbackCollector.collect_feedback = noting
+
+
+def _note_learner() -> None:
+    learner = ppo.PPOLearner
+    step, logps, masked_sum = learner.learning_step, learner.get_batch_logps, ppo.masked_sum
+
+    def noting_step(self: Any, trajectory: Any) -> Any:
+        """All learners have collected by now, and none goes on before this one has its gradient."""
+        sampled = {
+            tuple(ids[: length + len(made)].tolist()): (length, list(made))
+            for ids, length, made in zip(
+                trajectory["input_ids"],
+                trajectory["prompt_ids_lens"],
+                trajectory["action_logprobs"],
+                strict=True,
+            )
+        }
+        _save("batch", {"begun": _noted.pop("begun"), "played": _steps_played(), "sampled": sampled})
+        return step(self, trajectory)
+
+    def noting_logps(self: Any, model: Any, input_ids: Any, att_mask: Any, **options: Any) -> Any:
+        found = logps(self, model=model, input_ids=input_ids, att_mask=att_mask, **options)
+        _forward.update(input_ids=input_ids, att_mask=att_mask, logps=found[0].detach())
+        return found
+
+    def noting_sum(values: Any, mask: Any, **options: Any) -> Any:
+        if "constant_normalizer" in options:  # the loss; Oat's metrics call it without
+            _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
+        return masked_sum(values, mask, **options)
+
+    learner.learning_step, learner.get_batch_logps, ppo.masked_sum = noting_step, noting_logps, noting_sum
+
+
+def _note_optimizer() -> None:
+    optimizer_step = DeepspeedStrategy.optimizer_step
+
+    def noting(self: Any, optimizer: Any, model: Any, scheduler: Any, **options: Any) -> None:
+        if model.model.is_gradient_accumulation_boundary():
+            parameters = list(model.model.module.parameters())
+            weights = [p.detach().clone() for p in parameters]
+            gradients = [_copy(safe_get_full_grad(p)) for p in parameters]  # of all ranks, at any ZeRO stage
+            _save("update", {"weights": weights, "gradients": gradients})
+        optimizer_step(self, optimizer, model, scheduler, **options)
+
+    DeepspeedStrategy.optimizer_step = noting
+
+
+def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    return None if gradient is None else gradient.detach().clone()
+
+
+_note_engine()
+_note_collector()
+_note_learner()
+_note_optimizer()

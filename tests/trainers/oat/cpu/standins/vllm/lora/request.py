@@ -1,0 +1,2 @@
+class LoRARequest:
+    """Named by Oat's imports."""

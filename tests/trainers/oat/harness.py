@@ -1,0 +1,119 @@
+"""Runs Oat on a CPU, from its command line, with everything that it consumed written down.
+
+Two ways. In one process: Oat's actor, learner, collector and DeepSpeed, with the stand-ins of
+``cpu/standins`` for vLLM, Launchpad and Plasma. As it is: with real ones, where they are installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.trainers.oat import libstdcxx
+from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
+
+CPU = Path(__file__).resolve().parent / "cpu"
+STANDINS = CPU / "standins"
+TIMEOUT = 600
+LOG = "metrics.jsonl"
+
+ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_V1": "0",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "USE_TF": "0",
+}
+
+GAME = "game:GuessTheNumber-v0-easy"
+MIX = ["game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
+
+SMALL = {
+    "gpus": "1",
+    "collocate": "",
+    "no-flash-attn": "",
+    "no-bf16": "",
+    "zero-stage": "0",
+    "no-use-fused-lm-head": "",
+    "shm-size-mb": "100",
+    "beta": "0",
+    "gamma": "0.9",
+    "tis-c": "None",  # weights of 1 up to rounding, which would hide in the advantages
+    "max-norm": "1e9",
+    "max-model-len": "512",
+    "generate-max-length": "24",
+    "rollout-batch-size": "16",
+    "rollout-batch-size-per-device": "16",
+    "train-batch-size": "16",
+    "train-batch-size-per-device": "8",
+    "max-train": "48",
+    "learning-rate": "1e-3",
+    "lr-scheduler": "constant",
+    "lr-warmup-ratio": "0",
+    "eval-steps": "-1",
+    "eval-temperature": "1",
+    "wrappers": "spy",
+    "modules": "oat_cpu oat_log oat_spy",
+    "env-id": " ".join(MIX),
+}
+"""What a machine of two cores and a tiny model need, and the spies. An empty text is a bare flag."""
+
+
+def command(model: Path, folder: Path, **flags: str | None) -> list[str]:
+    """The command line; `flags` win over `SMALL`, and None leaves one out."""
+    words: dict[str, str | None] = {**SMALL, "pretrain": str(model), "save-path": str(folder / "out")}
+    words |= {name.replace("_", "-"): value for name, value in flags.items()}
+    parts = [(f"--{name}", *value.split()) for name, value in words.items() if value is not None]
+    return [sys.executable, "-m", "gem_oat.train", *(word for part in parts for word in part)]
+
+
+def environment(folder: Path, *, standins: bool = True, spy: Path | None = None) -> dict[str, str]:
+    """Variables of a run in `folder`; `spy` is where the spies write, ``spy`` in it when None."""
+    spy = spy or folder / "spy"
+    for needed in (folder, spy):
+        needed.mkdir(parents=True, exist_ok=True)
+    distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS} | ({} if standins else {"vllm-0.8.5+cpu": ""})
+    path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
+    path += filter(None, [os.environ.get("PYTHONPATH")])
+    env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    env |= ENVIRONMENT | {"GEM_SPY": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
+    if standins:
+        path.insert(0, str(STANDINS))
+        env["GEM_OAT_STANDIN"] = "1"
+    else:
+        env["LD_PRELOAD"] = libstdcxx.preload(folder)
+        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
+    return env | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def run_oat(
+    folder: Path,
+    model: Path,
+    *,
+    standins: bool = True,
+    spy: Path | None = None,
+    timeout: float = TIMEOUT,
+    **flags: str | None,
+) -> Run:
+    """Run ``python -m gem_oat.train`` in `folder` until it ends."""
+    env = environment(folder, standins=standins, spy=spy)
+    return run_to_the_end(command(model, folder, **flags), folder=folder, env=env, timeout=timeout)
+
+
+def metrics_of(run: Run) -> list[dict[str, Any]]:
+    """What Oat logged, in order: per step, and for an evaluation that belongs to none."""
+    return [json.loads(line) for line in (run.folder / LOG).read_text().splitlines()]
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

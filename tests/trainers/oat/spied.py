@@ -1,0 +1,74 @@
+"""What Oat's loss consumed and its optimizer was given, from the files that ``cpu/oat_spy.py`` wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.trainers.evidence import Row, Update
+
+
+@dataclass
+class OatUpdate(Update):
+    """One step of the optimizer, and the steps of environments, by number, that were collected for it."""
+
+    begun: int
+    played: int
+    collected: list[str]
+    """Names of the episodes."""
+
+
+def updates(spy: Path) -> list[OatUpdate]:
+    """The optimizer's steps in order, the rows of all ranks together."""
+    names = [json.loads(line)["episode"] for line in (spy / "env.jsonl").read_text().splitlines()]
+    ranks = [
+        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ]
+    for steps in zip(*ranks, strict=True):
+        first = steps[0]
+        for other in steps[1:]:
+            assert other.played == first.played
+            first.rows.extend(other.rows)
+        begun = min(step.begun for step in steps)  # a rank may begin when another one has played already
+        first.collected = list(dict.fromkeys(names[begun : first.played]))
+    return ranks[0]
+
+
+def _updates_of_rank(spy: Path, pid: str) -> list[OatUpdate]:
+    found: list[OatUpdate] = []
+    rows: list[Row] = []
+    batch: dict[str, Any] = {}
+    for path in sorted(spy.glob(f"*-{pid}-*.pt"), key=lambda path: path.stem.split("-")[2]):
+        saved = torch.load(path, weights_only=False)
+        if path.name.startswith("batch"):
+            batch = saved
+        elif path.name.startswith("loss"):
+            rows += [_row(saved, number, batch["sampled"]) for number in range(len(saved["loss"]))]
+        else:
+            weights, gradients = saved["weights"], saved["gradients"]
+            found.append(OatUpdate(rows, weights, gradients, batch["begun"], batch["played"], []))
+            rows = []
+    return found
+
+
+def _row(saved: dict[str, Any], number: int, sampled: dict[tuple[int, ...], Any]) -> Row:
+    """Column n of the loss is about token n + 1; the policy's part of it is minus the advantage."""
+    tokens = saved["input_ids"][number][saved["att_mask"][number].bool()].tolist()
+    prompt_length, rollout = sampled[tuple(tokens)]
+    columns = slice(prompt_length - 1, len(tokens) - 1)
+    mask = saved["mask"][number].int().tolist()
+    assert not any(mask[: columns.start]), "a token of the prompt is in the loss"
+    assert not any(mask[columns.stop :]), "padding is in the loss"
+    return Row(
+        prompt=tokens[:prompt_length],
+        response=tokens[prompt_length:],
+        mask=mask[columns],
+        advantages=(-saved["loss"][number])[columns].tolist(),
+        old=saved["logps"][number][columns].tolist(),
+        rollout=rollout,
+        reference=None,
+    )

@@ -1,0 +1,160 @@
+"""What the flags may say, and what is refused with one line before anything is started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gem_oat
+import pytest
+import torch
+import tyro
+from gem_oat import upstream
+from gem_oat.args import Args, dataset_rows, prepare
+from oat.algorithms.ppo import PPOLearner
+from oat.utils.lm_head import FusedLinear
+
+from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
+from tests.trainers.oat import harness
+
+GAME = ("--env-id", harness.GAME)
+ONE_GPU = ("--gpus", "1", "--collocate", "--rollout-batch-size-per-device", "128")
+
+
+@pytest.fixture(autouse=True)
+def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oat counts devices when it checks its arguments."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+
+
+def check(*words: str) -> Args:
+    return prepare(tyro.cli(Args, args=list(words)))
+
+
+def test_oats_own_defaults_and_an_environment_are_enough() -> None:
+    args = check(*GAME, "--collocate")
+    assert (args.learners, args.pi_buffer_maxlen_per_device, args.num_samples) == (8, 16, 1)
+    assert args.rollout_options().max_tokens_per_turn == args.generate_max_length
+    assert dataset_rows(args) == 50048  # 50,000 turns in batches of 128
+    assert args.estimator_options()[1] == {}
+
+
+def test_one_learner_takes_the_whole_update() -> None:
+    args = check(*GAME, *ONE_GPU)
+    assert (args.learners, args.pi_buffer_maxlen_per_device) == (1, 128)
+    args = check(*GAME, "--gpus", "1", "--collocate")  # eight rounds of sixteen turns
+    assert args.pi_buffer_maxlen_per_device == 128
+
+
+def test_the_papers_settings_are_one_flag() -> None:
+    args = check(*GAME, "--collocate", "--paper-rebn")
+    assert args.estimator_options()[1] == {"ddof": 0, "eps": 1e-9}
+    assert args.adv_scope == "trained"
+    with pytest.raises(ConfigError, match="--adv-eps contradicts --paper-rebn"):
+        check(*GAME, "--collocate", "--paper-rebn", "--adv-eps", "1e-5")
+
+
+def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
+    assert check(*GAME, "--collocate", "--num-ppo-epochs", "2").max_step_adjustment == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--collocate", "--env-id is missing"),
+        ("--env-id game:GuessTheNumber-v0(max_numbr=5) --collocate", "max_numbr"),
+        ("{game} --collocate --wrappers nonesuch", "nonesuch"),
+        ("{game} --collocate --critic-type ppo", "--critic-type=ppo cannot be honoured"),
+        ("{game} --collocate --kl-penalty-coef 0.1", "would never reach the returns of earlier turns"),
+        ("{game} --collocate --reward-scale 2", "would scale the returns but not their statistics"),
+        ("{game} --collocate --whiten-adv", "--whiten-adv=True"),
+        ("{game} --collocate --whiten-rewards", "--whiten-rewards=True"),
+        ("{game} --collocate --non-stop-penalty -1", "the environment pays"),
+        ("{game} --collocate --num-samples 4", "--group-size is the number of episodes per task"),
+        ("{game} --collocate --num-prompt-epoch 2", "raise --max-train"),
+        ("{game} --asynchronous", "between the turns of an episode"),
+        ("{game} --collocate --prompt-data some/dataset", "tasks are made from --env-id"),
+        ("{game} --collocate --estimator grpo", "--group-size=1 leaves nothing to compare"),
+        ("{game} --collocate --estimator gae", "needs a critic"),
+        ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "--adv-eps is no option of rloo"),
+        ("{game} --collocate --estimator reinforce --adv-scope trained", "has no effect on reinforce"),
+        ("{game} --collocate --gamma 1.5", "a discount per turn from 0 to 1"),
+        ("{game} --collocate --max-turns 0", "--max_turns=0"),
+        ("{game} --collocate --raw", "--raw needs --context rebuild"),
+        ("{game} --collocate --context rebuild --raw --system-prompt x", "leave out --system-prompt"),
+        ("{game} --collocate --chat-template-kwargs [", "is not JSON"),
+        ("{game} --collocate --num-env 0", "--num-env=0"),
+        ("{game} --collocate --pi-buffer-maxlen-per-device 64", "an update takes 16 turns per learner"),
+        ("{game} --collocate --rollout-batch-size 100", "is not a multiple of 8 learners"),
+        ("{game} --collocate --train-batch-size 100", "is not a multiple of 8 learners"),
+        ("{game} --collocate --train-batch-size 64 --rollout-batch-size 80 --rollout-batch-size-per-device 5",
+         "would go on in the next step"),
+        ("{game} --collocate --train-batch-size-per-device 4", "needs --no-use-fused-lm-head"),
+        ("{game} --collocate --max-train 2000000", "more than 1000000 turns"),
+        ("{game} --collocate --gpus 16 --rollout-batch-size-per-device 8", "Oat refuses .*8 GPUs available"),
+        ("{game} --collocate --modules no_such_module", "is its folder on PYTHONPATH"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused(words: str, message: str) -> None:
+    with pytest.raises(GemError, match=message) as caught:
+        check(*words.format(game=f"--env-id {harness.GAME}").split())
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_say_the_closest() -> None:
+    with pytest.raises(UnknownEnv, match="GuessTheNumber"):
+        check("--env-id", "game:GuesTheNumber-v0", "--collocate")
+    with pytest.raises(UnknownName, match="rebn"):
+        check(*GAME, "--collocate", "--estimator", "rebm")
+
+
+@pytest.mark.parametrize(("rows", "reaches"), [(1, True), (2, False)])
+def test_the_fused_head_passes_no_gradient_below_it_for_several_rows(rows: int, reaches: bool) -> None:
+    """Why it is refused; where this fails Oat has mended it."""
+    below = torch.randn(rows, 4, 8, requires_grad=True)
+    weight = torch.randn(11, 8, requires_grad=True)
+    hidden = (below * 1)[:, :-1]
+    logprobs, _ = FusedLinear(compute_entropy=True)(hidden, weight, torch.ones(rows, 3).long())
+    logprobs.sum().backward()
+    assert weight.grad is not None
+    assert (below.grad is not None) == reaches
+
+
+def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream.check()
+
+    def renamed(self: Any, returns: Any) -> Any:
+        return returns
+
+    monkeypatch.setattr(PPOLearner, "compute_monte_carlo_advantages", renamed)
+    with pytest.raises(
+        UnsupportedTrainer, match=r"compute_monte_carlo_advantages\(self, rewards.*<0\.3"
+    ) as caught:
+        upstream.check()
+    assert "\n" not in str(caught.value)
+
+
+def test_another_version_of_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(gem_oat.SUPPORTED), "installed_version", lambda self: "0.1.4")
+    with pytest.raises(UnsupportedTrainer, match=r"Oat 0\.1\.4 is not supported.*>=0\.2\.4,<0\.3"):
+        gem_oat.Learner  # noqa: B018
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    assert gem_oat.Args is Args
+    with pytest.raises(AttributeError, match="Learner"):
+        gem_oat.Lerner  # noqa: B018
+
+
+def test_the_command_line_ends_with_one_line(tmp_path: Path) -> None:
+    command = harness.command(Path("model"), tmp_path, env_id="game:GuesTheNumber-v0", modules="oat_cpu")
+    done = subprocess.run(
+        command, env=harness.environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("gem_oat: ")
+    assert "GuessTheNumber" in last
+    assert sys.executable == command[0]

@@ -1,0 +1,79 @@
+"""The commands of the documentation and the example, read by Oat's own parser and by our checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+import tyro
+from gem_oat.args import Args, prepare
+from oat.algorithms.ppo import PPOArgs
+
+from gem_core import registration
+from gem_core.checker import check_env
+from tests.docs.blocks import ROOT, blocks
+
+EXAMPLE = ROOT / "integrations/oat/examples/own_env.py"
+ELSEWHERE = ("rg:arc_1d", "math:Math12K")
+"""Environments of the documented commands that may come from other packages."""
+
+
+def commands() -> list[list[str]]:
+    found = []
+    for block in blocks("docs/oat.md"):
+        for line in block.code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line)
+            if words[:3] == ["python", "-m", "gem_oat.train"]:
+                found.append(words[3:])
+    return found
+
+
+@pytest.fixture(autouse=True)
+def places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight devices, and a place for each environment that is not here."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    for env_id in ELSEWHERE:
+        if env_id not in registration.list_envs():
+            registration.register(env_id, "gem_core.envs.games.guess_the_number:GuessTheNumber")
+
+
+def check(words: list[str]) -> Args:
+    return prepare(tyro.cli(Args, args=words))
+
+
+@pytest.mark.parametrize("words", commands(), ids=["words", "game", "puzzle", "mathematics"])
+def test_a_documented_command_is_accepted(words: list[str]) -> None:
+    args = check(words)
+    assert (args.learners, args.pi_buffer_maxlen_per_device) == (8, 16)
+    assert args.paper_rebn == ("--paper-rebn" in words)
+
+
+def test_the_page_names_every_option() -> None:
+    page = (ROOT / "docs/oat.md").read_text()
+    of_oat = {field.name for field in fields(PPOArgs)}
+    for name in {field.name for field in fields(Args)} - of_oat:
+        assert f"`--{name.replace('_', '-')}`" in page
+
+
+def test_the_example_is_an_environment_and_a_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "own_env", module)
+    spec.loader.exec_module(module)
+    check_env("example:Countdown")
+    module.play()
+    assert capsys.readouterr().out.endswith("last reward 1.00\n")
+    words = shlex.split(module.command())
+    args = check(words[words.index("gem_oat.train") + 1 :])
+    assert args.modules == ["own_env"]
+    assert len(Path(EXAMPLE).read_text().splitlines()) <= 120

@@ -1,0 +1,148 @@
+"""What the learner makes of the rows and of the statistics that travel with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from gem_oat.learner import Learner
+from gem_oat.rows import lay_out, turn_values
+from oat.learners.rl import RLLearner
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.core import Env
+from gem_core.rollout import AppendContext, Episode, Generation, Turn, run_episode
+from tests.advantages.oracle import standardized, turn_returns
+from tests.rollout.tokenizers import CharTokenizer
+
+GAMMA = 0.9
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_process() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def learner(estimator: str = "rebn", scope: str = "collected", **options: Any) -> Any:
+    """One without models."""
+    made: Any = Learner.__new__(Learner)
+    made.args = SimpleNamespace(adv_scope=scope, dump_all_buffer=False)
+    made._estimator, made._estimator_options = get_estimator(estimator), options
+    made._collected, made.pi_buffer, made.query_step = [], [], 0
+    made._same_actor_group = dist.group.WORLD
+    return made
+
+
+def collected(rewards: list[list[float]], wanted: int, estimator: str = "rebn") -> list[Any]:
+    """The rows that an actor sends for episodes with these rewards."""
+    episodes = [
+        Episode("t", n, [Turn([1], [2, 3], [0.0, 0.0], r, "", "", "stop") for r in of], True, False,
+                "terminated", metadata={"group": n // 2})
+        for n, of in enumerate(rewards)
+    ]  # fmt: skip
+    values, stats = turn_values(episodes, get_estimator(estimator), GAMMA, {})
+    return lay_out(episodes, values, stats, wanted=wanted, random=Random(0), mask_cut=False, info={})
+
+
+def advantages(made: Any, rows: list[Any]) -> list[float]:
+    rewards = torch.tensor([row.rewards for row in rows])
+    found: torch.Tensor = made.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards))
+    assert found.shape == (len(rows),)
+    return found.tolist()
+
+
+def returns_of(rewards: list[list[float]]) -> list[Fraction]:
+    return [g for of in rewards for g in turn_returns(of, GAMMA)]
+
+
+def values_of(rows: list[Any]) -> list[Fraction]:
+    return [Fraction(row.rewards[-1]) for row in rows]
+
+
+def test_dropped_turns_of_all_rounds_are_in_the_statistics() -> None:
+    rounds = [[[0.0, 1.0], [-0.5, 0.25, 0.0]], [[3.0], [0.5, 0.5]]]
+    made, rows = learner(), []
+    for rewards in rounds:
+        part = collected(rewards, wanted=2)
+        made.process_feedback_data(part)
+        rows += part
+    everything = [g for rewards in rounds for g in returns_of(rewards)]
+    mine = values_of(rows)
+    wanted = standardized(mine, everything, 0, 1e-8, 1e-6)
+    assert advantages(made, rows) == pytest.approx([float(a) for a in wanted], abs=1e-6)
+    assert made._stats.count == len(everything) > len(rows)
+    assert len(made.pi_buffer) == made.query_step == 4
+
+
+def test_the_papers_settings_take_the_rows_that_are_left() -> None:
+    made = learner(scope="trained", eps=1e-9)
+    rows = collected([[0.0, 1.0], [-0.5, 0.25, 0.0], [3.0]], wanted=3)
+    made.process_feedback_data(rows)
+    mine = values_of(rows)
+    wanted = standardized(mine, mine, 0, 1e-9, 1e-6)
+    assert advantages(made, rows) == pytest.approx([float(a) for a in wanted], abs=1e-6)
+
+
+def test_learners_that_share_an_actor_count_its_turns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "get_rank", lambda group=None: 1)
+    made = learner()
+    made.process_feedback_data(collected([[0.0, 1.0]], wanted=2))
+    assert made._collected == []
+    assert made.query_step == 2
+
+
+def test_equal_returns_give_zero() -> None:
+    made = learner()
+    rows = collected([[-0.1]] * 6, wanted=4)
+    made.process_feedback_data(rows)
+    assert advantages(made, rows) == [0.0] * 4
+
+
+def test_what_the_actor_computed_stays() -> None:
+    made = learner("grpo")
+    rows = collected([[1.0], [0.0, 0.0], [2.0], [0.5]], wanted=5, estimator="grpo")
+    made.process_feedback_data(rows)
+    assert advantages(made, rows) == [pytest.approx(row.rewards[-1], abs=1e-6) for row in rows]
+    assert {round(row.rewards[-1], 6) for row in rows} == {1.0, -1.0}
+
+
+def test_metrics_are_those_of_all_episodes() -> None:
+    made = learner()
+    rows = collected([[0.0, 1.0], [3.0]], wanted=1)
+    made.process_feedback_data(rows)
+    advantages(made, rows)
+    metrics = made._gem_metrics()
+    assert metrics["gem/return"] == 2.0
+    assert metrics["gem/turns"] == 1.5
+    assert metrics["rebn/turns"] == 3.0
+    assert RLLearner.process_feedback_data is not Learner.process_feedback_data
+
+
+class Endless(Env):
+    """Never ends by itself."""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return "Go.", {}
+
+    def step(self, action: str) -> Any:
+        return "Go on.", 0.0, False, False, {}
+
+
+def test_an_environment_that_never_ends_is_cut_by_the_context_length() -> None:
+    class Ones:
+        async def generate(self, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+            return Generation([ord("1")], [0.0], "stop")
+
+    context = AppendContext(CharTokenizer())
+    episode = asyncio.run(run_episode(Endless(), Ones(), context, max_total_tokens=200))
+    assert episode.stop_reason == "token_budget"
+    assert episode.trainable

@@ -1,0 +1,101 @@
+"""One turn, one row; what the learner cannot know travels along."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from random import Random
+
+import numpy as np
+import pytest
+from gem_oat.dataset import TaskDataset, evaluation_tasks
+from gem_oat.rows import lay_out, turn_values
+
+from gem_core.advantages import grpo
+from gem_core.advantages.registry import get_estimator
+from gem_core.errors import NonFiniteReward
+from gem_core.rollout import Episode, Turn
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource
+from tests.advantages.oracle import turn_returns
+
+GAMMA = 0.9
+
+
+def episode(rewards: list[float], *, group: int = 0, trainable: bool = True, cut: bool = False) -> Episode:
+    turns = [
+        Turn(
+            [5, n],
+            [7, n, 8],
+            [-0.5, -0.6, -0.7],
+            reward,
+            "",
+            "move",
+            "length" if cut else "stop",
+            {"big": "x"},
+        )
+        for n, reward in enumerate(rewards)
+    ]
+    error = None if trainable else "failed"
+    return Episode("t", 3, turns, True, False, "terminated", error, trainable, metadata={"group": group})
+
+
+def test_rebn_gets_returns_and_the_statistics_of_all_turns() -> None:
+    episodes = [episode([0.0, 1.0]), episode([9.0], trainable=False), episode([-1.0, 0.5, 0.25])]
+    values, stats = turn_values(episodes, get_estimator("rebn"), GAMMA, {})
+    wanted = [list(map(float, turn_returns(r, GAMMA))) for r in ([0.0, 1.0], [-1.0, 0.5, 0.25])]
+    assert values == [pytest.approx(gs) for gs in wanted]
+    flat = [g for gs in wanted for g in gs]
+    assert (stats.count, stats.mean) == (5, pytest.approx(np.mean(flat)))
+    assert stats.std() == pytest.approx(np.std(flat))
+
+
+def test_grpo_is_computed_where_the_group_is() -> None:
+    episodes = [episode([1.0], group=1), episode([0.0, 0.0], group=1), episode([2.0], group=2)]
+    values, _ = turn_values(episodes, get_estimator("grpo"), GAMMA, {"eps": 1e-3})
+    wanted = grpo([[1.0], [0.0, 0.0], [2.0]], [1, 1, 2], gamma=GAMMA, eps=1e-3)
+    assert values == [pytest.approx(list(credit)) for credit in wanted]
+
+
+def test_a_reward_that_is_not_finite_names_the_episode() -> None:
+    with pytest.raises(NonFiniteReward, match=r"episode 1 .*turn 0"):
+        turn_values([episode([0.0]), episode([float("nan")])], get_estimator("rebn"), GAMMA, {})
+
+
+def test_rows_of_all_turns_are_drawn_without_preference() -> None:
+    episodes = [episode([0.0, 1.0, 2.0]), episode([3.0], trainable=False), episode([4.0], cut=True)]
+    values, stats = turn_values(episodes, get_estimator("reinforce"), 0.0, {})
+    drawn = [0] * 5
+    for seed in range(300):
+        rows = lay_out(episodes, values, stats, wanted=2, random=Random(seed), mask_cut=True, info={"a": 1.0})
+        assert len(rows) == 2
+        for row in rows:
+            drawn[int(row.rewards[-1])] += 1
+            assert row.rewards[:-1] == [0.0, 0.0]
+            assert row.loss_mask == (row.rewards[-1] != 4.0)
+            assert row.prompt_ids[-1] == row.response_ids[1]
+    assert drawn[3] == 0
+    assert min(drawn[0], drawn[1], drawn[2], drawn[4]) > 110
+
+
+def test_what_was_collected_travels_once() -> None:
+    episodes = [episode([0.0, 1.0]), episode([3.0], trainable=False)]
+    values, stats = turn_values(episodes, get_estimator("rebn"), GAMMA, {})
+    rows = lay_out(episodes, values, stats, wanted=1, random=Random(0), mask_cut=False, info={})
+    (row,) = pickle.loads(pickle.dumps(rows))
+    assert row.collected.stats == stats
+    assert [e.trainable for e in row.collected.episodes] == [True, False]
+    assert row.collected.episodes[0].turns[0].response_ids == []  # an outline
+    assert "collected" not in repr(row)
+
+
+def test_tasks_are_those_of_the_mix_and_never_held_out() -> None:
+    sources = [TaskSource("game:GuessTheNumber-v0-easy"), TaskSource("game:Mastermind-v0-easy", {}, 3.0)]
+    data = TaskDataset(sources, 40, seed=1)
+    assert len(data) == 40
+    assert data[3] == TaskDataset(sources, 40, seed=1)[3] != TaskDataset(sources, 40, seed=2)[3]
+    made = [json.loads(data[number][1]) for number in range(40)]
+    assert {task["seed"] in TRAIN_SEEDS for task in made} == {True}
+    assert 20 < sum(task["env_id"] == "game:Mastermind-v0-easy" for task in made) < 40
+    held_out = evaluation_tasks(sources, 5, repeat=2)
+    first, second = EVAL_SEEDS[:2]
+    assert [task["seed"] for task in held_out] == [first, first, second, second] * 2

@@ -1,0 +1,174 @@
+"""Oat's own actor, learner and collector with a tiny model: what the loss consumes is what it should be."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core.rollout import read_traces
+from tests.trainers.evidence import Played, assert_update_is_right, played
+from tests.trainers.oat import harness, spied
+from tests.trainers.oat.measure import gem_seconds
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("GEM_CORE_OAT"), reason="runs the trainer: `nox -s oat` does"),
+    pytest.mark.timeout(900),
+]
+
+
+@pytest.fixture(scope="module")
+def model(warm: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(warm: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(warm)
+
+
+def assert_updates_are_right(spy: Path, tokenizer: Any, model: Any, rows: int) -> list[list[Played]]:
+    """Each update of a run; returns the episodes collected for each."""
+    episodes, found = played(spy, tokenizer), []
+    for update in spied.updates(spy):
+        assert len(update.rows) == rows
+        found.append(
+            assert_update_is_right(
+                update, episodes, tokenizer, model, row_per_turn=True, collected=update.collected
+            )
+        )
+    return found
+
+
+def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) -> None:
+    """Those of a step, by the names that all trainers share; Oat averages them in float32."""
+    returns = [sum(episode.rewards) for episode in episodes]
+    turns = sum(len(episode.rewards) for episode in episodes)
+    assert metrics["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
+    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
+    assert metrics["rebn/turns"] == turns
+    assert metrics["gem/error_rate"] == 0
+    names = {"gem/success", "gem/truncation_rate", "gem/format_error_rate", "rebn/return_mean"}
+    assert names <= metrics.keys()
+
+
+def test_three_steps_on_a_mix(
+    tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With Oat's fused head, one row at a time, and an evaluation before and after."""
+    run = harness.run_oat(
+        tmp_path,
+        warm,
+        no_use_fused_lm_head=None,
+        train_batch_size_per_device="1",
+        eval_steps="100",
+        max_eval="4",
+        traces=str(tmp_path / "traces"),
+    ).check()
+    collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16)
+    assert len(collected) == 3
+    turns = [sum(len(episode.rewards) for episode in episodes) for episodes in collected]
+    assert max(turns) > 16  # some were dropped, and count all the same
+    before, *steps, after = harness.metrics_of(run)
+    assert len(steps) == 3
+    for episodes, metrics in zip(collected, steps, strict=True):
+        assert_metrics_are_right(metrics, episodes)
+        assert metrics["actor/collected_turns"] == metrics["rebn/turns"]
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    prompts = sorted(episode.sequence().token_ids for episode in traces)
+    assert prompts == sorted(episode.token_ids for episodes in collected for episode in episodes)
+    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
+    assert sorted(episode.seed for episode in held_out) == [0, 0, 0, 0, 1, 1, 1, 1]
+    for metrics, mine in ((before, held_out[:4]), (after, held_out[4:])):
+        for env_id in harness.MIX:
+            returns = [episode.total_reward for episode in mine if episode.env_id == env_id]
+            assert metrics[f"eval/{env_id}/gem/return"] == pytest.approx(sum(returns) / 2, abs=1e-6)
+    last = [episode for episode in traces if episode.metadata["step"] == 3]
+    parts = ("actor/total_time", "train/learn_batch_time", "misc/weight_sync_elapse")
+    spent, step = gem_seconds(last, tokenizer), sum(steps[-1][name] for name in parts)
+    with capsys.disabled():
+        print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
+
+
+def test_rebuilt_contexts(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
+    run = harness.run_oat(tmp_path, warm, context="rebuild", wrappers="spy,concat_with_action").check()
+    assert len(assert_updates_are_right(run.spy, tokenizer, model, rows=16)) == 3
+
+
+def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
+    """Two processes, each with an actor and a learner of its own, as on two machines."""
+    port, steps = str(harness.free_port()), "2"
+    groups = {"num_groups": "2", "master_addr": "127.0.0.1", "master_port": port, "rollout_batch_size": "32"}
+    shared = {**groups, "train_batch_size": "32", "max_train": str(32 * int(steps))}
+    with ThreadPoolExecutor(2) as both:
+        runs = [
+            both.submit(
+                harness.run_oat, tmp_path / name, warm, spy=tmp_path / "spy", group_rank=name, **shared
+            )
+            for name in ("0", "1")
+        ]
+    first, _ = [run.result().check() for run in runs]
+    spy = tmp_path / "spy"
+    assert len({path.stem.split("-")[1] for path in spy.glob("update-*.pt")}) == 2
+    collected = assert_updates_are_right(spy, tokenizer, model, rows=32)
+    assert len(collected) == int(steps)
+    logged = [metrics for metrics in harness.metrics_of(first) if "gem/return" in metrics]
+    for episodes, metrics in zip(collected, logged[: int(steps)], strict=True):
+        assert_metrics_are_right(metrics, episodes)
+
+
+def test_equal_returns_change_nothing(tmp_path: Path, warm: Path) -> None:
+    run = harness.run_oat(
+        tmp_path, warm, env_id="test:Equal", modules="oat_cpu oat_log oat_spy oat_envs", max_train="16"
+    ).check()
+    (update,) = spied.updates(run.spy)
+    assert not any(advantage for row in update.rows for advantage in row.advantages)
+    assert not any(g.any() for g in update.gradients if g is not None)
+    metrics = harness.metrics_of(run)[1]
+    assert metrics["train/pg_loss"] == 0
+    assert metrics["rebn/return_std"] == 0
+    assert all(
+        map(math.isfinite, (v for k, v in metrics.items() if k.startswith(("train/", "gem/", "rebn/"))))
+    )
+
+
+def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm: Path) -> None:
+    modules = "oat_cpu oat_log oat_spy oat_envs"
+    run = harness.run_oat(tmp_path, warm, env_id="test:Broken", modules=modules, wrappers=None)
+    assert run.code == 2
+    (line,) = [line for line in run.output.splitlines() if "gem_oat: " in line]  # behind Oat's progress bar
+    assert re.search(
+        r"episodes of this step cannot be trained on; the first of them, test:Broken with seed \d+: "
+        r"step\(\) failed: ValueError: the board fell off the table$",
+        line,
+    )
+
+
+@pytest.mark.full
+def test_real_processes(
+    tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Launchpad, Plasma and vLLM as they are, weights sent by Oat's own broadcast, ZeRO-2."""
+    run = harness.run_oat(
+        tmp_path, warm, standins=False, zero_stage="2", eval_steps="100", max_eval="4"
+    ).check()
+    collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16)
+    assert len(collected) == 3
+    _, *steps, after = harness.metrics_of(run)
+    for episodes, metrics in zip(collected, steps, strict=True):
+        assert_metrics_are_right(metrics, episodes)
+    assert {f"eval/{env_id}/gem/success" for env_id in harness.MIX} <= after.keys()
+    shown = ("gem/return", "rebn/turns", "train/sampler_learner_prob_diff_max", "actor/total_time",
+             "train/learn_batch_time", "misc/weight_sync_elapse")  # fmt: skip
+    with capsys.disabled():
+        for number, metrics in enumerate(steps, 1):
+            print(f"\nstep {number}: " + ", ".join(f"{name} {metrics[name]:.3g}" for name in shown), end="")

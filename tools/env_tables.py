@@ -1,0 +1,145 @@
+"""Measure environments, and write the tables of their pages in the documentation.
+
+    python tools/env_tables.py measure "game:*" docs/results/games.jsonl --episodes 1000
+    python tools/env_tables.py fill docs/envs/games.md docs/results/games.jsonl
+
+`measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
+appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
+can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``, or
+``<!-- rules: PATTERN -->``, and ``<!-- end -->`` on a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import gem_core
+from gem_core import Env
+
+EPISODES = 1000
+"""The number that a page speaks of; a row with another one says so."""
+MARKED = re.compile(r"(<!-- (table|rules): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[str, float] | None:
+    """Means over episodes; None when the player knows no move at the start of the first."""
+    total = wins = turns = 0.0
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        while True:
+            action = choose(env)
+            if action is None:
+                if not seed and not turns:
+                    return None
+                action = env.sample_random_action()
+            _, reward, terminated, truncated, info = env.step(action)
+            total += reward
+            turns += 1
+            if terminated or truncated:
+                wins += info["success"]
+                break
+    return {"return": total / episodes, "success": wins / episodes, "turns": turns / episodes}
+
+
+def measure(pattern: str, out: Path, episodes: int) -> None:
+    """Append the figures of each id that is not there yet."""
+    known = read(out)
+    for id in gem_core.list_envs(pattern):
+        if known.get(id, {}).get("episodes", 0) >= episodes:
+            continue
+        with gem_core.make(id) as env:
+            record = {
+                "id": id,
+                "episodes": episodes,
+                "random": play(env, episodes, lambda env: env.sample_random_action()),
+                "oracle": play(env, episodes, lambda env: env.oracle_action()),
+            }
+        with out.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The last figures of each id."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {record["id"]: record for record in map(json.loads, lines)}
+
+
+def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
+    """The page with its tables as they ought to be."""
+
+    def replace(match: re.Match[str]) -> str:
+        make = table if match[2] == "table" else rules
+        return f"{match[1]}{make(gem_core.list_envs(match[3]), records)}\n{match[4]}"
+
+    return MARKED.sub(replace, text)
+
+
+def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
+    """A row for each id: arguments, best return, and what the players earn."""
+    lines = [
+        "| id | arguments | best | oracle: return (success), turns | random: return (success), turns |",
+        "|---|---|---|---|---|",
+    ]
+    for id in ids:
+        with gem_core.make(id) as env:
+            best = "varies" if env.max_return is None else f"{env.max_return:g}"
+        arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items())
+        players = " | ".join(figures(records[id][player]) for player in ("oracle", "random"))
+        if records[id]["episodes"] != EPISODES:
+            players += f", {records[id]['episodes']} episodes"
+        lines.append(f"| `{id}` | `{arguments}` | {best} | {players} |")
+    return "\n".join(lines)
+
+
+def figures(means: dict[str, float] | None) -> str:
+    """What one player earned."""
+    if means is None:
+        return "none"
+    return f"{means['return']:.3f} ({means['success']:.3f}), {means['turns']:.1f}"
+
+
+def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
+    """A row for each class behind the ids: how to act and what is paid, from its docstring."""
+    classes: dict[str, type] = {}
+    for id in ids:
+        with gem_core.make(id) as env:
+            classes.setdefault(id.partition(":")[2].partition("-")[0], type(env.unwrapped))
+    lines = ["| environment | action | rewards |", "|---|---|---|"]
+    for name, found in classes.items():
+        parts = inspect.getdoc(found).split("\n\n")
+        lines.append(f"| {name} | {paragraph(parts, 'Action: ')} | {paragraph(parts, 'Rewards: ')} |")
+    return "\n".join(lines)
+
+
+def paragraph(parts: list[str], head: str) -> str:
+    """The paragraph that begins with `head`, as one line of Markdown."""
+    text = next(part for part in parts if part.startswith(head)).removeprefix(head)
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("pattern")
+    one.add_argument("out", type=Path)
+    one.add_argument("--episodes", type=int, default=EPISODES)
+    two = commands.add_parser("fill")
+    two.add_argument("page", type=Path)
+    two.add_argument("records", type=Path)
+    args = parser.parse_args()
+    if args.command == "measure":
+        measure(args.pattern, args.out, args.episodes)
+    else:
+        args.page.write_text(fill(args.page.read_text(), read(args.records)))
+
+
+if __name__ == "__main__":
+    main()

