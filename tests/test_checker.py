@@ -235,8 +235,8 @@ def test_built_in_env(env_id: str) -> None:
     rules = RULE_NAMES if env_id.endswith("-v0") else RULE_NAMES - costly
     report = check_env(env_id, rules=sorted(rules))
     # where the best return differs from seed to seed, or cannot be reached
-    unknown_best = (
-        env_id.startswith("game:WikiGame") or (env_id.startswith("game:Game2048-v0-") and "hard" in env_id)
+    unknown_best = env_id.startswith("game:WikiGame") or (
+        env_id.startswith("game:Game2048-v0-") and "hard" in env_id
     )
     assert report.skipped.keys() == ({"best_return"} if unknown_best else set())
 

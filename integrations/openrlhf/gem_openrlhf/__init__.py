@@ -1,10 +1,14 @@
-"""GEM environments and ReBN inside OpenRLHF.
+"""GEM environments and ReBN inside an unmodified OpenRLHF.
 
-This version names what it supports; the rollout worker and the advantage function are not in it yet.
-Any use raises a clear error when OpenRLHF is missing or has another version.
+    python -m gem_openrlhf.train_ppo_ray <OpenRLHF's flags> --algo.advantage.estimator rebn \\
+        --train.agent_func_path $(gem-core path openrlhf-agent) ...
+
+An agent file of your own may subclass `GemExecutor`; this module needs no OpenRLHF until then.
 """
 
 from __future__ import annotations
+
+import importlib
 
 from gem_core.integration import SupportedTrainer
 
@@ -12,14 +16,21 @@ SUPPORTED = SupportedTrainer(
     name="OpenRLHF",
     package="gem_openrlhf",
     distribution="openrlhf",
-    minimum="0.10",
+    minimum="0.10.2",
     below="0.12",
-    hook="python -m gem_openrlhf.train_ppo_ray in the place of openrlhf.cli.train_ppo_ray",
-    hook_modules=("gem_openrlhf.train_ppo_ray",),
+    hook=(
+        "python -m gem_openrlhf.train_ppo_ray, or gem_openrlhf.hooks.setup as Ray's worker_process_setup_hook"
+    ),
+    hook_modules=("gem_openrlhf.train_ppo_ray", "gem_openrlhf.hooks", "gem_openrlhf.agent"),
 )
+
+_HOMES = {"GemExecutor": "executor", "GemExperienceMaker": "experience_maker"}
 
 
 def __getattr__(name: str) -> object:
-    if not name.startswith("__"):
-        SUPPORTED.require()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    SUPPORTED.require()
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,7 @@
+"""The file for ``--train.agent_func_path``; `gem-core path openrlhf-agent` prints where it is installed."""
+
+from __future__ import annotations
+
+from gem_openrlhf.executor import GemExecutor as AgentExecutor
+
+__all__ = ["AgentExecutor"]

@@ -1,0 +1,171 @@
+"""The agent of OpenRLHF's rollout workers: one call of gem_core's `run_episode` for each sample."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openrlhf.utils.agent import AgentExecutorBase
+
+from gem_core.errors import ConfigError
+from gem_core.rollout import EnvPool, Episode, Generation, engine_stop_ids
+from gem_core.tasks import EVAL_SEEDS, TaskRow
+from gem_openrlhf.labels import played_label, task_of
+from gem_openrlhf.options import GemOptions
+
+
+class EnginePolicy:
+    """OpenRLHF's vLLM worker as a `gem_core.rollout.Policy`.
+
+    Args:
+        engine: The worker, with ``async generate(token_ids, sampling_params)``.
+        sampling_params: vLLM's, for every turn; never changed, because OpenRLHF gives the same object
+            to all samples of a prompt.
+        stop_id: An id that ends a response and that the engine does not know of; None when it knows
+            all.
+    """
+
+    def __init__(self, engine: Any, sampling_params: Any, stop_id: int | None) -> None:
+        self._engine = engine
+        self._params = copy.deepcopy(sampling_params)
+        if stop_id is not None:
+            self._params.stop_token_ids = [*(self._params.stop_token_ids or []), stop_id]
+        self.extra_stop_id = stop_id
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        """Sample one response."""
+        params = copy.deepcopy(self._params)
+        params.max_tokens = max_tokens
+        params.min_tokens = min(params.min_tokens, max_tokens)
+        sample = (await self._engine.generate(list(prompt_ids), params)).outputs[0]
+        ids = list(sample.token_ids)
+        logprobs = None
+        if sample.logprobs is not None:
+            logprobs = [step[token].logprob for token, step in zip(ids, sample.logprobs, strict=True)]
+        return Generation(ids, logprobs, "stop" if sample.finish_reason == "stop" else "length")
+
+
+class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
+    """Plays the environment that a row's label names.
+
+    For an agent file of your own, where the options are to stand in Python:
+
+        class AgentExecutor(GemExecutor):
+            def __init__(self) -> None:
+                super().__init__({"max_turns": 8})
+
+    Args:
+        options: As in `GemOptions`; None takes those of the command line.
+
+    Raises:
+        ConfigError: An option that cannot be honoured.
+    """
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self.options = GemOptions.from_environment() if options is None else GemOptions.load(options)
+        self._envs = EnvPool(self.options.wrappers)
+        self._shared: _Shared | None = None
+
+    async def execute(
+        self,
+        prompt: str,
+        label: str,
+        sampling_params: Any,
+        max_length: int,
+        hf_tokenizer: Any,
+        llm_engine: Any,
+        images: Any = None,
+        **unused: Any,
+    ) -> dict[str, Any]:
+        """Play one episode.
+
+        Args:
+            prompt: The row's input; OpenRLHF's evaluation finds the row by it.
+            label: The row's task, as `labels.openrlhf_row` writes it.
+            sampling_params: vLLM's; ``max_tokens``, which is ``--rollout.max_new_tokens``, limits each
+                response.
+            max_length: ``--data.max_len``, the most tokens of the whole row.
+            hf_tokenizer: The model's.
+            llm_engine: See `EnginePolicy`.
+            images: None; environments of text only.
+            unused: What other versions pass.
+
+        Returns:
+            What OpenRLHF makes a training sample of; see `lay_out`.
+
+        Raises:
+            ConfigError: The row names no task, or has images.
+        """
+        if images:
+            raise ConfigError("this row has images, but gem_openrlhf plays environments of text only")
+        if self._shared is None:
+            self._shared = _Shared(self.options, hf_tokenizer)
+        task = task_of(label)
+        per_turn = self.options.max_tokens_per_turn or sampling_params.max_tokens or max_length
+        split = "validation" if task["seed"] in EVAL_SEEDS else "train"
+        episode = await self._envs.play(
+            task,
+            EnginePolicy(llm_engine, sampling_params, self._shared.extra_stop_id),
+            self._shared.context,
+            max_turns=self.options.max_turns,
+            max_tokens_per_turn=min(per_turn, max_length),
+            max_total_tokens=max_length,
+            on_length_cut=self.options.on_length_cut,
+            step_timeout=self.options.step_timeout,
+            metadata={"split": split, "group": task["index"]},
+        )
+        if self._shared.traces:
+            self._shared.traces[split].write(episode)
+        with_logprobs = sampling_params.logprobs is not None
+        return lay_out(episode, task, prompt, pad_id=hf_tokenizer.eos_token_id, with_logprobs=with_logprobs)
+
+
+class _Shared:
+    """What the episodes of a worker share once a tokenizer is there."""
+
+    def __init__(self, options: GemOptions, tokenizer: Any) -> None:
+        self.context = options.context_for(tokenizer)
+        end = getattr(self.context, "end_of_turn_id", None)
+        self.extra_stop_id = end if end not in engine_stop_ids(tokenizer) else None
+        self.traces = options.trace_writers(tokenizer)
+
+
+def lay_out(
+    episode: Episode, task: TaskRow, prompt: str, *, pad_id: int, with_logprobs: bool
+) -> dict[str, Any]:
+    """An episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
+
+    An episode that is not trainable is a row without such a range: it has a place in the batch, because
+    OpenRLHF counts on one for each sample, and is in no loss.
+
+    Args:
+        episode: What was played.
+        task: Of the row.
+        prompt: The row's input.
+        pad_id: The tokens of a row that stands for an episode which is not trainable.
+        with_logprobs: Whether OpenRLHF expects log-probs of the sampling policy.
+    """
+    tokens, logprobs, spans = [pad_id, pad_id], None, []
+    if episode.trainable:
+        sequence = episode.sequence()
+        tokens, logprobs = sequence.token_ids, sequence.logprobs
+        start = 0
+        for turn in episode.turns:
+            start += len(turn.context_ids)
+            spans.append((start, start + len(turn.response_ids)))
+            start += len(turn.response_ids)
+    cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)
+    return {
+        "prompt": prompt,
+        "label": played_label(task, episode, spans),
+        "images": None,
+        "mm_train_inputs": None,
+        "reward": episode.total_reward if episode.trainable else 0.0,
+        "scores": float(episode.success and episode.trainable),
+        "observation_tokens": tokens,
+        "action_ranges": spans,
+        "rollout_log_probs": (logprobs or [0.0] * len(tokens)) if with_logprobs else None,
+        "truncated": cut,
+        "extra_logs": {},
+    }

@@ -1,0 +1,201 @@
+"""Advantages per turn, where OpenRLHF has one reward per sample.
+
+`GemExperienceMaker` stands in the place of OpenRLHF's experience maker. It overrides one method: that
+which turns rewards into advantages, once all other tensors of the batch are there. With an estimator
+of OpenRLHF it only adds metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.utils.logging_utils import init_logger
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.stats import ReturnStats
+from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
+from gem_core.errors import ConfigError, EnvError
+from gem_core.rollout import episode_metrics
+from gem_openrlhf.labels import Played, played_of
+from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
+
+logger = init_logger(__name__)  # in OpenRLHF's processes only its own loggers have a handler
+
+
+class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
+    """OpenRLHF's experience maker with gem_core's estimators.
+
+    Raises:
+        ConfigError: The flags ask for something that cannot be honoured.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gem_options = GemOptions.from_environment()
+        check_args(self.args, self.gem_options)
+        if self.gem_options.estimator is not None:
+            self.args.algo.advantage.estimator = self.advantage_estimator = self.gem_options.estimator
+        self._told = False
+
+    @torch.no_grad()
+    def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
+        """Advantages and returns of a batch, in place.
+
+        Args:
+            experiences: Micro-batches of the whole batch, of all data-parallel ranks.
+        """
+        rows = [played_of(label) for experience in experiences for label in experience.labels]
+        self._check_failures(rows)
+        for experience in experiences:
+            _clear_means(experience)
+        name, stats = self.advantage_estimator, None
+        by_turn = all(rows) and name == "gae"
+        if name in ESTIMATORS or by_turn:
+            check_turn_rewards(self.args, name)
+            stats = self._estimate(name, experiences, rows)
+        else:
+            experiences = super().compute_advantages_and_returns(experiences)
+        _add_metrics(experiences, rows, stats)
+        return experiences
+
+    def _estimate(self, name: str, experiences: list[Any], rows: Sequence[Played | None]) -> ReturnStats:
+        batch = _Batch(experiences, rows)
+        token_rewards = batch.token_rewards(self._kl_coef())
+        options: dict[str, Any] = {"turn_ids": batch.turn_ids, "gamma": self.args.algo.advantage.gamma}
+        if name == "gae":
+            estimator = get_estimator("gae")
+            options |= {"values": batch.pad("values"), "lam": self.args.algo.advantage.lambd}
+        else:
+            estimator, own = self.gem_options.estimator_options(name)
+            options |= own
+        if "group_ids" in estimator.needs:
+            index = torch.tensor([number for experience in experiences for number in experience.index])
+            options["group_ids"] = index // self.args.rollout.n_samples_per_prompt
+        result: Advantages = estimator.tensors()(token_rewards, batch.mask, **options)
+        advantages = result.advantages
+        if name == "gae":
+            advantages = _whiten(advantages, batch.mask, scale=not self.args.algo.advantage.no_std_norm)
+        batch.give(advantages, result.returns, token_rewards)
+        self._tell_once(name, result.stats, rows)
+        return result.stats
+
+    def _kl_coef(self) -> float:
+        """Weight of the KL penalty in the reward; `Experience.kl` is 0 where there is none."""
+        return max(float(self.kl_ctl.value), 0.0)
+
+    def _check_failures(self, rows: Sequence[Played | None]) -> None:
+        """Refuse a batch from which OpenRLHF could draw a mini-batch without a single trained token.
+
+        Its loss is divided by the number of those tokens.
+        """
+        failed = [row.episode for row in rows if row is not None and not row.episode.trainable]
+        if len(failed) >= min(self.args.train.batch_size, len(rows)):
+            raise EnvError(
+                f"{len(failed)} of the {len(rows)} episodes of this batch cannot be trained on, as many as a "
+                f"mini-batch (--train.batch_size) has; {failed[0].env_id}, seed {failed[0].seed}: "
+                f"{failed[0].error or failed[0].stop_reason}"
+            )
+
+    def _tell_once(self, name: str, stats: ReturnStats, rows: Sequence[Played | None]) -> None:
+        """Say once what the turns were taken from: with a wrong mask nothing else would show it."""
+        if not self._told:
+            self._told = True
+            where = (
+                "the agent's spans, with the environment's reward of each turn"
+                if all(rows)
+                else "the runs of 1s in the action mask, with the sample's reward on its last turn"
+            )
+            logger.info(f"{name}: {stats.count} turns in this batch, taken from {where}")
+
+
+class _Batch:
+    """The micro-batches as (rows, tokens) tensors of one width.
+
+    Column j stands for the token j + 1 of a row, as in OpenRLHF's action mask.
+    """
+
+    def __init__(self, experiences: list[Any], rows: Sequence[Played | None]) -> None:
+        self._experiences = experiences
+        self._rows = rows
+        self._sizes = [len(experience.action_mask) for experience in experiences]
+        self._width = max(experience.action_mask.shape[1] for experience in experiences)
+        self.mask = self.pad("action_mask")
+        self.turn_ids = turn_ids_from_mask(self.mask)
+        for number, row in enumerate(rows):
+            if row is not None:
+                self.turn_ids[number] = -1
+                for turn, (start, end) in enumerate(row.spans):
+                    self.turn_ids[number, start - 1 : end - 1] = turn
+        if ((self.turn_ids >= 0) != (self.mask != 0)).any():
+            raise ConfigError(
+                "the agent's spans are not where OpenRLHF's action mask is 1: was a row cut to "
+                "--data.max_len by something else than the agent?"
+            )
+
+    def pad(self, name: str) -> torch.Tensor:
+        """A field of all micro-batches, padded with 0."""
+        parts = [getattr(experience, name) for experience in self._experiences]
+        return torch.cat([torch.nn.functional.pad(part, (0, self._width - part.shape[1])) for part in parts])
+
+    def token_rewards(self, kl_coef: float) -> torch.Tensor:
+        """float64 (rows, tokens): a turn's reward on its last token, and the KL penalty on every one.
+
+        A row of another agent has its one reward on its last action token, as OpenRLHF puts it.
+        """
+        rewards = -kl_coef * self.pad("kl").double() * self.mask
+        single = torch.cat([experience.rewards for experience in self._experiences]).double()
+        for number, row in enumerate(self._rows):
+            if row is not None:
+                for (_, end), reward in zip(row.spans, row.episode.rewards, strict=False):
+                    rewards[number, end - 2] += reward
+            elif self.mask[number].any():
+                rewards[number, int(self.mask[number].nonzero()[-1])] += single[number]
+        return rewards
+
+    def give(self, advantages: torch.Tensor, returns: torch.Tensor, token_rewards: torch.Tensor) -> None:
+        """Hand each micro-batch its part, in its own width."""
+        first = 0
+        for experience, size in zip(self._experiences, self._sizes, strict=True):
+            part, width = slice(first, first + size), experience.action_mask.shape[1]
+            experience.advantages = advantages[part, :width].clone()
+            experience.returns = returns[part, :width].clone()
+            experience.info["return"] = token_rewards[part].sum(1).float()
+            experience.kl = None  # in the rewards now; OpenRLHF drops it here too
+            first += size
+
+
+def _clear_means(experience: Any) -> None:
+    """OpenRLHF has taken means over the action tokens of each row; for a row without any that is NaN."""
+    empty = ~(experience.action_mask != 0).any(1)
+    for name in ("kl", "logprobs_diff"):
+        if name in experience.info:
+            experience.info[name] = experience.info[name].masked_fill(empty, 0.0)
+
+
+def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> torch.Tensor:
+    """Mean 0 and, with `scale`, variance 1 over the action tokens: what OpenRLHF does after its GAE."""
+    on = mask != 0
+    values = advantages[on].double()
+    centred = values - values.mean()
+    if scale:
+        centred = centred / centred.square().mean().clamp(min=1e-8).sqrt()
+    result = torch.zeros_like(advantages)
+    result[on] = centred.float()
+    return result
+
+
+def _add_metrics(experiences: list[Any], rows: Sequence[Played | None], stats: ReturnStats | None) -> None:
+    """Put the metrics of the batch into every sample: OpenRLHF logs the mean over the samples."""
+    metrics = episode_metrics([row.episode for row in rows if row is not None])
+    if stats is not None:
+        metrics |= {
+            "rebn/turns": stats.count,
+            "rebn/return_mean": stats.mean,
+            "rebn/return_std": stats.std(),
+        }
+    for experience in experiences:
+        for name, value in metrics.items():
+            experience.info[name] = torch.full((len(experience.action_mask),), float(value))

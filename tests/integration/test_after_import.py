@@ -1,0 +1,56 @@
+"""Actions on a module that some process may import later, or never."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gem_core.integration import after_import
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a module that nobody has imported."""
+    (tmp_path / "gem_test_late.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gem_test_late", raising=False)
+    return "gem_test_late"
+
+
+def test_the_action_comes_after_the_module_s_own_code(module: str) -> None:
+    seen: list[int] = []
+
+    def action(loaded: ModuleType) -> None:
+        seen.append(loaded.value)
+        loaded.value = 2
+
+    after_import(module, action)
+    assert not seen
+    assert importlib.import_module(module).value == 2
+    assert seen == [1]
+    after_import(module, action)
+    assert seen == [1, 2]
+
+
+def test_several_actions_all_come(module: str) -> None:
+    seen: list[str] = []
+    after_import(module, lambda _: seen.append("first"))
+    after_import(module, lambda _: seen.append("second"))
+    loaded = importlib.import_module(module)
+    assert sorted(seen) == ["first", "second"]
+    assert loaded.value == 1
+    importlib.reload(loaded)
+    assert len(seen) == 2
+
+
+def test_what_an_action_raises_comes_out_of_the_import(module: str) -> None:
+    def action(loaded: ModuleType) -> None:
+        raise ValueError("no such name")
+
+    after_import(module, action)
+    with pytest.raises(ValueError, match="no such name"):
+        importlib.import_module(module)

@@ -1,0 +1,84 @@
+"""OpenRLHF's flags, its batches and its experience maker without a trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from gem_openrlhf import train_ppo_ray
+from gem_openrlhf.options import VARIABLE, GemOptions
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from openrlhf.utils.config import hierarchize
+
+
+class Parsed(Exception):
+    """Carries the flags out of the command, which would go on to start Ray."""
+
+
+def parse(*words: str) -> Any:
+    """Flags as our command leaves them to OpenRLHF's own code, nested; checks done, nothing started.
+
+    Raises:
+        GemError: As the command would print it.
+        SystemExit: From the parser.
+    """
+    seen = []
+    original = train_ppo_ray.prepare
+
+    def prepare(parsed: Any) -> None:
+        original(parsed)
+        seen.append(hierarchize(parsed))
+        raise Parsed
+
+    with (
+        mock.patch.dict(os.environ),
+        mock.patch.object(train_ppo_ray, "prepare", prepare),
+        contextlib.suppress(Parsed),
+    ):
+        _run(words)
+    (args,) = seen
+    return args
+
+
+def _run(words: tuple[str, ...]) -> None:
+    argv = ["train_ppo_ray", *words]
+    with mock.patch.object(sys, "argv", argv), train_ppo_ray._flags_added():
+        runpy.run_module(train_ppo_ray.COMMAND, run_name="__main__", alter_sys=True)
+
+
+def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, Any] | None = None) -> Any:
+    """Ours, as a trainer with these flags would make it; it has no models.
+
+    `environment` are options in the variable instead of the flags.
+    """
+    from gem_openrlhf.experience_maker import GemExperienceMaker
+
+    args = parse("--algo.advantage.estimator", "rebn", *words)
+    strategy = SimpleNamespace(args=args)
+    options = GemOptions.load(environment or vars(args.gem))
+    with mock.patch.dict(os.environ, {VARIABLE: options.to_text()}):
+        return GemExperienceMaker(None, None, None, None, FixedKLController(kl_coef), strategy, None)
+
+
+def experiences(responses: list[dict[str, Any]], first: int = 0) -> Any:
+    """The micro-batch that OpenRLHF makes of an agent's responses, as it gets to the experience maker.
+
+    Args:
+        responses: What the agent returned.
+        first: Place of the first one in the whole batch.
+    """
+    rows = []
+    for number, response in enumerate(responses, start=first):
+        row = SamplesGenerator._process_response_into_experience(None, response, max_len=4096)
+        row.index = [number]
+        row.kl = torch.zeros(row.action_mask.shape)
+        rows.append(row)
+    return Experience.concat_experiences(rows, 0)

@@ -1,0 +1,103 @@
+"""OpenRLHF, DeepSpeed and vLLM on a CPU, for tests: where they ask for CUDA by name."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from gem_core.integration import after_import
+
+
+class Device(str):
+    """What OpenRLHF takes for the current device: tensors go to it, and it is printed into ``cuda:0``."""
+
+    def __new__(cls) -> Device:
+        return super().__new__(cls, "cpu")
+
+    def __format__(self, spec: str) -> str:
+        return "0"
+
+
+class Stream:
+    """A stream of a device that has none."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+def cuda(module: Any) -> None:
+    module.current_device = Device
+    module.current_stream = Stream
+    for name in ("set_device", "synchronize", "empty_cache"):  # torch.compile wants them to be distinct
+        setattr(module, name, lambda *args, **kwargs: None)
+
+
+def mesh(module: Any) -> None:
+    init = module.init_device_mesh
+    module.init_device_mesh = lambda kind, *args, **kwargs: init("cpu", *args, **kwargs)
+
+
+class Broadcast:
+    """In the place of vLLM's NCCL communicator, over the same process group."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+
+    def broadcast(self, tensor: Any, src: int, stream: Any = None) -> None:
+        import torch
+
+        if self.group.rank == src:
+            self.group.broadcast_obj(tensor.detach().float().numpy(), src)
+        else:
+            tensor.copy_(torch.from_numpy(self.group.broadcast_obj(None, src)))
+
+
+def weight_sync(module: Any) -> None:
+    def stateless_init_process_group(host: str, port: int, rank: int, size: int, device: Any) -> Broadcast:
+        from vllm.distributed.utils import StatelessProcessGroup
+
+        return Broadcast(StatelessProcessGroup.create(host=host, port=port, rank=rank, world_size=size))
+
+    module.stateless_init_process_group = stateless_init_process_group
+
+
+def worker(module: Any) -> None:
+    def update_weight(self: Any, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
+        import torch
+
+        if dtype != self.model_config.dtype:
+            raise TypeError(f"{name}: the trainer sends {dtype}, the engine holds {self.model_config.dtype}")
+        weight = torch.empty(shape, dtype=dtype)  # OpenRLHF's own is on "cuda"
+        self._model_update_group.broadcast(weight, src=0)
+        self.model_runner.model.load_weights([(name, weight)])
+
+    module.WorkerWrap.update_weight = update_weight
+
+
+def plain_weights(module: Any) -> None:
+    """vLLM packs linear weights for the CPU and drops the originals, which then cannot be loaded again."""
+
+    def plain(layer: Any, remove_weight: bool = False) -> None:
+        import torch
+
+        layer.cpu_linear = torch.nn.functional.linear
+
+    module.dispatch_cpu_unquantized_gemm = plain
+
+
+def without_dashboard(module: Any) -> None:
+    """OpenRLHF starts Ray as it is; its dashboard takes longer than it may on a busy machine of two cores."""
+    module.init = functools.partial(module.init, include_dashboard=False)
+
+
+def activate() -> None:
+    changes = {
+        "ray._private.worker": without_dashboard,
+        "torch.cuda": cuda,
+        "openrlhf.utils.deepspeed.deepspeed": mesh,
+        "openrlhf.utils.distributed_util": weight_sync,
+        "openrlhf.trainer.ray.vllm_worker_wrap": worker,
+        "vllm.model_executor.layers.utils": plain_weights,
+    }
+    for name, change in changes.items():
+        after_import(name, change)

@@ -1,0 +1,15 @@
+"""Rows for the tests, as `gem-core export --to openrlhf` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gem_openrlhf.export import write
+
+from gem_core.tasks import Split, TaskSource, make_tasks
+
+
+def write_rows(path: Path, envs: Sequence[str], count: int, *, split: Split = "train", seed: int = 0) -> Path:
+    write(make_tasks([TaskSource.parse(env) for env in envs], count, split=split, seed=seed), path)
+    return path

@@ -1,0 +1,144 @@
+"""Runs OpenRLHF's own command on a CPU, with everything that it consumed written down.
+
+Nothing is installed for it: ``cpu/`` goes on the import path, where Python finds ``sitecustomize.py``
+and OpenRLHF a stand-in for flash-attn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import gem_openrlhf.agent
+
+from tests.trainers.processes import (
+    ROOT,
+    SPIES,
+    SPY_ENTRY_POINTS,
+    Run,
+    metadata_folder,
+    run_to_the_end,
+    short_folder,
+)
+
+CPU = Path(__file__).resolve().parent / "cpu"
+TIMEOUT = 900
+OURS = "gem_openrlhf.train_ppo_ray"
+THEIRS = "openrlhf.cli.train_ppo_ray"
+SHIMS = ("openrlhf_cpu", "openrlhf_fp32", "openrlhf_spy")
+
+ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_ADDRESS": "local",
+    "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": 8, "GPU": 4, "object_store_memory": 400_000_000}),
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+"""GPUs are a number here that Ray is told; nobody looks for one."""
+
+GEM = {
+    "train.agent_func_path": gem_openrlhf.agent.__file__,
+    "data.label_key": "label",
+    "algo.advantage.estimator": "rebn",
+    "algo.advantage.gamma": "0.9",
+    "gem.wrappers": "spy",
+}
+"""What makes a command a GEM command, and the spy."""
+
+SMALL = {
+    "data.input_key": "input",
+    "data.max_len": "320",
+    "rollout.max_new_tokens": "24",
+    "rollout.batch_size": "4",
+    "rollout.n_samples_per_prompt": "2",
+    "rollout.micro_batch_size": "4",
+    "train.batch_size": "8",
+    "train.micro_batch_size": "4",
+    "actor.num_gpus_per_node": "1",
+    "ref.num_gpus_per_node": "1",
+    "critic.num_gpus_per_node": "1",
+    "reward.num_gpus_per_node": "1",
+    "vllm.num_engines": "1",
+    "vllm.enforce_eager": None,
+    "vllm.gpu_memory_utilization": "0.05",
+    "vllm.sync_backend": "gloo",
+    "ds.attn_implementation": "eager",
+    "actor.adam.lr": "1e-3",
+    "actor.lr_scheduler": "constant",
+    "actor.max_norm": "1e9",
+    "algo.kl.init_coef": "0",
+    "algo.advantage.is_correction_level": "token",
+}
+"""What a machine of two cores and a tiny model need; the correction brings the engine's log-probs."""
+
+
+def run_openrlhf(
+    folder: Path,
+    model: Path,
+    data: Path,
+    flags: Mapping[str, str | None] | None = None,
+    *,
+    gem: Mapping[str, str | None] = GEM,
+    module: str = OURS,
+    shims: Sequence[str] = SHIMS,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT,
+) -> Run:
+    """Run the command in `folder` until it ends; `flags` win over `SMALL`, and that over `gem`.
+
+    Args:
+        folder: Made where it is missing.
+        model: Folder of the model.
+        data: JSON Lines; each row is one prompt, and all of them are taken once.
+        flags: Without the leading ``--``; None for a switch.
+        gem: See `GEM`.
+        module: `OURS` or `THEIRS`.
+        shims: Modules of ``cpu/``.
+        environment: More variables.
+        timeout: Seconds.
+    """
+    spy = folder / "spy"
+    spy.mkdir(parents=True, exist_ok=True)
+    distributions = {"gem_openrlhf_tests-0": SPY_ENTRY_POINTS}
+    path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
+    path += filter(None, [os.environ.get("PYTHONPATH")])
+    env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    programs = str(Path(sys.executable).parent)  # DeepSpeed looks for ninja there
+    env |= ENVIRONMENT | {
+        "PATH": os.pathsep.join([programs, env.get("PATH", "")]),
+        "PYTHONPATH": os.pathsep.join(path),
+        "GEM_SPY": str(spy),
+        "GEM_OPENRLHF_CPU": ",".join(shims),
+        **(environment or {}),
+    }
+    places = {
+        "actor.model_name_or_path": str(model),
+        "data.prompt_dataset": str(data),
+        "ckpt.output_dir": str(folder / "model"),
+        "ckpt.path": str(folder / "checkpoints"),
+        "logger.tensorboard_dir": str(folder / "tensorboard"),
+        "logger.wandb.run_name": "run",
+    }
+    command = [sys.executable, "-m", module, *words({**gem, **SMALL, **places, **(flags or {})})]
+    with short_folder() as ray_folder:
+        env["RAY_TMPDIR"] = ray_folder
+        return run_to_the_end(command, folder=folder, env=env, timeout=timeout)
+
+
+def words(flags: Mapping[str, str | None]) -> list[str]:
+    """Flags as a command line has them."""
+    found = []
+    for name, value in flags.items():
+        found += [f"--{name}"] if value is None else [f"--{name}", *(value.split() or [""])]
+    return found

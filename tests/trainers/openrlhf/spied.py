@@ -1,0 +1,60 @@
+"""What `openrlhf_spy` saved, as the shared checks want it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.trainers.evidence import Row, Update
+
+
+def updates(spy: Path) -> list[Update]:
+    """The optimizer's steps in order, the rows of all ranks together."""
+    ranks = [
+        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ]
+    for steps in zip(*ranks, strict=True):
+        for other in steps[1:]:
+            steps[0].rows.extend(other.rows)
+    return ranks[0]
+
+
+def losses(spy: Path) -> list[dict[str, Any]]:
+    """What each call of the loss consumed: lists of rows, by name."""
+    return [torch.load(path) for path in _in_order(spy.glob("loss-*.pt"))]
+
+
+def _in_order(paths: Any) -> list[Path]:
+    return sorted(paths, key=lambda path: path.stem.split("-")[1:])
+
+
+def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
+    found: list[Update] = []
+    rows: list[Row] = []
+    for path in _in_order(spy.glob(f"*-{pid}-*.pt")):
+        saved = torch.load(path)
+        if path.name.startswith("loss"):
+            rows += rows_of(saved)
+        else:
+            found.append(Update(rows, saved["weights"], saved["gradients"]))
+            rows = []
+    assert not rows, "a loss without a step of the optimizer"
+    return found
+
+
+def rows_of(saved: dict[str, Any]) -> list[Row]:
+    """The rows of a micro-batch; column j of OpenRLHF's tensors stands for token j + 1."""
+    rows = []
+    for number, tokens in enumerate(saved["sequences"]):
+        mask = [int(value) for value in saved["mask"][number]]
+        start = mask.index(1) if any(mask) else 0
+        part = slice(start, len(tokens) - 1)
+        assert not any(mask[len(tokens) - 1 :])
+        columns = [saved[name] and saved[name][number][part] for name in COLUMNS]
+        rows.append(Row(tokens[: start + 1], tokens[start + 1 :], mask[part], *columns))
+    return rows
+
+
+COLUMNS = ("advantages", "old", "rollout", "reference")

@@ -1,0 +1,135 @@
+"""The commands of the documentation and the example, read by OpenRLHF's own parser and by our checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from pathlib import Path
+from typing import Any
+
+import gem_openrlhf.agent
+import pytest
+import yaml
+from gem_openrlhf.options import VARIABLE, GemOptions, check_args
+from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
+
+from gem_core.checker import check_env
+from tests.docs.blocks import ROOT, blocks
+from tests.trainers.openrlhf.args import parse
+from tests.trainers.openrlhf.conftest import GUESS
+from tests.trainers.openrlhf.data import write_rows
+
+EXAMPLE = ROOT / "integrations/openrlhf/examples/own_env.py"
+OURS = ["python3", "-m", "gem_openrlhf.train_ppo_ray"]
+THEIRS = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
+
+GPU_ONLY = {
+    "train.colocate_all", "vllm.enable_sleep", "ds.enable_sleep", "ds.packing_samples",
+    "train.dynamic_batch_enable", "train.max_tokens_per_gpu", "vllm.tensor_parallel_size",
+    "actor.gradient_checkpointing_enable", "data.apply_chat_template",
+}  # fmt: skip
+"""Flags of the documented command that a run without a GPU leaves out."""
+
+
+def lines() -> list[list[str]]:
+    """Words of the page's command lines."""
+    agent = gem_openrlhf.agent.__file__
+    found = []
+    for block in blocks("docs/openrlhf.md"):
+        if block.language == "bash":
+            code = block.code.replace("$(gem-core path openrlhf-agent)", agent)
+            found += [shlex.split(code.replace("\\\n", " "))]
+    return found
+
+
+def commands() -> list[list[str]]:
+    """Flags of those that train with our command."""
+    return [words[len(OURS) :] for words in lines() if words[: len(OURS)] == OURS]
+
+
+def flags_of(words: list[str]) -> dict[str, str | None]:
+    """By name; of a flag that comes twice the last one, as argparse has it."""
+    flags: dict[str, str | None] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name = word.removeprefix("--")
+            flags[name] = None
+        else:
+            flags[name] = word if flags[name] is None else f"{flags[name]} {word}"
+    return flags
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the page writes."""
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "train.jsonl", [GUESS], 2)
+    write_rows(tmp_path / "held_out.jsonl", [GUESS], 2, split="held_out")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", commands(), ids=["words", "one-gpu", "eight-gpus"])
+def test_a_documented_command_is_taken(words: list[str], here: Path) -> None:
+    args = parse(*words)
+    assert args.algo.advantage.estimator == "rebn"
+    assert (args.data.prompt_dataset, args.data.label_key) == ("train.jsonl", "label")
+    assert _load_agent_executor(args.train.agent_func_path)
+
+
+def test_the_words_are_few() -> None:
+    words = commands()[0]
+    assert len(words) - words.index("rebn") + 1 == 2 * 6
+
+
+def test_the_hook_and_its_options_are_right(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (words,) = [words for words in lines() if words[:3] == ["ray", "job", "submit"]]
+    (file,) = [block for block in blocks("docs/openrlhf.md") if block.language == "yaml"]
+    runtime_env = yaml.safe_load(file.code)
+    assert runtime_env["worker_process_setup_hook"] == "gem_openrlhf.hooks.setup"
+    monkeypatch.setenv(VARIABLE, runtime_env["env_vars"][VARIABLE])
+    start = words.index(THEIRS[0])
+    assert words[start : start + 3] == THEIRS
+    args = parse(*words[start + 3 :])
+    options = GemOptions.from_environment()
+    check_args(args, options)
+    assert (options.estimator, options.max_turns) == ("rebn", 8)
+
+
+def test_the_agent_file_of_the_page_is_taken(tmp_path: Path) -> None:
+    (block,) = [block for block in blocks("docs/openrlhf.md") if block.language == "python"]
+    file = tmp_path / "agent.py"
+    file.write_text(block.code)
+    assert _load_agent_executor(str(file)).options.max_turns == 8
+
+
+def test_the_page_names_every_option_and_refusal() -> None:
+    page = (ROOT / "docs/openrlhf.md").read_text()
+    for name in GemOptions.__dataclass_fields__.keys() - {"estimator"}:
+        assert f"`--gem.{name}`" in page
+
+
+def test_the_example_is_an_environment_and_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    check_env("example:Doubling")
+    module.play()
+    assert capsys.readouterr().out.endswith("last reward 0.33\n")
+    monkeypatch.chdir(tmp_path)
+    module.write_data()
+    words = shlex.split(module.command())
+    assert words[: len(OURS)] == OURS
+    args = parse(*words[len(OURS) :])
+    assert len(Path(args.data.prompt_dataset).read_text().splitlines()) == 10_000
+    with pytest.raises(AttributeError):
+        module.AgentExecuter  # noqa: B018
+    assert len(EXAMPLE.read_text().splitlines()) <= 120
+    monkeypatch.setattr(
+        "gem_core.register", lambda *args: None
+    )  # a worker imports the file for the first time
+    assert _load_agent_executor(args.train.agent_func_path)

@@ -1,0 +1,197 @@
+"""The experience maker on batches of OpenRLHF's own making, against the independent oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from gem_openrlhf.executor import lay_out
+from gem_openrlhf.labels import played_of
+from openrlhf.trainer.ppo_utils.experience import make_experience_batch, split_experience_batch
+
+from gem_core.errors import ConfigError, EnvError
+from gem_core.rollout import Episode, Turn
+from gem_core.tasks import TaskRow
+from tests.advantages.oracle import case, episode, golden_cases, standardized, turn_returns
+from tests.trainers.openrlhf.args import experience_maker, experiences
+
+CASES = [case for case in golden_cases() if any(e["trainable"] and e["rewards"] for e in case["episodes"])]
+
+
+def response(given: dict[str, Any], seed: int = 0, **changes: Any) -> dict[str, Any]:
+    """What the agent returns for one of the oracle's episodes."""
+    turns = [
+        Turn([1] * context, [2] * tokens, None, reward, "", "", "stop")
+        for context, tokens, reward in zip(
+            given["context_lengths"], given["response_lengths"], given["rewards"], strict=True
+        )
+    ]
+    played = Episode("test", seed, turns, True, False, "terminated", trainable=given["trainable"])
+    task = TaskRow(env_id="test", env_kwargs={}, seed=seed, index=0)
+    return {**lay_out(played, task, "", pad_id=0, with_logprobs=False), **changes}
+
+
+def own_agent(given: dict[str, Any], reward: float) -> dict[str, Any]:
+    """The same tokens from an agent that knows nothing of GEM."""
+    return response(given, label="anything", reward=reward)
+
+
+def in_micro_batches(responses: Sequence[dict[str, Any]], size: int = 3) -> list[Any]:
+    batches = [experiences(list(responses[n : n + size]), first=n) for n in range(0, len(responses), size)]
+    assert len(batches) == 1 or len({batch.action_mask.shape for batch in batches}) > 1
+    return batches
+
+
+def by_turn(batches: list[Any], given: list[dict[str, Any]], name: str = "advantages") -> list[list[float]]:
+    """A value per turn, read off the tokens; they all have it, and nothing else has any."""
+    rows = [row for batch in batches for row in zip(getattr(batch, name), batch.action_mask, strict=True)]
+    found = []
+    for (values, mask), of_row in zip(rows, given, strict=True):
+        assert not values[mask == 0].any()
+        if not of_row["trainable"]:
+            assert not mask.any()
+            found.append([])
+            continue
+        parts = values[mask != 0].split(of_row["response_lengths"])
+        assert all((part == part[0]).all() for part in parts)
+        found.append([float(part[0]) for part in parts])
+    return found
+
+
+def flat(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [value for row in rows for value in row]
+
+
+@pytest.mark.parametrize("given", CASES, ids=lambda given: given["name"])
+@pytest.mark.parametrize("name", ["rebn", "gem_grpo", "gem_rloo", "gem_reinforce"])
+def test_advantages_equal_the_oracle(name: str, given: dict[str, Any]) -> None:
+    # OpenRLHF takes the group from a sample's place: n samples of a prompt stand side by side.
+    episodes = [dict(e, group=f"{number // 2}") for number, e in enumerate(given["episodes"])]
+    given = case(given["name"], episodes, **{k: given[k] for k in ("gamma", "ddof", "eps", "min_std")})
+    words = ["--algo.advantage.gamma", str(given["gamma"]), "--rollout.n_samples_per_prompt", "2"]
+    if name in ("rebn", "gem_grpo"):
+        words += [f"--gem.{key}={given[key]}" for key in ("ddof", "eps", "min_std")]
+    maker = experience_maker("--algo.advantage.estimator", name, *words, "--train.batch_size", "99")
+    batches = in_micro_batches([response(e) for e in given["episodes"]])
+    maker.compute_advantages_and_returns(batches)
+    found = by_turn(batches, given["episodes"])
+    wanted = given["expected"][name.removeprefix("gem_") if name != "gem_reinforce" else "returns"]
+    for values, expected in zip(found, wanted, strict=True):
+        bound = 1e-5 * max(1.0, *map(abs, expected or [0.0]))
+        assert values == pytest.approx(expected or [], abs=bound)
+    if name == "rebn":
+        count, mean, m2 = given["expected"]["stats"]
+        info = batches[0].info
+        assert info["rebn/turns"].tolist() == [count] * len(batches[0].action_mask)
+        assert info["rebn/return_mean"][0] == pytest.approx(mean, rel=1e-6)
+        assert info["rebn/return_std"][0] == pytest.approx((m2 / count) ** 0.5, rel=1e-5)
+
+
+def test_a_penalty_on_the_tokens_counts_in_its_turn() -> None:
+    given = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
+    maker = experience_maker("--algo.advantage.gamma", "0.5", kl_coef=0.3)
+    batches = in_micro_batches([response(e) for e in given])
+    for batch in batches:
+        batch.kl = torch.rand(batch.action_mask.shape)
+    kl = [row[mask != 0] for batch in batches for row, mask in zip(batch.kl, batch.action_mask, strict=True)]
+    maker.compute_advantages_and_returns(batches)
+    returns = []
+    for e, of in zip(given, kl, strict=True):
+        penalties = [0.3 * float(part.double().sum()) for part in of.split(e["response_lengths"])]
+        rewards = [reward - penalty for reward, penalty in zip(e["rewards"], penalties, strict=True)]
+        returns += turn_returns(rewards, 0.5)
+    wanted = standardized(returns, returns, 0, 1e-8, 1e-6)
+    assert flat(by_turn(batches, given)) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_turns_of_another_agent_are_the_runs_of_its_mask() -> None:
+    given = [episode([0.0, 0.0]), episode([0.0]), episode([0.0, 0.0, 0.0])]
+    maker = experience_maker("--algo.advantage.gamma", "0.5")
+    batches = in_micro_batches(
+        [own_agent(e, reward) for e, reward in zip(given, (1.0, -1.0, 3.0), strict=True)]
+    )
+    maker.compute_advantages_and_returns(batches)
+    totals = ([0.0, 1.0], [-1.0], [0.0, 0.0, 3.0])
+    returns = [g for rewards in totals for g in turn_returns(rewards, 0.5)]
+    assert flat(by_turn(batches, given, "returns")) == pytest.approx([*map(float, returns)])
+    wanted = standardized(returns, returns, 0, 1e-8, 1e-6)
+    assert flat(by_turn(batches, given)) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_gae_over_turns_is_whitened_as_openrlhf_does(scaled: bool) -> None:
+    given = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
+    words = ["--algo.advantage.gamma", "0.9", "--algo.advantage.lambd", "0.8"]
+    words += [] if scaled else ["--algo.advantage.no_std_norm"]
+    maker = experience_maker("--algo.advantage.estimator", "gae", *words)
+    batches = in_micro_batches([response(e) for e in given])
+    for batch in batches:
+        batch.values = torch.zeros(batch.action_mask.shape)
+        for row, label in enumerate(batch.labels):
+            played = played_of(label)
+            assert played is not None
+            for turn, (start, _) in enumerate(played.spans):
+                batch.values[row, start - 1] = given[row]["values"][turn]
+    maker.compute_advantages_and_returns(batches)
+    wanted = case("gae", given, gamma=0.9, lam=0.8)["expected"]["gae"]
+    tokens = torch.tensor(
+        [
+            advantage
+            for e, of in zip(given, wanted, strict=True)
+            for advantage, length in zip(of, e["response_lengths"], strict=True)
+            for _ in range(length)
+        ]
+    )
+    tokens = tokens - tokens.mean()
+    if scaled:
+        tokens = tokens / tokens.std(unbiased=False)
+    found = torch.cat([b.advantages[b.action_mask != 0] for b in batches])
+    torch.testing.assert_close(found, tokens, atol=1e-5, rtol=0)
+    targets = [
+        a + v for e, of in zip(given, wanted, strict=True) for a, v in zip(of, e["values"], strict=True)
+    ]
+    assert flat(by_turn(batches, given, "returns")) == pytest.approx(targets, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["reinforce", "group_norm", "rloo"])
+def test_openrlhfs_own_estimators_are_left_alone(name: str) -> None:
+    given = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
+    words = ["--algo.advantage.estimator", name, "--rollout.n_samples_per_prompt", "2"]
+    maker = experience_maker(*words)
+    batches = in_micro_batches([response(e) for e in given])
+    plain = in_micro_batches([own_agent(e, sum(e["rewards"])) for e in given])
+    maker.compute_advantages_and_returns(batches)
+    type(maker).__mro__[1].compute_advantages_and_returns(maker, plain)
+    for ours, theirs in zip(batches, plain, strict=True):
+        assert (ours.advantages == theirs.advantages).all()
+        assert ours.info["gem/turns"].tolist() == [2.5, 2.5]
+
+
+def test_what_is_left_for_the_actor_is_what_its_buffer_takes() -> None:
+    given = [episode([0.5, 1.0]), episode([1.0], trainable=False), episode([0.0])]
+    maker = experience_maker("--train.batch_size", "3")
+    (batch,) = in_micro_batches([response(e) for e in given])
+    batch.info["kl"] = torch.tensor([0.5, float("nan"), 0.25])  # OpenRLHF's mean over no token
+    maker.compute_advantages_and_returns([batch])
+    assert batch.info["kl"].tolist() == [0.5, 0.0, 0.25]
+    assert batch.info["gem/error_rate"].tolist() == pytest.approx([1 / 3] * 3)
+    assert batch.info["return"].tolist() == pytest.approx([1.5, 0.0, 0.0])
+    again = make_experience_batch(split_experience_batch(batch))
+    assert (again.advantages == batch.advantages).all()
+    for value in again.info.values():
+        assert torch.tensor(value, dtype=torch.float).shape == (3,)  # what the actor does with them
+
+
+def test_a_batch_without_a_trained_token_is_refused() -> None:
+    given = [episode([0.5]), *[episode([1.0], trainable=False)] * 2]
+    maker = experience_maker("--train.batch_size", "2")
+    with pytest.raises(EnvError, match=r"2 of the 3 episodes .*--train\.batch_size.* test, seed 7"):
+        maker.compute_advantages_and_returns(in_micro_batches([response(e, seed=7) for e in given]))
+
+
+def test_flags_that_would_change_gae_over_turns_are_refused_when_they_meet() -> None:
+    maker = experience_maker("--algo.advantage.estimator", "gae", "--reward.clip_range", "-1", "1")
+    with pytest.raises(ConfigError, match=r"--reward\.clip_range"):
+        maker.compute_advantages_and_returns(in_micro_batches([response(episode([0.5]))]))

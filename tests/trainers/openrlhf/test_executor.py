@@ -1,0 +1,227 @@
+"""The agent in a scripted worker, and the rows it leaves.
+
+`ScriptedWorker` stands in for OpenRLHF's rollout worker, behind its own interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_openrlhf.executor import GemExecutor
+from gem_openrlhf.labels import openrlhf_row, played_of
+from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
+from vllm import SamplingParams
+from vllm.logprobs import Logprob
+from vllm.outputs import CompletionOutput, RequestOutput
+
+import gem_core
+from gem_core.core import Env
+from gem_core.errors import ConfigError
+from gem_core.rollout import read_traces
+from gem_core.tasks import TaskRow
+from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import ScriptedEnv
+from tests.trainers.openrlhf.args import experiences
+
+
+class Endless(Env):
+    """Never ends by itself."""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.begin_episode(seed)
+        return "again", {}
+
+    def step(self, action: str) -> Any:
+        return "again", 0.5, False, False, {}
+
+
+class Raising(Endless):
+    """Breaks in its second step."""
+
+    steps = 0
+
+    def step(self, action: str) -> Any:
+        self.steps += 1
+        if self.steps == 2:
+            raise RuntimeError("out of order")
+        return super().step(action)
+
+
+gem_core.register("test:OpenRLHFScripted", ScriptedEnv)
+gem_core.register("test:OpenRLHFEndless", Endless)
+gem_core.register("test:OpenRLHFRaising", Raising)
+
+
+class ScriptedWorker:
+    """Answers with texts, cut to the budget, and records what it was asked."""
+
+    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
+        self.tokenizer, self.texts = tokenizer, texts
+        self.calls: list[tuple[list[int], SamplingParams, list[int]]] = []
+
+    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> RequestOutput:
+        text = self.texts[len(self.calls) % len(self.texts)]
+        whole = self.tokenizer.encode(text, add_special_tokens=False)
+        ids = whole[: params.max_tokens]
+        self.calls.append((list(prompt_ids), params, ids))
+        await asyncio.sleep(0)
+        logprobs = [{token: Logprob(-0.01 * n)} for n, token in enumerate(ids)]
+        sample = CompletionOutput(
+            index=0,
+            text=text,
+            token_ids=ids,
+            cumulative_logprob=None,
+            logprobs=logprobs if params.logprobs is not None else None,
+            finish_reason="length" if len(ids) < len(whole) else "stop",
+        )
+        return RequestOutput("", None, prompt_ids, None, [sample], finished=True)
+
+
+def play(
+    env_id: str,
+    texts: list[str],
+    *,
+    executor: GemExecutor | None = None,
+    samples: int = 1,
+    max_length: int = 400,
+    tokenizer: Any = None,
+    **params: Any,
+) -> tuple[list[dict[str, Any]], ScriptedWorker, SamplingParams]:
+    """As OpenRLHF's worker calls the agent: all samples of a prompt at once, with one set of parameters."""
+    tokenizer = tokenizer or bpe_tokenizer("chatml")
+    executor = executor or GemExecutor({})
+    row = openrlhf_row(TaskRow(env_id=env_id, env_kwargs={}, seed=11, index=3))
+    worker = ScriptedWorker(tokenizer, texts)
+    shared = SamplingParams(**{"max_tokens": 32, "min_tokens": 1, "logprobs": 1, **params})
+
+    async def run() -> list[dict[str, Any]]:
+        calls = (
+            executor.execute(
+                prompt=row["input"],
+                label=row["label"],
+                sampling_params=shared,
+                max_length=max_length,
+                hf_tokenizer=tokenizer,
+                llm_engine=worker,
+                images=None,
+            )
+            for _ in range(samples)
+        )
+        return await asyncio.gather(*calls)
+
+    return asyncio.run(run()), worker, shared
+
+
+@pytest.mark.parametrize("family", ["chatml", "qwen3"])
+def test_a_row_is_what_the_engine_was_given_and_sampled(family: str) -> None:
+    texts = ["I say \\boxed{5}<|im_end|>", "then \\boxed{7}, or\n\n8<|im_end|>", " 9 <|im_end|>"]
+    (response,), worker, _ = play("test:OpenRLHFScripted", texts, tokenizer=bpe_tokenizer(family))
+    assert len(worker.calls) == 3
+    last_prompt, _, last_ids = worker.calls[-1]
+    assert response["observation_tokens"] == last_prompt + last_ids
+    for (prompt, _, ids), (start, end) in zip(worker.calls, response["action_ranges"], strict=True):
+        assert response["observation_tokens"][:start] == prompt
+        assert response["observation_tokens"][start:end] == ids
+    mask = experiences([response]).action_mask[0].tolist()
+    spans = [range(start - 1, end - 1) for start, end in response["action_ranges"]]
+    assert [n for n, on in enumerate(mask) if on] == [n for span in spans for n in span]
+    sampled = [-0.01 * n for _, _, ids in worker.calls for n, _ in enumerate(ids)]
+    on = [response["rollout_log_probs"][n + 1] for n, bit in enumerate(mask) if bit]
+    assert on == pytest.approx(sampled)
+    played = played_of(response["label"])
+    assert played is not None
+    assert response["reward"] == pytest.approx(sum(played.episode.rewards))
+    assert played.spans == response["action_ranges"]
+    assert played.episode.seed == 11
+    assert response["extra_logs"] == {}
+
+
+def test_samples_of_a_prompt_share_no_parameters() -> None:
+    """OpenRLHF hands one object to all of them."""
+    texts = ["a<|im_end|>", "b b b<|im_end|>"]
+    before = SamplingParams(max_tokens=32, min_tokens=1, logprobs=1)
+    responses, worker, shared = play("test:OpenRLHFScripted", texts, samples=3)
+    assert repr(shared) == repr(before)
+    assert len({id(params) for _, params, _ in worker.calls}) == len(worker.calls) == 9
+    assert {params.max_tokens for _, params, _ in worker.calls} == {32}
+    assert len(responses) == 3
+    assert len({json.dumps(r["observation_tokens"][: r["action_ranges"][0][0]]) for r in responses}) == 1
+
+
+def test_budgets() -> None:
+    """--rollout.max_new_tokens is for a response, --data.max_len for the row."""
+    texts = ["x y z " * 40]
+    (response,), worker, _ = play("test:OpenRLHFEndless", texts, max_length=150, max_tokens=20)
+    assert next(len(ids) for _, _, ids in worker.calls) == 20
+    assert len(response["observation_tokens"]) <= 150
+    assert response["truncated"]
+    played = played_of(response["label"])
+    assert played is not None
+    assert played.episode.stop_reason == "token_budget"
+    assert {turn.info["invalid"] for turn in played.episode.turns} == {"length"}
+    executor = GemExecutor({"max_turns": 2, "max_tokens_per_turn": 5})
+    (response,), worker, _ = play("test:OpenRLHFEndless", texts, executor=executor)
+    assert [len(ids) for _, _, ids in worker.calls] == [5, 5]
+
+
+def test_without_a_correction_no_logprobs_are_kept() -> None:
+    (response,), _, _ = play("test:OpenRLHFScripted", ["a<|im_end|>"], logprobs=None)
+    assert response["rollout_log_probs"] is None
+
+
+def test_the_end_of_turn_token_stops_an_engine_that_does_not_know_it() -> None:
+    tokenizer = bpe_tokenizer("chatml")
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    known = tokenizer.eos_token_id == end
+    _, worker, _ = play("test:OpenRLHFScripted", ["a<|im_end|>"], tokenizer=tokenizer)
+    assert (end in (worker.calls[0][1].stop_token_ids or [])) is not known
+
+
+def test_a_failed_episode_is_a_row_without_a_trained_token() -> None:
+    (response,), _, _ = play("test:OpenRLHFRaising", ["a<|im_end|>"])
+    assert response["action_ranges"] == []
+    assert response["reward"] == 0.0
+    row = experiences([response])
+    assert not row.action_mask.any()
+    assert row.rollout_log_probs.shape == row.action_mask.shape
+    played = played_of(row.labels[0])
+    assert played is not None
+    assert "out of order" in str(played.episode.error)
+
+
+def test_traces_tell_training_from_evaluation_by_the_seed(tmp_path: Path) -> None:
+    executor = GemExecutor({"traces": str(tmp_path)})
+    play("test:OpenRLHFScripted", ["a<|im_end|>"], executor=executor)  # seed 11 is held out
+    (episode,) = read_traces(tmp_path / "validation.jsonl")
+    assert episode.metadata == {"split": "validation", "group": 3}
+    assert not list(read_traces(tmp_path / "train.jsonl"))
+
+
+def test_openrlhf_loads_the_installed_file_and_one_of_your_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gem_openrlhf.agent
+
+    monkeypatch.setenv("GEM_OPENRLHF", '{"estimator": "rebn", "max_turns": 4}')
+    assert _load_agent_executor(gem_openrlhf.agent.__file__).options.max_turns == 4
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from gem_openrlhf import GemExecutor\n"
+        "class AgentExecutor(GemExecutor):\n"
+        "    def __init__(self):\n"
+        "        super().__init__({'max_turns': 8})\n"
+    )
+    assert _load_agent_executor(str(own)).options.max_turns == 8
+
+
+def test_rows_that_cannot_be_played_are_refused() -> None:
+    executor, tokenizer = GemExecutor({}), bpe_tokenizer("chatml")
+    arguments = ("p", "", SamplingParams(), 100, tokenizer, None)
+    with pytest.raises(ConfigError, match="names no task"):
+        asyncio.run(executor.execute(*arguments))
+    with pytest.raises(ConfigError, match="images"):
+        asyncio.run(executor.execute(*arguments, images=["x.png"]))

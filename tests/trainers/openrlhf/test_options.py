@@ -1,0 +1,145 @@
+"""What the command line may say, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from unittest import mock
+
+import gem_openrlhf.agent
+import pytest
+from gem_openrlhf import train_ppo_ray
+from gem_openrlhf.options import VARIABLE, GemOptions
+
+from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
+from tests.trainers.openrlhf.args import experience_maker, parse
+from tests.trainers.openrlhf.conftest import GUESS
+from tests.trainers.openrlhf.data import write_rows
+
+REBN = ("--algo.advantage.estimator", "rebn")
+AGENT = ("--train.agent_func_path", gem_openrlhf.agent.__file__, "--data.label_key", "label")
+
+
+def test_flags_become_options_of_ours_and_stay_flags_of_theirs() -> None:
+    args = parse(*REBN, "--gem.max_turns", "8", "--gem.eps", "1e-9", "--algo.advantage.gamma", "0.9")
+    assert args.algo.advantage.estimator == "rebn"
+    assert args.algo.advantage.gamma == 0.9
+    assert args.critic.model_name_or_path is None
+    assert (args.gem.max_turns, args.gem.eps, args.gem.context) == (8, 1e-9, "append")
+
+
+def test_every_option_is_a_flag() -> None:
+    names = {field.name for field in dataclasses.fields(GemOptions)} - {"estimator"}
+    assert set(vars(parse(*REBN).gem)) == names
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*REBN, "--reward.clip_range", "-1", "1"), r"--reward\.clip_range clips the summed reward"),
+        ((*REBN, "--reward.overlong_buffer_len", "8"), r"--reward\.overlong_buffer_len changes"),
+        ((*REBN, "--reward.stop_properly_penalty_coef", "0"), r"--reward\.stop_properly_penalty_coef"),
+        ((*REBN, "--algo.advantage.no_std_norm"), r"no_std_norm has no effect on rebn; gem_reinforce"),
+        ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma 1\.5: expected a discount"),
+        (
+            (*REBN, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT),
+            r"dynamic_filtering_enable .*--gem\.scope trained",
+        ),
+        (("--algo.advantage.estimator", "gem_rloo"), r"n_samples_per_prompt 1 every advantage would be 0"),
+        (("--algo.advantage.estimator", "gem_rloo", "--gem.ddof", "1"), r"--gem\.ddof is no option of rloo"),
+        (("--algo.advantage.estimator", "reinforce", "--gem.ddof", "1"), r"no effect on .* reinforce"),
+        ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on one row an episode"),
+        ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
+        ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
+        ((*REBN, *AGENT[:2]), r"--data\.label_key label"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(*words)
+
+
+def test_filtering_is_taken_when_the_statistics_are_those_of_the_rest(tmp_path: Path) -> None:
+    rows = ("--data.prompt_dataset", str(write_rows(tmp_path / "rows.jsonl", [GUESS], 2)))
+    many = ("--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT)
+    assert parse(*REBN, *many, *rows, "--gem.scope", "trained").gem.scope == "trained"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--algo.advantage.estimator", "rebm"), "invalid choice: 'rebm'.*group_norm.*rebn"),
+        ((*REBN, "--gem.max_trns", "8"), "unrecognized arguments: --gem.max_trns 8"),
+        ((*REBN, "--no.such.flag"), "unrecognized arguments: --no.such.flag"),
+    ],
+)
+def test_unknown_flags_are_errors_of_openrlhfs_parser(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    with pytest.raises(SystemExit, match="2"):
+        parse(*words)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_wrong_rows_show_before_anything_starts(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [GUESS], 3)
+    assert parse(*REBN, *AGENT, "--data.prompt_dataset", str(rows)).data.label_key == "label"
+    lines = rows.read_text().splitlines()
+    for wrong, message in (
+        (lines[2].replace("GuessTheNumber", "GuesTheNumber"), "GuessTheNumber-v0"),
+        (lines[2].replace("{}", '{\\"max_numbr\\": 5}'), "max_numbr"),
+        ('{"input": "", "label": "a text"}', "names no task"),
+    ):
+        rows.write_text("\n".join([*lines[:2], wrong]))
+        with pytest.raises(GemError, match=f"line 3: .*{message}"):
+            parse(*REBN, *AGENT, "--data.prompt_dataset", str(rows))
+
+
+def test_the_command_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["train_ppo_ray", *REBN, "--reward.overlong_buffer_len", "8"]
+    with (
+        mock.patch.dict(os.environ),
+        mock.patch.object(train_ppo_ray.sys, "argv", argv),
+        pytest.raises(SystemExit, match="2"),
+    ):
+        train_ppo_ray.main()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "gem_openrlhf" in line]
+    assert line.startswith("gem_openrlhf: error: --reward.overlong_buffer_len")
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.11")
+    with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.8\.11 is not supported.*>=0\.10\.2,<0\.12"):
+        gem_openrlhf.SUPPORTED.require()
+
+
+def test_options_travel_to_rays_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = GemOptions.load({"max_turns": 8, "estimator": "rebn", "wrappers": "spy"})
+    job = train_ppo_ray.with_runtime_env({"metadata": {}, "runtime_env": {"env_vars": {"A": "1"}}}, options)
+    assert job["metadata"] == {}
+    assert job["runtime_env"]["worker_process_setup_hook"] == "gem_openrlhf.hooks.setup"
+    assert job["runtime_env"]["env_vars"]["A"] == "1"
+    monkeypatch.setenv(VARIABLE, job["runtime_env"]["env_vars"][VARIABLE])
+    assert GemOptions.from_environment() == options
+    with pytest.raises(ConfigError, match=r"worker_process_setup_hook='mine'"):
+        train_ppo_ray.with_runtime_env({"runtime_env": {"worker_process_setup_hook": "mine"}}, options)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"max_trns": 8}', '{"estimator": "reinforce"}'])
+def test_a_wrong_variable_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(ConfigError, match=r"GEM_OPENRLHF|estimator 'reinforce'"):
+        GemOptions.from_environment()
+
+
+def test_the_variable_chooses_the_estimator_where_the_flag_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = experience_maker("--algo.advantage.estimator", "reinforce", environment={"estimator": "rebn"})
+    assert maker.advantage_estimator == maker.args.algo.advantage.estimator == "rebn"
+    words = ("--algo.advantage.estimator", "reinforce", "--algo.advantage.no_std_norm")
+    with pytest.raises(ConfigError, match="no_std_norm"):
+        experience_maker(*words, environment={"estimator": "rebn"})
+    assert json.loads(GemOptions.load({"estimator": "rebn"}).to_text()) == {"estimator": "rebn"}

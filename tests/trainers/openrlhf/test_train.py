@@ -1,0 +1,100 @@
+"""OpenRLHF's own trainer and engine with a tiny model: what its loss consumes is what it should be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core.rollout import read_traces
+from tests.trainers import evidence
+from tests.trainers.evidence import assert_update_is_right
+from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
+from tests.trainers.openrlhf.data import write_rows
+from tests.trainers.openrlhf.harness import run_openrlhf
+from tests.trainers.openrlhf.logged import metrics_of
+from tests.trainers.openrlhf.measure import gem_seconds
+from tests.trainers.openrlhf.spied import losses
+from tests.trainers.openrlhf.spied import updates as updates_of
+from tests.trainers.processes import Run
+
+pytestmark = [
+    pytest.mark.skipif(
+        not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
+    ),
+    pytest.mark.timeout(1200),
+]
+ENVS = [GUESS, MASTERMIND]
+
+
+def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
+    """Those of a step, by the names that all trainers share."""
+    returns = [sum(episode.rewards) for episode in episodes]
+    mean = sum(returns) / len(returns)
+    assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
+    assert metrics["rollout/reward_mean"] == pytest.approx(mean, abs=1e-6)
+    turns = sum(len(episode.rewards) for episode in episodes)
+    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
+    assert metrics["rebn/turns"] == turns
+    assert metrics["gem/error_rate"] == 0
+    assert {
+        "gem/success",
+        "gem/truncation_rate",
+        "gem/format_error_rate",
+        "rebn/return_mean",
+        "rebn/return_std",
+    } <= metrics.keys()
+
+
+def assert_weights_are_synced(run: Run) -> None:
+    """OpenRLHF's own measure: mean log-probability of the engine minus that of the actor."""
+    found = [saved["vllm_kl"] for saved in losses(run.spy)]
+    assert max(map(abs, found)) <= 1e-3
+
+
+def test_three_steps_on_a_mix(
+    tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held_out = write_rows(tmp_path / "held_out.jsonl", ENVS, 4, split="held_out")
+    run = run_openrlhf(
+        tmp_path,
+        warm,
+        write_rows(tmp_path / "rows.jsonl", ENVS, 12),
+        {
+            "gem.traces": str(tmp_path / "traces"),
+            "eval.dataset": str(held_out),
+            "eval.steps": "3",
+            "eval.n_samples_per_prompt": "1",
+            "eval.temperature": "1",
+            "ckpt.disable_ds": None,
+        },
+    ).check()
+    episodes = evidence.played(run.spy, tokenizer)
+    updates, steps = updates_of(run.spy), metrics_of(run)
+    assert len(updates) == len(steps) == 3
+    trained = []
+    for update, metrics in zip(updates, steps, strict=True):
+        assert len(update.rows) == 8
+        mine = assert_update_is_right(update, episodes, tokenizer, model)
+        assert_metrics_are_right(metrics, mine)
+        trained += mine
+    assert any(len(episode.rewards) > 1 for episode in trained)
+    assert_weights_are_synced(run)
+    assert run.output.count("taken from the agent's spans") == 1
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    assert {episode.env_id for episode in traces} == set(ENVS)
+    ids = sorted(episode.sequence().token_ids for episode in traces)
+    assert ids == sorted(episode.token_ids for episode in trained)
+    watched = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
+    assert sorted(episode.seed or 0 for episode in watched) == [0, 1, 2, 3]
+    (evaluated,) = metrics_of(run, "eval")
+    for env_id in {episode.env_id for episode in watched}:
+        returns = [episode.total_reward for episode in watched if episode.env_id == env_id]
+        mean = pytest.approx(sum(returns) / len(returns), abs=1e-6)
+        assert evaluated[f"eval_{env_id}_gem/return"] == mean
+        assert evaluated[f"eval_{env_id}_pass1"] == mean  # OpenRLHF's name for the mean reward
+    spent, step = gem_seconds(traces[-8:], tokenizer), steps[-1]["timing/step_total"]
+    with capsys.disabled():
+        print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
