@@ -42,7 +42,8 @@ def main() -> None:
         SUPPORTED.require()
         with _flags_added():
             runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
-    except GemError:
+    except GemError as error:
+        sys.stderr.write(f"gem_openrlhf: error: {error}\n")
         sys.exit(2)
 
 

@@ -7,15 +7,12 @@ only, so this module warns by itself.
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.abc
-import importlib.util
 import logging
-import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from gem_core.integration import after_import
 from gem_verl import SUPPORTED
 
 logger = logging.getLogger(__name__)
@@ -27,39 +24,7 @@ AFTER = {
 """Module of verl, and what registers there."""
 
 
-class _Loader(importlib.abc.Loader):
-    """verl's own loader of a module, and then our import."""
-
-    def __init__(self, inner: importlib.abc.Loader) -> None:
-        self._inner = inner
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._inner.exec_module(module)
-        _register(AFTER[module.__name__])
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Notices when one of the modules of `AFTER` is imported for the first time."""
-
-    def __init__(self) -> None:
-        self._waiting = set(AFTER)
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name not in self._waiting:
-            return None
-        self._waiting.discard(name)  # the search below comes by here again
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
-
-
-def _register(module: str) -> None:
+def _register(module: str, _: ModuleType) -> None:
     try:
         importlib.import_module(module)
     except Exception:  # verl must go on without us, but nobody shall have to guess why
@@ -72,11 +37,8 @@ def activate() -> None:
     if problem is not None:
         logger.warning("gem_verl is not active: %s", problem)
         return
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
     for verl_module, module in AFTER.items():
-        if verl_module in sys.modules:
-            _register(module)
+        after_import(verl_module, functools.partial(_register, module))
 
 
 activate()
