@@ -29,12 +29,18 @@ class Terminal:
 
     def wait_for(self, text: str, limit: float = 30.0) -> None:
         """Read until `text` appears in what was not waited for yet."""
+        assert self.shows(text, limit), f"{text!r} did not appear in {self.shown!r}"
+
+    def shows(self, text: str, limit: float) -> bool:
+        """Whether `text` appears, within `limit` seconds, in what was not waited for yet."""
         end = time.monotonic() + limit
         while text not in self.shown:
-            ready, _, _ = select.select([self.screen], [], [], end - time.monotonic())
-            assert ready, f"{text!r} did not appear in {self.shown!r}"
+            ready, _, _ = select.select([self.screen], [], [], max(end - time.monotonic(), 0))
+            if not ready:
+                return False
             self.shown += os.read(self.screen, 4096).decode()
         self.shown = self.shown.partition(text)[2]
+        return True
 
     def type(self, text: str) -> None:
         os.write(self.screen, text.encode())
