@@ -244,6 +244,23 @@ class Env:
         self._action_random = None
         self._running = True
 
+    def resume_episode(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`, the option of a `reset`.
+
+        Raises:
+            ConfigError: It is not a state of this environment, or its episode has ended.
+        """
+        try:
+            self.set_state(state)
+        except (KeyError, TypeError, ValueError) as error:
+            self.end_episode()
+            raise ConfigError(
+                f"options['state'] is not a state of {type(self).__name__} "
+                f"({type(error).__name__}: {error}); pass what get_state() returned"
+            ) from error
+        if not self._running:
+            raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
+
     def require_reset(self) -> None:
         """Raise `ResetNeeded` unless an episode is running; the first line of every `step`."""
         if not self._running:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import isfinite
@@ -38,6 +38,31 @@ class TaskRow(TypedDict):
     """For `Env.reset`; the same for all samples of a group."""
     index: int
     """Number of the task; the same for all samples of a group."""
+
+
+def read_task(fields: Mapping[str, Any]) -> TaskRow:
+    """The task in a row that came back from a trainer's data set.
+
+    Args:
+        fields: Those of a `TaskRow`; `env_kwargs` may be JSON text, because a column has one type for
+            all rows, and like `index` may be missing.
+
+    Raises:
+        ConfigError: A field is missing or cannot be read; the caller says how to make the data.
+    """
+    for key in ("env_id", "seed"):
+        if fields.get(key) is None:
+            raise ConfigError(f"{key} is missing")
+    kwargs = fields.get("env_kwargs") or {}
+    try:
+        return TaskRow(
+            env_id=str(fields["env_id"]),
+            env_kwargs=dict(json.loads(kwargs) if isinstance(kwargs, str) else kwargs),
+            seed=int(fields["seed"]),
+            index=int(fields.get("index") or 0),
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{dict(fields)!r} is no task: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource, make_tasks, write_tasks
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource, make_tasks, read_task, write_tasks
 
 EASY = TaskSource("game:GuessTheNumber-v0-easy")
 MIX = [EASY, TaskSource("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
@@ -82,3 +82,29 @@ def test_a_row_makes_its_environment_after_a_trip_through_the_file(tmp_path):
         with gem_core.make(row["env_id"], **row["env_kwargs"]) as env:
             observation, _ = env.reset(row["seed"])
             assert observation
+
+
+def test_a_task_comes_back_from_a_row():
+    task = {"env_id": "game:Mastermind-v0", "env_kwargs": {"code_length": 3}, "seed": 5, "index": 2}
+    assert read_task(task) == task
+    assert read_task({**task, "env_kwargs": json.dumps(task["env_kwargs"])}) == task
+    assert read_task({"env_id": "a:B", "seed": "7"}) == {
+        "env_id": "a:B",
+        "env_kwargs": {},
+        "seed": 7,
+        "index": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"seed": 1}, "env_id is missing"),
+        ({"env_id": "a:B"}, "seed is missing"),
+        ({"env_id": "a:B", "seed": "x"}, "is no task: invalid literal"),
+        ({"env_id": "a:B", "seed": 1, "env_kwargs": "{"}, "is no task: Expecting"),
+    ],
+)
+def test_a_row_without_a_task_is_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        read_task(fields)

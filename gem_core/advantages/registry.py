@@ -21,6 +21,9 @@ from gem_core.registration import load_entry_points, suggest
 
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
+TRAINER_NAMES = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
+"""Estimators in the config of a trainer that has some of its own, and their names here."""
+
 EstimatorFunction: TypeAlias = Callable[..., Any]
 Need: TypeAlias = Literal["group_ids", "values"]
 

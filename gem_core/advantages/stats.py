@@ -75,6 +75,14 @@ class ReturnStats:
         """The factor of ``advantage = (return - mean) * scale``; see `inverse_std`."""
         return float(inverse_std(self.count, self.mean, self.m2, ddof=ddof, eps=eps, min_std=min_std))
 
+    def metrics(self) -> dict[str, float]:
+        """Turns, mean and population std of the returns, under the names that every trainer logs."""
+        return {
+            "rebn/turns": float(self.count),
+            "rebn/return_mean": self.mean,
+            "rebn/return_std": self.std(),
+        }
+
     def to_wire(self) -> tuple[float, float, float]:
         """Count, mean and M2 as three floats, for a collective of float64 or a JSON list."""
         return float(self.count), self.mean, self.m2

@@ -10,7 +10,7 @@ A trainer supplies the `Policy`, its inference engine; everything else is here.
 from __future__ import annotations
 
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
-from gem_core.rollout.engine import engine_stop_ids
+from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
 from gem_core.rollout.metrics import episode_metrics, outline
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy
@@ -34,6 +34,7 @@ __all__ = [
     "Turn",
     "engine_stop_ids",
     "episode_metrics",
+    "extra_stop_id",
     "outline",
     "read_token_texts",
     "read_traces",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gem_core.rollout.context import Context
+
 
 def engine_stop_ids(tokenizer: Any) -> set[int]:
     """The ids at which vLLM and SGLang end a response by themselves.
@@ -24,3 +26,9 @@ def engine_stop_ids(tokenizer: Any) -> set[int]:
         more = None
     ids |= set(more) if isinstance(more, list) else {more}
     return {token_id for token_id in ids if token_id is not None}
+
+
+def extra_stop_id(context: Context, tokenizer: Any) -> int | None:
+    """The context's end-of-turn token where an engine would not stop at it by itself, else None."""
+    end: int | None = getattr(context, "end_of_turn_id", None)
+    return None if end is None or end in engine_stop_ids(tokenizer) else end

@@ -217,9 +217,7 @@ class Trainer:
         config = self.config
         rewards = trainable_turn_rewards(episodes)
         stats = ReturnStats.from_returns(returns(rewards, config.gamma))
-        metrics = {
-            "rebn/turns": float(stats.count), "rebn/return_mean": stats.mean, "rebn/return_std": stats.std(),
-        }  # fmt: skip
+        metrics = stats.metrics()
         estimator = get_estimator(config.estimator)
         needs: dict[str, Any] = {}
         if config.needs_groups:

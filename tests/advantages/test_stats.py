@@ -104,3 +104,10 @@ def test_a_merge_that_overflows_is_an_error_and_not_nan():
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         ReturnStats(2, 0.0, 1.0).scale(**options)
+
+
+def test_metrics_are_those_that_every_trainer_logs():
+    stats = ReturnStats.from_returns([[1.0, 2.0], [3.0]])
+    assert stats.metrics() == {
+        "rebn/turns": 3.0, "rebn/return_mean": 2.0, "rebn/return_std": pytest.approx((2 / 3) ** 0.5),
+    }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions, engine_stop_ids
+from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions, engine_stop_ids, extra_stop_id
 from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
 
 
@@ -64,3 +64,13 @@ def test_stop_ids_are_those_of_the_tokenizer_and_the_generation_config(tmp_path:
     transformers.GenerationConfig(eos_token_id=more).save_pretrained(tmp_path)
     tokenizer.name_or_path = str(tmp_path)
     assert engine_stop_ids(tokenizer) == set(more)
+
+
+def test_an_end_of_turn_that_the_engine_does_not_know_needs_a_stop_token() -> None:
+    pytest.importorskip("transformers", reason="needs the extra 'train'")
+    tokenizer = bpe_tokenizer()
+    context = AppendContext(tokenizer)
+    assert context.end_of_turn_id == tokenizer.eos_token_id
+    assert extra_stop_id(context, tokenizer) is None
+    tokenizer.eos_token = tokenizer.pad_token
+    assert extra_stop_id(context, tokenizer) == context.end_of_turn_id

@@ -125,7 +125,7 @@ class DataSetEnv(Env):
             raise ConfigError(f"unknown reset options {unknown}; a data set knows 'index' and 'state'")
         self.begin_episode(seed)
         if options and "state" in options:
-            self._resume(options["state"])
+            self.resume_episode(options["state"])
             if seed is not None:
                 self.begin_episode(seed)
         else:
@@ -159,6 +159,8 @@ class DataSetEnv(Env):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
+        if self._running:
+            self._checked(self.index)
         self._item = None
 
     @property
@@ -186,19 +188,6 @@ class DataSetEnv(Env):
         if not 0 <= number < len(self.rows):
             raise ConfigError(f"index={number} is out of range: {self.rows.name} has {len(self.rows)} items")
         return number
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        try:
-            self.set_state(state)
-            self._checked(self.index)
-        except (KeyError, TypeError, ValueError) as error:
-            self.end_episode()
-            raise ConfigError(
-                f"options['state'] is not a state of {type(self).__name__} "
-                f"({type(error).__name__}: {error}); pass what get_state() returned"
-            ) from error
-        if not self._running:
-            raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
 
     def _require_running(self, method: str) -> None:
         if not self._running:

@@ -124,7 +124,7 @@ class Game(Env, Generic[Move]):
             self.turn = 0
             self.new_game()
         else:
-            self._resume(state)
+            self.resume_episode(state)
             if seed is not None:
                 self.begin_episode(seed)
         return self.rules(), {"suffix": self._suffix()}
@@ -194,18 +194,6 @@ class Game(Env, Generic[Move]):
     def _require_running(self, method: str) -> None:
         if not self._running:
             raise ResetNeeded(f"{type(self).__name__}.{method}() needs a running episode; call reset() first")
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        try:
-            self.set_state(state)
-        except (KeyError, TypeError, ValueError) as error:
-            self.end_episode()
-            raise ConfigError(
-                f"options['state'] is not a state of {type(self).__name__} "
-                f"({type(error).__name__}: {error}); pass what get_state() returned"
-            ) from error
-        if not self._running:
-            raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
 
 
 def check_count(name: str, value: int, low: int, high: int | None = None) -> int:

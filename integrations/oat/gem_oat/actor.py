@@ -14,8 +14,7 @@ from typing import Any
 from oat.algorithms.ppo import PPOActor
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import EnvPool, Episode, Generation
-from gem_core.rollout.engine import engine_stop_ids
+from gem_core.rollout import EnvPool, Episode, Generation, extra_stop_id
 from gem_core.tasks import TaskRow
 from gem_oat import upstream
 from gem_oat.args import Args, import_modules
@@ -48,8 +47,8 @@ class Actor(PPOActor):  # type: ignore[misc]
         self._options = args.rollout_options()
         self._context = self._options.make_context(self.tokenizer, args.template_kwargs())
         self._check_bos()
-        end = getattr(self._context, "end_of_turn_id", None)
-        if end is not None and end not in engine_stop_ids(self.tokenizer):
+        end = extra_stop_id(self._context, self.tokenizer)
+        if end is not None:
             self.sampling_params.stop_token_ids = [end]
             self.eval_sampling_params.stop_token_ids = [end]
         self.eval_sampling_params.n = 1  # repeated samples are tasks of their own

@@ -105,9 +105,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
             stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire in ranks))
         return {
             **episode_metrics(episode for episodes, _ in ranks for episode in episodes),
-            "rebn/turns": float(stats.count),
-            "rebn/return_mean": stats.mean,
-            "rebn/return_std": stats.std(),
+            **stats.metrics(),
         }
 
     def evaluate(self, dataloader: Any, steps: int) -> dict[str, float]:

@@ -47,7 +47,7 @@ def main() -> int:
 
         run(get_default_args(Args))
     except GemError as error:
-        print(f"gem_oat: {error}", file=sys.stderr)  # noqa: T201  of a command line
+        sys.stderr.write(f"gem_oat: {error}\n")
         return 2
     return 0
 

@@ -9,7 +9,7 @@ from typing import Any
 from openrlhf.utils.agent import AgentExecutorBase
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import EnvPool, Episode, Generation, engine_stop_ids
+from gem_core.rollout import EnvPool, Episode, Generation, extra_stop_id
 from gem_core.tasks import EVAL_SEEDS, TaskRow
 from gem_openrlhf.labels import played_label, task_of
 from gem_openrlhf.options import GemOptions
@@ -126,8 +126,7 @@ class _Shared:
 
     def __init__(self, options: GemOptions, tokenizer: Any) -> None:
         self.context = options.context_for(tokenizer)
-        end = getattr(self.context, "end_of_turn_id", None)
-        self.extra_stop_id = end if end not in engine_stop_ids(tokenizer) else None
+        self.extra_stop_id = extra_stop_id(self.context, tokenizer)
         self.traces = options.trace_writers(tokenizer)
 
 

@@ -191,11 +191,7 @@ def _add_metrics(experiences: list[Any], rows: Sequence[Played | None], stats: R
     """Put the metrics of the batch into every sample: OpenRLHF logs the mean over the samples."""
     metrics = episode_metrics([row.episode for row in rows if row is not None])
     if stats is not None:
-        metrics |= {
-            "rebn/turns": stats.count,
-            "rebn/return_mean": stats.mean,
-            "rebn/return_std": stats.std(),
-        }
+        metrics |= stats.metrics()
     for experience in experiences:
         for name, value in metrics.items():
             experience.info[name] = torch.full((len(experience.action_mask),), float(value))

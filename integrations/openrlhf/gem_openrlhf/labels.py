@@ -8,12 +8,11 @@ one reward per sample, as float32.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, outline
-from gem_core.tasks import TaskRow, TaskSource
+from gem_core.tasks import TaskRow, TaskSource, read_task
 
 _KEY = "gem_episode"
 
@@ -46,14 +45,8 @@ def task_of(label: Any) -> TaskRow:
         ConfigError: The label is none that `openrlhf_row` writes.
     """
     try:
-        task: Mapping[str, Any] = json.loads(label)
-        return TaskRow(
-            env_id=str(task["env_id"]),
-            env_kwargs=dict(task.get("env_kwargs") or {}),
-            seed=int(task["seed"]),
-            index=int(task.get("index") or 0),
-        )
-    except (TypeError, ValueError, KeyError):
+        return read_task(json.loads(label))
+    except (TypeError, ValueError, AttributeError):  # a ConfigError is a ValueError
         raise ConfigError(
             f"the label {str(label)[:80]!r} names no task; make the data with `gem-core export --to "
             "openrlhf` and give --data.input_key input --data.label_key label"

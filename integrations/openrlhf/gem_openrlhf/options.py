@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from gem_core.advantages.registry import Estimator, get_estimator
+from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout import Context, RolloutOptions
 
-ESTIMATORS = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
+ESTIMATORS = TRAINER_NAMES
 """``--algo.advantage.estimator`` and the name of the estimator in gem_core."""
 
 VARIABLE = "GEM_OPENRLHF"

@@ -108,8 +108,7 @@ class AdvantageHook:
                 int(stats.count),
             )
         if stats.count:
-            numbers = {"turns": stats.count, "return_mean": stats.mean, "return_std": stats.std()}
-            rank0_log({f"rebn/{key}": [value] for key, value in numbers.items()}, step)
+            rank0_log({name: [value] for name, value in stats.metrics().items()}, step)
 
 
 def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:

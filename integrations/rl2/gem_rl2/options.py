@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
@@ -19,7 +19,7 @@ from gem_rl2 import ENV_PATH
 from gem_rl2.rows import check_file
 from gem_rl2.upstream import Upstream
 
-ESTIMATORS = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
+ESTIMATORS = TRAINER_NAMES
 """Values of ``adv.estimator`` and the names of these estimators in gem_core."""
 
 RL2_ESTIMATORS = ("reinforce", "gae")

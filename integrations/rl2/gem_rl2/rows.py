@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource
+from gem_core.tasks import TaskRow, TaskSource, read_task
 
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:
@@ -33,20 +33,12 @@ def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
     Raises:
         ConfigError: The row names no environment.
     """
-    info = extra_info or {}
-    for key in ("env_id", "seed"):
-        if info.get(key) is None:
-            raise ConfigError(
-                f"a row of the data set has no extra_info.{key}; make the data with "
-                "`gem-core export --to rl2`"
-            )
-    kwargs = info.get("env_kwargs") or {}
-    return TaskRow(
-        env_id=str(info["env_id"]),
-        env_kwargs=json.loads(kwargs) if isinstance(kwargs, str) else dict(kwargs),
-        seed=int(info["seed"]),
-        index=int(info.get("index") or 0),
-    )
+    try:
+        return read_task(extra_info or {})
+    except ConfigError as error:
+        raise ConfigError(
+            f"extra_info of a row of the data set: {error}; make the data with `gem-core export --to rl2`"
+        ) from None
 
 
 def check_file(path: str) -> None:

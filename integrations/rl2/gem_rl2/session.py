@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import EnvPool, Episode, episode_metrics
-from gem_core.rollout.engine import engine_stop_ids
+from gem_core.rollout import EnvPool, Episode, engine_stop_ids, episode_metrics, extra_stop_id
 from gem_rl2.options import GemOptions, sampling_params
 from gem_rl2.play import Play
 from gem_rl2.router import RouterPolicy, fill
@@ -54,8 +53,7 @@ class Session:
         self._envs = EnvPool(self._options.wrappers)
         self._traces = self._options.trace_writers(self._tokenizer)
         known = engine_stop_ids(self._tokenizer)
-        end = getattr(self._context, "end_of_turn_id", None)
-        self._extra_stop_id = end if end not in known else None
+        self._extra_stop_id = extra_stop_id(self._context, self._tokenizer)
         self._stop_texts = [self._tokenizer.decode([token_id]) for token_id in known]
         if upstream.is_index and self._extra_stop_id is not None:
             for train in (True, False):

@@ -31,6 +31,7 @@ from gem_core.rollout import (
     TraceWriter,
     engine_stop_ids,
     episode_metrics,
+    extra_stop_id,
     outline,
 )
 from gem_verl.options import GemOptions
@@ -125,10 +126,8 @@ class _Shared:
     def make(cls, config: Any, tokenizer: Any) -> _Shared:
         options = GemOptions.from_config(config)
         context = options.make_context(tokenizer, config.data.get("apply_chat_template_kwargs"))
-        known = engine_stop_ids(tokenizer)
-        end = getattr(context, "end_of_turn_id", None)
-        extra = end if end not in known else None
-        stop_ids = known | ({end} if end is not None else set())
+        extra = extra_stop_id(context, tokenizer)
+        stop_ids = engine_stop_ids(tokenizer) | ({extra} if extra is not None else set())
         traces = options.trace_writers(tokenizer)
         return cls(config, options, context, EnvPool(options.wrappers), stop_ids, extra, traces)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
 
-ESTIMATORS = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
+ESTIMATORS = TRAINER_NAMES
 """verl's ``algorithm.adv_estimator`` and the name of the estimator in gem_core."""
 
 TRAINER_MODE = "gem_sync"

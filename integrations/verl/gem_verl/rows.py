@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import Split, TaskRow, TaskSource
+from gem_core.tasks import Split, TaskRow, TaskSource, read_task
 
 AGENT_NAME = "gem"
 """The agent loop that plays these rows; a row's own name goes before ``default_agent_loop``."""
@@ -41,20 +41,13 @@ def task_of(row: Mapping[str, Any]) -> TaskRow:
     Raises:
         ConfigError: The row names no environment.
     """
-    info = row.get("extra_info") or {}
-    missing = [key for key in ("env_id", "seed") if info.get(key) is None]
-    if missing:
+    try:
+        return read_task(row.get("extra_info") or {})
+    except ConfigError as error:
         raise ConfigError(
-            f"a row of the data set has no extra_info.{missing[0]}; make the data with data.custom_cls.name="
+            f"extra_info of a row of the data set: {error}; make the data with data.custom_cls.name="
             "GemDataset or with `gem-core export --to verl`"
-        )
-    kwargs = info.get("env_kwargs") or {}
-    return TaskRow(
-        env_id=str(info["env_id"]),
-        env_kwargs=json.loads(kwargs) if isinstance(kwargs, str) else dict(kwargs),
-        seed=int(info["seed"]),
-        index=int(info.get("index") or 0),
-    )
+        ) from None
 
 
 ROW_COLUMNS = ("agent_name", "extra_info")

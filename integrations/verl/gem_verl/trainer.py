@@ -86,11 +86,8 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         with estimators.known(facts):
             batch = super()._compute_advantage(batch, metrics)
         metrics.update(episode_metrics(self._episodes))
-        stats = facts.stats
-        if stats.count:
-            metrics.update(
-                {"rebn/turns": stats.count, "rebn/return_mean": stats.mean, "rebn/return_std": stats.std()}
-            )
+        if facts.stats.count:
+            metrics.update(facts.stats.metrics())
         return batch
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:

@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
     row = json.dumps({"extra_info": {"env_id": GUESS, "seed": 1}})
     for bad, message in (
         ('{"prompt": "Guess."}', "line 2: the row has a 'prompt'"),
-        ('{"extra_info": {"seed": 1}}', "line 2: a row of the data set has no extra_info.env_id"),
+        ('{"extra_info": {"seed": 1}}', "line 2: extra_info of a row of the data set: env_id is missing"),
         ("[]", "line 2: "),
         ("{", "line 2: "),
     ):

@@ -73,7 +73,7 @@ def test_exported_rows_are_read_by_verls_own_data_set(tmp_path: Path, tokenizer:
 
 
 def test_a_row_of_something_else_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no extra_info\.env_id"):
+    with pytest.raises(ConfigError, match=r"extra_info of a row of the data set: env_id is missing"):
         task_of({"extra_info": {"index": 3}})
 
 
@@ -83,7 +83,7 @@ def test_rows_are_checked_once_and_those_of_other_loops_never() -> None:
 
     check_rows([row("gem", GUESS), row("tool_agent", "game:Nothing-v0")], "")
     check_rows([{"extra_info": {}}], "", "single_turn_agent")
-    with pytest.raises(ConfigError, match=r"no extra_info\.env_id"):
+    with pytest.raises(ConfigError, match=r"extra_info of a row of the data set: env_id is missing"):
         check_rows([{"extra_info": {}}], "", "gem")
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
         check_rows([row("gem", GUESS), row("gem", "game:GuesTheNumber-v0")], "")
