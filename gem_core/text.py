@@ -157,3 +157,17 @@ def word(text: str) -> str | None:
     """The word that `text` is, in lower case: ASCII letters, which blanks may separate (``C R A N E``)."""
     letters = text if text.isalpha() else "".join(text.split())
     return letters.lower() if letters.isascii() and letters.isalpha() else None
+
+
+def command(text: str) -> tuple[str, str] | None:
+    """Name and argument of ``name[argument]``; None where there is no name or an empty argument.
+
+    >>> command("Search[a red (large) shirt]")
+    ('search', 'a red (large) shirt')
+    """
+    name, bracket, rest = text.strip().partition("[")
+    argument = rest[:-1].strip() if rest.endswith("]") else ""
+    name = name.strip()
+    if not bracket or not argument or not name.isascii() or not name.isalpha():
+        return None
+    return name.lower(), argument

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.text import direction, first_code_block, first_tag, integer, integers, last_boxed, word
+from gem_core.text import (
+    command,
+    direction,
+    first_code_block,
+    first_tag,
+    integer,
+    integers,
+    last_boxed,
+    word,
+)
 
 SIZE = 10_000_000
 """Characters of the hostile texts: quadratic time would run into the test's time limit."""
@@ -228,3 +237,22 @@ def test_no_parser_raises_on_any_text(text):
     assert isinstance(integers(text), (list, type(None)))
     assert direction(text) is None or direction(text) == text.lower()
     assert word(text) is None or word(text).isalpha()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("search[red shoes]", ("search", "red shoes")),
+        ("  Click[ Next > ]  ", ("click", "Next >")),
+        ("click[a [b] c]", ("click", "a [b] c")),
+        ("search []", None),
+        ("search[x", None),
+        ("search[x] now", None),
+        ("[x]", None),
+        ("se arch[x]", None),
+        ("s\u00e9arch[x]", None),
+        ("", None),
+    ],
+)
+def test_command(text: str, expected: tuple[str, str] | None) -> None:
+    assert command(text) == expected

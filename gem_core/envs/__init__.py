@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, rg
+from gem_core.envs import datasets, games, generated, rg, webshop
 
 
 def register_builtin() -> None:
@@ -11,3 +11,4 @@ def register_builtin() -> None:
     generated.register_generated()
     datasets.register_datasets()
     rg.register_lazily()
+    webshop.register_webshop()

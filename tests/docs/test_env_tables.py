@@ -13,8 +13,9 @@ import gem_core
 from tests.docs.blocks import ROOT
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("env_tables", ROOT / "tools" / "env_tables.py")
+def load(name: str) -> ModuleType:
+    """A script of the folder tools."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -22,11 +23,15 @@ def load() -> ModuleType:
     return module
 
 
-tables = load()
+tables = load("env_tables")
 
 
+NEEDS_BM25S = pytest.mark.skipif(
+    importlib.util.find_spec("bm25s") is None, reason="webshop.md needs the extra 'search'"
+)
 PAGES = [
     ("games.md", "games.jsonl"),
+    pytest.param("webshop.md", "webshop.jsonl", marks=NEEDS_BM25S),
     *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),
 ]
 

@@ -1,0 +1,21 @@
+"""The shop of WebShop: search, choose, buy. This module holds its table of ids."""
+
+from __future__ import annotations
+
+from gem_core.registration import register
+
+_MODES = {"html": "as HTML", "text": "as plain text", "text_rich": "as text with marked buttons"}
+
+
+def register_webshop() -> None:
+    """File the ids of the shop."""
+    for split in ("train", "test"):
+        for mode, shown in _MODES.items():
+            register(
+                f"webshop:{split}-{mode}",
+                "gem_core.envs.webshop.env:WebShop",
+                description=f"Buy what an instruction asks for; pages {shown}, {split} goals",
+                extra="search",
+                split=split,
+                observation_mode=mode,
+            )

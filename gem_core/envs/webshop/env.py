@@ -1,0 +1,287 @@
+r"""`WebShop`: buy what an instruction asks for.
+
+Own code after the benchmark of Yao et al. (2022): the same pages, actions and reward, without a server, a
+browser or Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, ClassVar, get_args
+
+from gem_core.core import Info, ResetOptions, ResetResult, StepResult
+from gem_core.envs.games.base import Game, Outcome, check_count
+from gem_core.envs.webshop import pages
+from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, Split
+from gem_core.envs.webshop.generated import generated_catalogue
+from gem_core.envs.webshop.official import official_catalogue
+from gem_core.envs.webshop.pages import BACK, BUY, NEXT, PAGE_SIZE, PREVIOUS, TABS, Mode, Part
+from gem_core.envs.webshop.reward import same_option, score
+from gem_core.errors import ConfigError
+from gem_core.text import command
+
+_FOUND = 50
+"""Products that a search finds at most."""
+_RULES = r"""You are shopping on a website. Buy a product that fits the instruction, with the right options.
+Each turn, do one thing: \boxed{search[words]} searches the shop, \boxed{click[text]} clicks a button, a
+product code or an option of the page. \boxed{click[buy now]} on the page of a product buys it, and ends
+the visit."""
+
+
+class WebShop(Game[tuple[str, str]]):
+    r"""Find a product by search, choose its options and buy it.
+
+    Action: ``\boxed{search[red running shoes]}`` on any page, or ``\boxed{click[text]}`` with the text of a
+    button, a product code or an option of the page, in either case. Clicking what the page does not have is
+    illegal.
+
+    Rewards: on buying, WebShop's score from 0 to 1: type * (attributes that fit + options that fit + 1 if the
+    price fits) / (wanted attributes + wanted options + 1); success is a score of 1. All else earns 0. A
+    format error earns -0.1, and the episode goes on until there are more of them than `error_tolerance`.
+
+    `max_return` is 1. On the generated catalogue the oracle, which buys the product that the goal was made
+    from, reaches it; on WebShop's own data some wishes do not agree with the options of their product.
+
+    The goal of an episode is drawn from the goals of the split; ``reset(options={"index": i})`` takes goal i.
+    """
+
+    state_fields = (
+        *Game.state_fields, "goal_index", "page", "results", "results_page", "asin", "chosen", "seen",
+        "errors", "earned",
+    )  # fmt: skip
+    format_error_ends: ClassVar[bool] = False
+
+    goal_index: int
+    """Number of the goal within the split."""
+    page: str
+    """``"start"``, ``"results"``, ``"item"``, or the name of a tab."""
+    _open: list[Part] | None
+    """The page that is shown, once it was made."""
+
+    def __init__(
+        self,
+        split: Split = "train",
+        observation_mode: Mode = "text",
+        data: str | None = None,
+        num_products: int | None = 1000,
+        human_goals: bool = True,
+        max_turns: int = 15,
+        error_tolerance: int = 15,
+        seed: int = 0,
+    ) -> None:
+        """Open the shop.
+
+        Args:
+            split: "train" or "test"; they share no goal, but the products.
+            observation_mode: "html", "text" or "text_rich".
+            data: Folder with WebShop's data files; None for the generated catalogue.
+            num_products: Only so many products. None for all of the files.
+            human_goals: With `data`: instructions that people wrote, instead of those of a template.
+            max_turns: Turn limit.
+            error_tolerance: Responses without a readable action that are put up with; the next one
+                terminates the episode.
+            seed: Of the generated catalogue.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+            DataError: The files in `data` are missing or cannot be read.
+        """
+        for name, value, choices in (
+            ("split", split, get_args(Split)), ("observation_mode", observation_mode, get_args(Mode))
+        ):  # fmt: skip
+            if value not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        self.mode = observation_mode
+        self.max_turns = check_count("max_turns", max_turns, 1)
+        self.error_tolerance = check_count("error_tolerance", error_tolerance, 0)
+        if data is None and num_products is None:
+            raise ConfigError(
+                "num_products=None takes all products of the files in data=, which is not given"
+            )
+        if num_products is not None:
+            check_count("num_products", num_products, 10)
+        self.catalogue: Catalogue
+        if data is None:
+            self.catalogue = generated_catalogue(num_products or 0, check_count("seed", seed, 0))
+        else:
+            self.catalogue = official_catalogue(str(data), num_products, bool(human_goals))
+        self.oracle_certain = data is None
+        self.goals: list[Goal] = self.catalogue.goals[split]
+
+    # -- the game -----------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        index = (options or {}).get("index")
+        if options is None or index is None:
+            return super().reset(seed, options=options)
+        if len(options) > 1:
+            raise ConfigError("reset options 'index' and others do not go together")
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.goals):
+            raise ConfigError(f"index={index!r}: expected a number from 0 to {len(self.goals) - 1}")
+        super().reset(seed)
+        self.goal_index, self._open = index, None
+        return self.rules(), {"suffix": self._suffix()}
+
+    def new_game(self) -> None:
+        self.turn_limit = self.max_turns
+        self.goal_index = self.random.randrange(len(self.goals))
+        self.page, self.asin = "start", ""
+        self.results: list[str] = []
+        self.results_page = 1
+        self.chosen: dict[str, str] = {}
+        self.seen: list[str] = []
+        self.errors = 0
+        self.earned = 0.0
+        self._open = None
+
+    def rules(self) -> str:
+        return f"{_RULES}\n\n{self._shown()}"
+
+    parse = staticmethod(command)
+
+    def play(self, move: tuple[str, str]) -> Outcome:
+        verb, argument = move
+        if verb == "search":
+            self._search(argument)
+        elif verb == "click":
+            part = pages.clickable(self._parts()).get(" ".join(argument.lower().split()))
+            if part is None:
+                return "There is no such thing to click on this page.", 0.0, "illegal"
+            if part.text == BUY:
+                return self._buy()
+            self._click(part)
+        else:
+            return "Only search[...] and click[...] do something here.", 0.0, "illegal"
+        self._open = None
+        return self._shown(), 0.0, "goes on"
+
+    def board(self) -> str:
+        """What was chosen, and what can be done on this page."""
+        if not self._running:
+            return ""
+        clicks = "".join(f", click[{text}]" for text in pages.clickable(self._parts()))
+        chosen = ", ".join(f"{name}: {value}" for name, value in self.chosen.items())
+        return "".join([f"Chosen: {chosen}.\n" if chosen else "", "Actions: search[words]", clicks, "."])
+
+    def progress(self) -> float:
+        return self.earned
+
+    def _format_error(self, reason: str) -> StepResult:
+        self.errors += 1
+        if self.errors > self.error_tolerance:
+            return self._end(reason, self.format_error_reward, Info(invalid="format"), success=False)
+        return super()._format_error(reason)
+
+    # -- players ------------------------------------------------------------------------------
+
+    def random_move(self, random: Random) -> str:
+        if self.page == "start":
+            name = random.choice(self.catalogue.products).name.replace("{", "").replace("}", "")
+            return f"search[{name}]"
+        return f"click[{random.choice(list(pages.clickable(self._parts())))}]"
+
+    def best_move(self) -> str:
+        goal = self.goal
+        if self.page in TABS:
+            return f"click[{PREVIOUS.lower()}]"
+        if self.page == "item" and self.asin == goal.asin:
+            return self._next_choice() or f"click[{BUY.lower()}]"
+        wanted = goal.asin.lower()
+        if self.page == "results" and goal.asin in self.results:
+            if wanted in pages.clickable(self._parts()):
+                return f"click[{wanted}]"
+            ahead = self.results.index(goal.asin) >= self.results_page * PAGE_SIZE
+            return f"click[{(NEXT if ahead else PREVIOUS).lower()}]"
+        name = self.catalogue.product(goal.asin).name
+        return f"search[{name.replace('{', '').replace('}', '')}]"
+
+    def _next_choice(self) -> str | None:
+        """The option that is still to be chosen for the goal."""
+        wishes = self.goal.options
+        right = {n: v for n, v in self.chosen.items() if any(same_option(n, v, wish) for wish in wishes)}
+        for wish in wishes:
+            if not any(same_option(name, value, wish) for name, value in right.items()):
+                for name, values in self.product.options.items():
+                    for value in values:
+                        if name not in right and same_option(name, value, wish):
+                            return f"click[{value}]"
+        return None
+
+    # -- the shop -----------------------------------------------------------------------------
+
+    @property
+    def goal(self) -> Goal:
+        """What is wanted in this episode."""
+        return self.goals[self.goal_index]
+
+    @property
+    def product(self) -> Product:
+        """The product whose page is open."""
+        return self.catalogue.product(self.asin)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self._open = None
+        known = 0 <= self.goal_index < len(self.goals) if self._running else True
+        if not (known and {*self.results, self.asin} - {""} <= self.catalogue.numbers.keys()):
+            raise ConfigError("the state is of an episode with another catalogue")
+
+    def _parts(self) -> list[Part]:
+        """The open page, made once."""
+        if self._open is None:
+            self._open = self._page()
+        return self._open
+
+    def _page(self) -> list[Part]:
+        instruction = self.goal.instruction
+        if self.page == "start":
+            return pages.start_page(instruction)
+        if self.page == "results":
+            first = (self.results_page - 1) * PAGE_SIZE
+            shown = [self.catalogue.product(asin) for asin in self.results[first : first + PAGE_SIZE]]
+            return pages.results_page(instruction, shown, self.results_page, len(self.results), self.seen)
+        if self.page == "item":
+            return pages.item_page(instruction, self.product, self.chosen)
+        return pages.tab_page(instruction, self.product, self.page)
+
+    def _shown(self) -> str:
+        return pages.show(self._parts(), self.mode)
+
+    def _search(self, query: str) -> None:
+        found = self.catalogue.search.best(query, _FOUND)
+        self.results = [self.catalogue.products[place].asin for place in found]
+        self._list(1)
+
+    def _list(self, page: int) -> None:
+        """Show a page of the results; leaving a product forgets what was chosen."""
+        self.page, self.results_page, self.asin, self.chosen = "results", page, "", {}
+
+    def _click(self, part: Part) -> None:
+        if part.sort == "product":
+            self.page, self.asin = "item", part.text
+            if part.text not in self.seen:
+                self.seen.append(part.text)
+        elif part.sort == "option":
+            self.chosen[part.name] = part.text
+        elif part.text == BACK:
+            self._list(1)
+            self.page, self.results = "start", []
+        elif part.text in TABS:
+            self.page = part.text
+        elif self.page in TABS:
+            self.page = "item"
+        else:
+            turned = {NEXT: 1, PREVIOUS: -1}[part.text] if self.page == "results" else 0
+            self._list(self.results_page + turned)
+
+    def _buy(self) -> Outcome:
+        goal = self.goal
+        found = score(self.product, self.chosen, goal, self.catalogue.product(goal.asin))
+        self.earned = found.total
+        text = (
+            f"Thank you for shopping. Your score is {found.total:.2f} of 1: type {found.type:g}, attributes "
+            f"{found.attributes} of {len(goal.attributes)}, options {found.options} of {len(goal.options)}, "
+            f"price {'within' if found.price else 'above'} the limit."
+        )
+        return text, found.total, "solved" if found.total >= 1 else "lost"

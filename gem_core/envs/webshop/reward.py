@@ -1,0 +1,86 @@
+"""The reward of WebShop: how well a purchase fits a goal.
+
+    total = type * (attributes + options + price) / (wanted attributes + wanted options + 1)
+
+`type` says whether it is the right kind of product, `attributes` and `options` count those of the goal that
+the purchase has, `price` is 1 within the limit. Yao et al., "WebShop: Towards Scalable Real-World Web
+Interaction with Grounded Language Agents" (2022), section 4.1 and its appendix. As in the paper, an option
+counts once, and only when the goal names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gem_core.envs.webshop.catalogue import Goal, Product
+from gem_core.envs.webshop.search import words
+from gem_core.envs.webshop.similarity import token_set_ratio
+
+_ALIKE = 85
+"""Two phrases with a higher ratio mean the same."""
+_EXACT = ("size",)
+"""Options that must match letter by letter."""
+
+
+class Score(NamedTuple):
+    """How well a purchase fits."""
+
+    total: float
+    type: float
+    attributes: int
+    options: int
+    price: bool
+
+
+def score(bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Product) -> Score:
+    """Compare a purchase with a goal.
+
+    Args:
+        bought: The product.
+        chosen: Value of each option that was chosen.
+        goal: What was wanted.
+        wanted: The product of the goal.
+    """
+    attributes = sum(has_attribute(bought, attribute) for attribute in goal.attributes)
+    options = sum(
+        any(same_option(name, value, option) for name, value in chosen.items()) for option in goal.options
+    )
+    price = goal.price_limit is None or bought.price <= goal.price_limit
+    kind = type_score(bought, wanted)
+    parts = len(goal.attributes) + len(goal.options) + 1
+    return Score(kind * (attributes + options + price) / parts, kind, attributes, options, price)
+
+
+def has_attribute(product: Product, attribute: str) -> bool:
+    """Whether a product has an attribute, by its own list or in the words of its pages."""
+    if any(token_set_ratio(own, attribute) > _ALIKE for own in product.attributes):
+        return True
+    return attribute.lower() in product.text
+
+
+def same_option(name: str, value: str, wanted: str) -> bool:
+    """Whether the value of an option is the one that is wanted: sizes exactly, others nearly."""
+    if name.lower() in _EXACT:
+        return value.lower().split() == wanted.lower().split()
+    return token_set_ratio(value, wanted) > _ALIKE
+
+
+def type_score(bought: Product, wanted: Product) -> float:
+    """1 for the right kind of product, less for one that shares few words of its title, 0 for none.
+
+    The paper takes the nouns of the titles; here all words count but numbers and the most frequent ones,
+    which needs no model of the language.
+    """
+    names = _naming_words(wanted.name)
+    shared = len(names & _naming_words(bought.name)) / len(names) if names else 0.2
+    if shared == 0:
+        return 0.0
+    if shared < 0.1:
+        return 0.1
+    same_shelf = len(set(bought.path) & set(wanted.path)) >= 2
+    return 1.0 if shared > 0.2 or same_shelf or bought.query == wanted.query else 0.5
+
+
+def _naming_words(title: str) -> set[str]:
+    return {word for word in words(title) if word.isalpha()}

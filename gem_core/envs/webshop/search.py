@@ -1,0 +1,48 @@
+"""BM25 over short texts, by bm25s."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import bm25s
+import numpy as np
+
+_WORD = re.compile(r"\w+")
+_LONGEST = 2000
+"""Characters of a query that count."""
+_DULL = frozenset(
+    "a an and are as at be but by for from i if in into is it me my no not of on or our such that the "  # noqa: SIM905
+    "their then there these they this to was we will with you your".split()
+)
+
+
+class Search:
+    """An index of texts.
+
+    Args:
+        texts: What is looked through; a result is a place in this list.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._index = bm25s.BM25(k1=0.9, b=0.4)  # what WebShop's engine has
+        self._index.index([words(text) for text in texts], show_progress=False)
+
+    def best(self, query: str, limit: int) -> list[int]:
+        """Places of the texts that fit best, the best first; texts without any of the words are left out."""
+        wanted = words(query[:_LONGEST])
+        if not wanted:
+            return []
+        scores = self._index.get_scores(wanted)
+        order = np.argsort(-scores, kind="stable")[:limit]
+        return [int(place) for place in order if scores[place] > 0]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in small letters, without the most frequent ones and without the s of a plural."""
+    found = _WORD.findall(text.lower())
+    return [_singular(word) for word in found if word not in _DULL]
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word

@@ -1,0 +1,50 @@
+"""How alike two short phrases are, whatever the order of their words."""
+
+from __future__ import annotations
+
+import re
+
+_OTHER = re.compile(r"\W+")
+
+
+def token_set_ratio(one: str, other: str) -> float:
+    """From 0 to 100: the best ratio between the shared words and each phrase, and between the phrases.
+
+    100 where the words of one phrase are all among those of the other. The measure that fuzzy-matching
+    libraries call by this name.
+    """
+    left, right = _tokens(one), _tokens(other)
+    if not left or not right:
+        return 0.0
+    shared = sorted(left & right)
+    if shared and (left <= right or right <= left):
+        return 100.0
+    common = " ".join(shared)
+    first = " ".join(filter(None, (common, *sorted(left - right))))
+    second = " ".join(filter(None, (common, *sorted(right - left))))
+    best = ratio(first, second)
+    if common:
+        best = max(best, ratio(common, first), ratio(common, second))
+    return best
+
+
+def ratio(one: str, other: str) -> float:
+    """From 0 to 100: twice the longest common subsequence over both lengths."""
+    both = len(one) + len(other)
+    return 200.0 * common_length(one, other) / both if both else 100.0
+
+
+def common_length(one: str, other: str) -> int:
+    """Length of the longest common subsequence, a row of the table at a time as the bits of a number."""
+    places: dict[str, int] = {}
+    for place, letter in enumerate(one):
+        places[letter] = places.get(letter, 0) | 1 << place
+    row = full = (1 << len(one)) - 1
+    for letter in other:
+        matches = row & places.get(letter, 0)
+        row = (row + matches | row - matches) & full
+    return len(one) - bin(row).count("1")
+
+
+def _tokens(text: str) -> set[str]:
+    return set(_OTHER.sub(" ", text.lower()).split())
