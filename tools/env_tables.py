@@ -125,7 +125,9 @@ def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
         if "dataset_name" in gem_core.spec(id).kwargs:
             continue
         with gem_core.make(id) as env:
-            classes.setdefault(id.partition(":")[2].partition("-")[0], type(env.unwrapped))
+            found = type(env.unwrapped)
+        name = id.partition(":")[2].partition("-v0")[0] if "-v0" in id else found.__name__
+        classes.setdefault(name, found)
     lines = ["| environment | action | rewards |", "|---|---|---|"]
     for name, found in classes.items():
         parts = inspect.getdoc(found).split("\n\n")
