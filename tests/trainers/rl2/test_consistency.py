@@ -1,0 +1,89 @@
+"""RL2 takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gem_core.consistency import Played
+from tests.consistency import assemble
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    SEED,
+    SOURCES,
+    TASKS,
+    TOKENS_PER_TURN,
+    scenario,
+    tasks,
+)
+from tests.trainers.rl2 import harness, spied
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does"),
+    pytest.mark.timeout(900),
+]
+NOT_CARRIED = {
+    name: "RL2's batches have no field for it" for name in ("terminated", "truncated", "stop_reason")
+} | {"token budget": "rl-square 0.0.2 limits the tokens of a response, not those of an episode"}
+WITHOUT_BUDGET = "core-without-budget"
+
+
+def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
+    """RL2 carries the task in the prompt only, and rewards on the last token of each turn."""
+    env_of = {task["seed"]: task["env_id"] for task in tasks()}
+    found = []
+    for path in sorted(spy.glob("loss-*.pt")):
+        saved = torch.load(path, weights_only=False)
+        for number, row in enumerate(spied.rows_of(saved)):
+            seed = assemble.task_seed(saved["states"][number], tokenizer)
+            made = Played(env_of[seed], seed, trainable=not row.is_pad, rewards=[])
+            if not row.is_pad:
+                assemble.fill(made, row)
+                rewards: dict[int, float] = {}
+                paid = saved["rewards"][number][len(row.prompt) - 1 :]
+                for turn, reward in zip(made.turn_ids[len(row.prompt) :], paid, strict=True):
+                    if turn >= 0:
+                        rewards[turn] = rewards.get(turn, 0.0) + reward
+                made.rewards = [rewards[turn] for turn in sorted(rewards)]
+            found.append(made)
+    return found
+
+
+def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    shared = scenario()
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    words = [
+        f"adv.gamma={GAMMA}",
+        f"train_data.prompts_per_rollout={TASKS}",
+        f"train_data.responses_per_prompt={SAMPLES}",
+        "rollout.dynamic_filtering=false",
+        f"rollout.max_turns={MAX_TURNS}",
+        f"rollout.train_sampling_params.max_new_tokens={TOKENS_PER_TURN}",
+    ]
+    run = harness.run_rl2(
+        tmp_path, shared.model, *words, wrappers="named", tasks=TASKS, envs=SOURCES, seed=SEED, held_out=1
+    ).check()
+    tokenizer = AutoTokenizer.from_pretrained(shared.model)
+    model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
+    (update,) = spied.updates(run.spy, model)
+    episodes = played_rows(run.spy, tokenizer)
+    gradient = assemble.gradient_difference(update, shared.core(WITHOUT_BUDGET), model)
+    comparison = assemble.judge(
+        shared,
+        "rl2",
+        ["rl-square", "torch"],
+        " ".join(words),
+        episodes,
+        gradient,
+        reference=WITHOUT_BUDGET,
+        not_carried=NOT_CARRIED,
+    )
+    assert comparison.equal, comparison
