@@ -13,6 +13,7 @@ from gem_core.consistency.record import FLAGS, Played, Record
 ADVANTAGE_TOLERANCE = 1e-5
 """Times the largest advantage of the batch where that is above 1: they travel as float32."""
 GRADIENT_TOLERANCE = 1e-4
+LEVELS = {1: "rollout", 2: "advantages", 3: "update"}
 
 
 @dataclass
@@ -30,6 +31,15 @@ class Level:
     largest: float | None = None
     differences: list[str] = field(default_factory=list)
     not_carried: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """A few words for a table."""
+        if self.equal is None:
+            return "not run"
+        if not self.equal:
+            return f"differs: {len(self.differences)} findings" if len(self.differences) > 1 else "differs"
+        return f"equal ({self.largest:.1e})" if self.largest else "equal"
 
 
 @dataclass
@@ -67,6 +77,10 @@ def compare(core: Record, other: Record) -> Comparison:
     assert credit.largest is not None
     if not pairs or credit.largest > ADVANTAGE_TOLERANCE * max(1.0, largest):
         credit.differences.append(f"advantages differ by up to {credit.largest:.3g}")
+    for name, gap in other.cases.items():
+        credit.largest = max(credit.largest, gap)
+        if gap > ADVANTAGE_TOLERANCE:
+            credit.differences.append(f"{name}: advantages differ by up to {gap:.3g}")
     credit.equal = not credit.differences
     return Comparison(other.trainer, {1: rollout, 2: credit, 3: _compare_update(other)})
 
@@ -77,13 +91,17 @@ def _pairs(mine: list[Played], theirs: list[Played]) -> tuple[list[tuple[Played,
     for side, episodes in enumerate((mine, theirs)):
         for played in episodes:
             tasks[played.env_id, played.seed][side].append(played)
-    pairs, differences = [], []
+    pairs: list[tuple[Played, Played]] = []
+    differences = []
     for (env_id, seed), (left, right) in sorted(tasks.items()):
         if len(left) != len(right):
             differences.append(f"{env_id}, seed {seed}: {len(right)} episodes instead of {len(left)}")
-        order = (lambda played: (played.trainable, played.token_ids))  # fmt: skip
-        pairs += zip(sorted(left, key=order), sorted(right, key=order), strict=False)
+        pairs += zip(sorted(left, key=_order), sorted(right, key=_order), strict=False)
     return pairs, differences
+
+
+def _order(played: Played) -> tuple[bool, list[int]]:
+    return played.trainable, played.token_ids
 
 
 def _compare_rollout(mine: Played, theirs: Played, level: Level) -> None:

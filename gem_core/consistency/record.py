@@ -88,6 +88,9 @@ class Record:
         not_carried: Field of `Played` to the reason why it does not reach the trainer's batch.
         gradient: Norm of (gradient - reference) over the norm of the reference; None where no update
             was made.
+        cases: On the same episodes, other estimators and options: what was asked for, to the largest
+            difference between the trainer's advantages and the right ones, over the largest of these
+            where that is above 1.
         notes: Further measured numbers, by what they are.
     """
 
@@ -99,6 +102,7 @@ class Record:
     reference: str = "core"
     not_carried: dict[str, str] = field(default_factory=dict)
     gradient: float | None = None
+    cases: dict[str, float] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
 
     def write(self, path: str | Path) -> None:

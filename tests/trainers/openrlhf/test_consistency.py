@@ -6,9 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from gem_openrlhf.executor import lay_out
 from gem_openrlhf.export import write
 
+from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_core.tasks import TaskRow
 from tests.consistency import assemble
+from tests.consistency.cases import CASES, WITH_KL, Case, episode_of, judge_cases, penalty
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -20,15 +26,13 @@ from tests.consistency.scenario import (
     tasks,
 )
 from tests.trainers.openrlhf import harness, spied
-
-pytestmark = [
-    pytest.mark.skipif(
-        not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
-    ),
-    pytest.mark.timeout(1200),
-]
+from tests.trainers.openrlhf.args import experience_maker, experiences
 
 
+@pytest.mark.skipif(
+    not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
+)
+@pytest.mark.timeout(1200)
 def test_the_shared_step(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -58,3 +62,31 @@ def test_the_shared_step(tmp_path: Path) -> None:
     words = " ".join(harness.words(flags))
     comparison = assemble.judge(shared, "openrlhf", ["openrlhf", "torch"], words, episodes, gradient)
     assert comparison.equal, comparison
+
+
+def test_other_options_on_the_same_episodes() -> None:
+    """Through OpenRLHF's experiences, in micro-batches of different widths."""
+
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
+        words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", str(case.gamma)]
+        words += [f"--gem.ddof={case.ddof}"] if name == "rebn" else []
+        maker = experience_maker(*words, kl_coef=case.kl_coef)
+        task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
+        rows = [lay_out(episode_of(played), task, "", pad_id=0, with_logprobs=False) for played in episodes]
+        batches = [experiences(rows[n : n + 3], first=n) for n in range(0, len(rows), 3)]
+        for number, batch in enumerate(batches):
+            batch.kl = torch.zeros(batch.action_mask.shape)
+            for row, played in enumerate(episodes[3 * number : 3 * number + 3]):
+                batch.kl[row, : len(played.token_ids) - 1] = torch.tensor(penalty(played)[1:])
+        maker.compute_advantages_and_returns(batches)
+        found = [row for batch in batches for row in batch.advantages.tolist()]
+        for played, row in zip(episodes, found, strict=True):
+            size = len(played.token_ids)
+            assert not any(row[size - 1 :])
+            played.read_advantages([0.0, *row[: size - 1]])
+            assert played.spread == 0
+        return [played.advantages for played in episodes]
+
+    found = judge_cases(scenario(), "openrlhf", [*CASES, *WITH_KL], advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from gem_rl2.estimators import AdvantageHook
 
 from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
+from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, lengths, token_rewards
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -23,14 +26,16 @@ from tests.consistency.scenario import (
     tasks,
 )
 from tests.trainers.rl2 import harness, spied
+from tests.trainers.rl2.configs import gem_config
+from tests.trainers.rl2.test_estimators import batch
+from tests.trainers.rl2.test_estimators import one_process as one_process
 
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does"),
-    pytest.mark.timeout(900),
-]
 NOT_CARRIED = {
-    name: "RL2's batches have no field for it" for name in ("terminated", "truncated", "stop_reason")
-} | {"token budget": "rl-square 0.0.2 limits the tokens of a response, not those of an episode"}
+    "terminated": "RL2's batches have no field for it",
+    "truncated": "RL2's batches have no field for it",
+    "stop_reason": "RL2's batches have no field for it",
+    "token budget": "rl-square 0.0.2 limits the tokens of a response, not those of an episode",
+}
 WITHOUT_BUDGET = "core-without-budget"
 
 
@@ -55,6 +60,8 @@ def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
     return found
 
 
+@pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does")
+@pytest.mark.timeout(900)
 def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -87,3 +94,35 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         not_carried=NOT_CARRIED,
     )
     assert comparison.equal, comparison
+
+
+def test_other_options_on_the_same_episodes(one_process: None) -> None:
+    """Through RL2's packing of action tokens; a penalty lies on the rewards there, as RL2 puts it."""
+
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
+        words = [f"adv.estimator={name}", f"adv.gamma={case.gamma}"]
+        words += [f"+adv.rebn.ddof={case.ddof}"] if name == "rebn" else []
+        rows = [
+            [
+                (before, size, reward)
+                for (before, size), reward in zip(lengths(p), p.rewards or [], strict=True)
+            ]
+            for p in episodes
+        ]
+        config, upstream = gem_config(*words)
+        tensors, bounds = batch([[row] for row in rows])
+        for row, played in enumerate(episodes):
+            tensors["rewards"][row, : len(played.token_ids) - 1] = torch.tensor(
+                token_rewards(played, case)[1:]
+            )
+        AdvantageHook(upstream)(config.adv if upstream.is_index else config, tensors, bounds, 1)
+        for played, row in zip(episodes, tensors["advantages"].tolist(), strict=True):
+            size = len(played.token_ids)
+            assert not any(row[size - 1 :])
+            played.read_advantages([0.0, *row[: size - 1]])
+            assert played.spread == 0
+        return [played.advantages for played in episodes]
+
+    found = judge_cases(scenario(), "rl2", [*CASES, *WITH_KL], advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import compute_advantage
 
+from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
+from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, token_rewards
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -19,13 +26,11 @@ from tests.consistency.scenario import (
     scenario,
 )
 from tests.trainers.verl import harness, spied
-
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
-    pytest.mark.timeout(1200),
-]
+from tests.trainers.verl.configs import verl_config
 
 
+@pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does")
+@pytest.mark.timeout(1200)
 def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -55,3 +60,36 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     gradient = assemble.gradient_difference(update, shared.core(), model)
     comparison = assemble.judge(shared, "verl", ["verl", "torch"], " ".join(words), episodes, gradient)
     assert comparison.equal, comparison
+
+
+def test_other_options_on_the_same_episodes() -> None:
+    """Through verl's dispatch of estimators, with padding and a row that fills the batch up."""
+
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
+        words = [f"algorithm.adv_estimator={name}", f"algorithm.gamma={case.gamma}"]
+        words += [f"+algorithm.rebn.ddof={case.ddof}"] if name == "rebn" else []
+        algorithm = verl_config(*words).algorithm
+        width = max(len(played.token_ids) for played in episodes)
+        mask, rewards = torch.zeros(len(episodes) + 1, width), torch.zeros(len(episodes) + 1, width)
+        for row, played in enumerate(episodes):
+            size = len(played.token_ids)
+            mask[row, :size] = (torch.tensor(played.turn_ids) >= 0).float()
+            rewards[row, :size] = torch.tensor(token_rewards(played, case))
+        uids = np.array([str(row) for row in range(len(mask))], dtype=object)
+        data = DataProto.from_dict(
+            tensors={"token_level_rewards": rewards, "response_mask": mask}, non_tensors={"uid": uids}
+        )
+        found = compute_advantage(data, adv_estimator=name, gamma=case.gamma, config=algorithm).batch[
+            "advantages"
+        ]
+        assert not found[mask == 0].any()
+        read = []
+        for row, played in enumerate(episodes):
+            played.read_advantages(found[row, : len(played.turn_ids)].tolist())
+            assert played.spread == 0
+            read.append(played.advantages)
+        return read
+
+    found = judge_cases(scenario(), "verl", [*CASES, *WITH_KL], advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
