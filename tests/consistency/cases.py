@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gem_core.consistency import Played, Record
 from gem_core.rollout import Episode, Turn
 from tests.advantages.oracle import standardized, turn_returns
-from tests.consistency.scenario import Scenario
+from tests.consistency.scenario import GAMMA, Scenario
 
 
 @dataclass(frozen=True)
@@ -127,5 +127,48 @@ def judge_cases(
     if path.exists():
         record = Record.read(path)
         record.cases |= found
+        record.write(path)
+    return found
+
+
+def sign_flips(of_tokens: Sequence[Sequence[float]], episodes: Sequence[Played]) -> float:
+    """Share of the response tokens whose sign differs from that of ReBN at the gamma of the shared step.
+
+    Args:
+        of_tokens: Per episode, a value for each token of the row; those off-response are not read.
+        episodes: The episodes.
+    """
+    flips = total = 0
+    for values, played, wanted in zip(of_tokens, episodes, expected(REBN, episodes), strict=True):
+        for value, turn in zip(values, played.turn_ids, strict=True):
+            if turn >= 0 and abs(wanted[turn]) > 1e-6:
+                total += 1
+                flips += (value > 0) != (wanted[turn] > 0) or value == 0
+    return flips / total
+
+
+REBN = Case("rebn", GAMMA)
+
+
+def judge_stock(
+    made: Scenario,
+    trainer: str,
+    names: Sequence[str],
+    tokens: Callable[[str, list[Played]], Sequence[Sequence[float]]],
+) -> dict[str, float]:
+    """How often each of the trainer's own estimators points the other way than ReBN; kept in its record.
+
+    Args:
+        made: Whose episodes are taken.
+        trainer: Name of the record.
+        names: Of the estimators.
+        tokens: From the name of an estimator and the episodes to a value per token of each row.
+    """
+    episodes = trainable(made.core())
+    found = {name: sign_flips(tokens(name, episodes), episodes) for name in names}
+    path = made.records / f"{trainer}.json"
+    if path.exists():
+        record = Record.read(path)
+        record.notes |= {f"sign flips of {name}": share for name, share in found.items()}
         record.write(path)
     return found

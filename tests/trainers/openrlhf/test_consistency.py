@@ -14,7 +14,7 @@ from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.tasks import TaskRow
 from tests.consistency import assemble
-from tests.consistency.cases import CASES, WITH_KL, Case, episode_of, judge_cases, penalty
+from tests.consistency.cases import CASES, WITH_KL, Case, episode_of, judge_cases, judge_stock, penalty
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -90,3 +90,25 @@ def test_other_options_on_the_same_episodes() -> None:
 
     found = judge_cases(scenario(), "openrlhf", [*CASES, *WITH_KL], advantages)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_openrlhfs_own_estimators_point_elsewhere() -> None:
+    """As OpenRLHF runs them on an agent that is not ours: one reward a sample, on its last token."""
+    task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
+
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        words = ["--algo.advantage.estimator", name, "--rollout.n_samples_per_prompt", "2"]
+        maker = experience_maker(*words, "--algo.advantage.gamma", str(GAMMA))
+        rows = [lay_out(episode_of(played), task, "", pad_id=0, with_logprobs=False) for played in episodes]
+        if name != "rebn":
+            for row, played in zip(rows, episodes, strict=True):
+                row |= {"label": "anything", "reward": sum(played.rewards or [])}
+        whole = experiences(rows)
+        maker.compute_advantages_and_returns([whole])
+        pairs = zip(whole.advantages.tolist(), episodes, strict=True)
+        return [[0.0, *row[: len(played.token_ids) - 1]] for row, played in pairs]
+
+    stock = ["reinforce", "rloo", "reinforce_baseline", "group_norm"]
+    found = judge_stock(scenario(), "openrlhf", ["rebn", *stock], tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found

@@ -13,7 +13,16 @@ from gem_rl2.estimators import AdvantageHook
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
-from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, lengths, token_rewards
+from tests.consistency.cases import (
+    CASES,
+    REBN,
+    WITH_KL,
+    Case,
+    judge_cases,
+    judge_stock,
+    lengths,
+    token_rewards,
+)
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -96,33 +105,50 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert comparison.equal, comparison
 
 
-def test_other_options_on_the_same_episodes(one_process: None) -> None:
-    """Through RL2's packing of action tokens; a penalty lies on the rewards there, as RL2 puts it."""
+def through_rl2(episodes: list[Played], case: Case, *words: str) -> list[list[float]]:
+    """Advantages per token of each row, through RL2's packing of action tokens.
 
+    A penalty lies on the rewards there, as RL2 puts it.
+    """
+    rows = [[(*sizes, r) for sizes, r in zip(lengths(p), p.rewards or [], strict=True)] for p in episodes]
+    config, upstream = gem_config(f"adv.gamma={case.gamma}", *words)
+    tensors, bounds = batch([[row] for row in rows])
+    for row, played in enumerate(episodes):
+        paid = token_rewards(played, case)[1:]
+        tensors["rewards"][row, : len(paid)] = torch.tensor(paid)
+    AdvantageHook(upstream)(config.adv if upstream.is_index else config, tensors, bounds, 1)
+    found = tensors["advantages"].tolist()
+    sizes = [len(played.token_ids) - 1 for played in episodes]  # RL2 shifts actions by one
+    assert not any(any(row[size:]) for row, size in zip(found, sizes, strict=True))
+    return [[0.0, *row[:size]] for row, size in zip(found, sizes, strict=True)]
+
+
+def test_other_options_on_the_same_episodes(one_process: None) -> None:
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
-        words = [f"adv.estimator={name}", f"adv.gamma={case.gamma}"]
-        words += [f"+adv.rebn.ddof={case.ddof}"] if name == "rebn" else []
-        rows = [
-            [
-                (before, size, reward)
-                for (before, size), reward in zip(lengths(p), p.rewards or [], strict=True)
-            ]
-            for p in episodes
-        ]
-        config, upstream = gem_config(*words)
-        tensors, bounds = batch([[row] for row in rows])
-        for row, played in enumerate(episodes):
-            tensors["rewards"][row, : len(played.token_ids) - 1] = torch.tensor(
-                token_rewards(played, case)[1:]
-            )
-        AdvantageHook(upstream)(config.adv if upstream.is_index else config, tensors, bounds, 1)
-        for played, row in zip(episodes, tensors["advantages"].tolist(), strict=True):
-            size = len(played.token_ids)
-            assert not any(row[size - 1 :])
-            played.read_advantages([0.0, *row[: size - 1]])
+        words = [f"+adv.rebn.ddof={case.ddof}"] if name == "rebn" else []
+        for played, row in zip(
+            episodes, through_rl2(episodes, case, f"adv.estimator={name}", *words), strict=True
+        ):
+            played.read_advantages(row)
             assert played.spread == 0
         return [played.advantages for played in episodes]
 
     found = judge_cases(scenario(), "rl2", [*CASES, *WITH_KL], advantages)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_rl2s_own_estimator_points_elsewhere(one_process: None) -> None:
+    plain = ["adv.estimator=reinforce", "adv.responses_per_prompt=2"]
+    stock = {
+        "rebn": ["adv.estimator=rebn"],
+        "reinforce": plain,
+        "reinforce, global_norm, norm_var": [*plain, "adv.global_norm=true", "adv.norm_var=true"],
+    }
+
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        return through_rl2(episodes, REBN, *stock[name])
+
+    found = judge_stock(scenario(), "rl2", list(stock), tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found

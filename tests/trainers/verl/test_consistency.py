@@ -14,7 +14,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
-from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, token_rewards
+from tests.consistency.cases import CASES, REBN, WITH_KL, Case, judge_cases, judge_stock, token_rewards
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -62,34 +62,50 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert comparison.equal, comparison
 
 
-def test_other_options_on_the_same_episodes() -> None:
-    """Through verl's dispatch of estimators, with padding and a row that fills the batch up."""
+def through_verl(episodes: list[Played], case: Case, name: str, *words: str) -> torch.Tensor:
+    """Advantages of verl's dispatch of estimators, with padding and a row that fills the batch up.
 
+    The rows of a task are a group.
+    """
+    algorithm = verl_config(
+        f"algorithm.adv_estimator={name}", f"algorithm.gamma={case.gamma}", *words
+    ).algorithm
+    width = max(len(played.token_ids) for played in episodes)
+    mask, rewards = torch.zeros(len(episodes) + 1, width), torch.zeros(len(episodes) + 1, width)
+    for row, played in enumerate(episodes):
+        size = len(played.token_ids)
+        mask[row, :size] = (torch.tensor(played.turn_ids) >= 0).float()
+        rewards[row, :size] = torch.tensor(token_rewards(played, case))
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": rewards, "response_mask": mask},
+        non_tensors={"uid": np.array([*(str(played.seed) for played in episodes), "pad"], dtype=object)},
+    )
+    data = compute_advantage(data, adv_estimator=name, gamma=case.gamma, config=algorithm)
+    found: torch.Tensor = data.batch["advantages"]
+    assert not found[mask == 0].any()
+    return found
+
+
+def test_other_options_on_the_same_episodes() -> None:
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
-        words = [f"algorithm.adv_estimator={name}", f"algorithm.gamma={case.gamma}"]
-        words += [f"+algorithm.rebn.ddof={case.ddof}"] if name == "rebn" else []
-        algorithm = verl_config(*words).algorithm
-        width = max(len(played.token_ids) for played in episodes)
-        mask, rewards = torch.zeros(len(episodes) + 1, width), torch.zeros(len(episodes) + 1, width)
-        for row, played in enumerate(episodes):
-            size = len(played.token_ids)
-            mask[row, :size] = (torch.tensor(played.turn_ids) >= 0).float()
-            rewards[row, :size] = torch.tensor(token_rewards(played, case))
-        uids = np.array([str(row) for row in range(len(mask))], dtype=object)
-        data = DataProto.from_dict(
-            tensors={"token_level_rewards": rewards, "response_mask": mask}, non_tensors={"uid": uids}
-        )
-        found = compute_advantage(data, adv_estimator=name, gamma=case.gamma, config=algorithm).batch[
-            "advantages"
-        ]
-        assert not found[mask == 0].any()
-        read = []
+        words = [f"+algorithm.rebn.ddof={case.ddof}"] if name == "rebn" else []
+        found = through_verl(episodes, case, name, *words)
         for row, played in enumerate(episodes):
             played.read_advantages(found[row, : len(played.turn_ids)].tolist())
             assert played.spread == 0
-            read.append(played.advantages)
-        return read
+        return [played.advantages for played in episodes]
 
     found = judge_cases(scenario(), "verl", [*CASES, *WITH_KL], advantages)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_verls_own_estimators_point_elsewhere() -> None:
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        found = through_verl(episodes, REBN, name)
+        return [found[row, : len(played.turn_ids)].tolist() for row, played in enumerate(episodes)]
+
+    stock = ["grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
+    found = judge_stock(scenario(), "verl", ["rebn", *stock], tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found
