@@ -223,8 +223,10 @@ class WebShop(Game[tuple[str, str]]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self._open = None
-        known = 0 <= self.goal_index < len(self.goals) if self._running else True
-        if not (known and {*self.results, self.asin} - {""} <= self.catalogue.numbers.keys()):
+        if self._running and not (
+            0 <= self.goal_index < len(self.goals)
+            and {*self.results, self.asin} - {""} <= self.catalogue.numbers.keys()
+        ):
             raise ConfigError("the state is of an episode with another catalogue")
 
     def _parts(self) -> list[Part]:

@@ -107,6 +107,12 @@ def test_index_takes_a_goal_and_bad_ones_are_refused():
         env.reset(options={"session": 0})
 
 
+def test_the_state_of_an_environment_that_was_never_reset_can_be_set():
+    env, twin = make(num_products=20), make(num_products=20)
+    twin.set_state(env.get_state())
+    assert twin.reset(seed=3) == env.reset(seed=3)
+
+
 # -- pages ------------------------------------------------------------------------------------
 
 
