@@ -50,7 +50,7 @@ class Run:
         return tiny, [*train, "--out", out] if out else train
 
 
-_ONE_DIGIT = "{'min_terms': 2, 'max_terms': 2, 'min_digits': 1, 'max_digits': 1}"
+_ONE_DIGIT = '{"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}'
 RUNS = (
     Run(
         "math",
