@@ -80,6 +80,9 @@ class Tool:
     stateful: ClassVar[bool] = True
     """Whether `ToolState.data` is enough to go on from: False for a tool whose state lives elsewhere."""
 
+    state_key: str | None = None
+    """Tools of one environment with the same key share one `ToolState`; None has one of its own."""
+
     def begin(self) -> ToolState:
         """The state of a new episode. Cheap: most episodes may never call the tool."""
         return ToolState()

@@ -86,6 +86,7 @@ class Tools(Wrapper):
             raise ConfigError("tools: expected at least one tool")
         self._own = [] if _any_given(tools) else list(self.tools)
         self._by_name = {tool.name: tool for tool in self.tools}
+        self._by_state = {tool.state_key or tool.name: tool for tool in self.tools}
         self.format = get_format(format)
         self.rewards = tuple(map(float, (tool_reward, tool_success_reward, tool_error_reward)))
         self.max_tool_uses, self.max_calls, self.together = max_tool_uses, max_calls, together
@@ -119,12 +120,12 @@ class Tools(Wrapper):
     @property
     def tool_data(self) -> dict[str, Any]:
         """What the tools keep of this episode, as JSON-able data."""
-        return {name: state.data for name, state in self._states.items()}
+        return {key: state.data for key, state in self._states.items()}
 
     @tool_data.setter
     def tool_data(self, data: Mapping[str, Any]) -> None:
         self._end_states()
-        self._states = {name: ToolState(value) for name, value in data.items()}
+        self._states = {key: ToolState(value) for key, value in data.items()}
 
     # -- the contract -------------------------------------------------------------------------
 
@@ -185,9 +186,10 @@ class Tools(Wrapper):
         if call.error is not None:
             return ToolResult(f"The call was not made: {call.error}.", ok=False)
         tool = self._by_name[call.name]
-        state = self._states.get(tool.name)
+        key = tool.state_key or tool.name
+        state = self._states.get(key)
         if state is None:
-            state = self._states[tool.name] = tool.begin()
+            state = self._states[key] = tool.begin()
         try:
             return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
         except Exception as error:  # of the tool, not of the model: the episode goes on
@@ -239,8 +241,8 @@ class Tools(Wrapper):
         told["tool_use_counter"], told["tool_success_counter"] = self.tool_totals
 
     def _end_states(self) -> None:
-        for name, state in self._states.items():
-            self._by_name[name].end(state)
+        for key, state in self._states.items():
+            self._by_state[key].end(state)
         self._states = {}
 
 

@@ -86,7 +86,7 @@ class Bm25Index(Searcher):
                         likely = np.sort(numbers[found >= last - rest * 1.0001])
                         return _first(likely, _completed(scores[likely], likely, terms[place:]), k)
                 numbers = np.concatenate([numbers, term.numbers[scores[term.numbers] == 0]])
-                scores[term.numbers] += term.weights * np.float32(term.count)
+                scores[term.numbers] += term.weights * np.float32(term.times)
                 rest -= term.top
             return _first(numbers, scores[numbers], k)
         finally:
@@ -115,7 +115,7 @@ class Bm25Index(Searcher):
 class _Term(NamedTuple):
     top: float
     """Most that it adds to the score of a document."""
-    count: int
+    times: int
     """How often it is in the query."""
     numbers: Numbers
     """Documents that have it, ascending."""
@@ -128,7 +128,7 @@ def _completed(scores: Weights, numbers: Numbers, terms: Sequence[_Term]) -> Wei
         places = np.searchsorted(term.numbers, numbers)
         places[places == len(term.numbers)] = 0
         there = term.numbers[places] == numbers
-        scores += np.where(there, term.weights[places] * np.float32(term.count), np.float32(0))
+        scores += np.where(there, term.weights[places] * np.float32(term.times), np.float32(0))
     return scores
 
 
@@ -154,7 +154,8 @@ class _Words:
         return len(self._ends) - 1
 
     def __getitem__(self, place: int) -> bytes:
-        return self._letters[self._ends[place] : self._ends[place + 1]].tobytes()
+        word: bytes = self._letters[self._ends[place] : self._ends[place + 1]].tobytes()
+        return word
 
     def find(self, word: str) -> int | None:
         wanted = word.encode("utf-8", "replace")
