@@ -24,8 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from gem_core.errors import ConfigError
@@ -79,6 +81,8 @@ class RunResult(NamedTuple):
     """Whether more was written than `Limits.output_bytes`."""
     level: str
     """Isolation that the program ran under."""
+    files: Mapping[str, bytes] = MappingProxyType({})
+    """Those that were asked for and that it wrote."""
 
 
 def run_python(
