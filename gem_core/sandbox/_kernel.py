@@ -102,15 +102,10 @@ def no_new_privileges():
         number += 1
 
 
-def drop_capabilities():
-    header = struct.pack("Ii", 0x20080522, 0)
-    _call("capset", header, bytes(24))
-
-
-def filter_calls():
-    """Have the kernel refuse the calls in `_DENIED`; False where it has no filters or another processor."""
+def _filter():
+    """The program of `filter_calls` and the header that points to it; None on another processor."""
     if platform.machine() not in _ARCHITECTURES:
-        return False
+        return None
     audit, column, clone = _ARCHITECTURES[platform.machine()]
     load, jump_equal, jump_least, jump_set, result = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = 0x00050000 | _EPERM, 0x7FFF0000
@@ -124,5 +119,20 @@ def filter_calls():
     program += [(result, 0, 0, refuse), (result, 0, 0, allow)]
     code = b"".join(struct.pack("HBBI", *step) for step in program)
     buffer = ctypes.create_string_buffer(code, len(code))
-    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
-    return _libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header, 0, 0) == 0
+    return struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer)), buffer
+
+
+# Made here once, in the fork server: each child would pay for it again.
+_FILTER = _filter()
+_NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
+_capset, _prctl = _libc.capset, _libc.prctl
+
+
+def drop_capabilities():
+    if _capset(*_NO_CAPABILITIES):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def filter_calls():
+    """Have the kernel refuse the calls in `_DENIED`; False where it has no filters or another processor."""
+    return _FILTER is not None and _prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _FILTER[0], 0, 0) == 0

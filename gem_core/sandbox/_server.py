@@ -33,6 +33,18 @@ del sys.path[0]
 INSIDE_ID = 1000
 """User and group of the server; where a range of ids is mapped, each child has another one above it."""
 WORK = "/work"
+
+
+def open_streams():
+    """The standard streams of a program; what is behind their descriptors comes with it."""
+    return (
+        open(0, encoding="utf-8", errors="surrogateescape", closefd=False),
+        open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False, buffering=1),
+        open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1),
+    )
+
+
+STREAMS = open_streams()
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -110,6 +122,8 @@ def warm_up(config):
         except Exception:
             continue  # the program that wants it is told why
     sys.dont_write_bytecode = True
+    sys.stdin, sys.stdout, sys.stderr = STREAMS
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = STREAMS
     gc.collect()
     gc.freeze()
 
@@ -192,8 +206,6 @@ def shut_in(user, config):
         os.setresuid(user, user, user)
     kernel.drop_capabilities()
     os.setsid()
-    os.environ.clear()
-    os.environ.update(config["env"])
     kernel.filter_calls()
 
 
@@ -203,6 +215,7 @@ class Child:
     def __init__(self, channel):
         self.channel = channel
         self.module = None
+        exec(compile("0", "", "exec"), {})  # touches the memory that the first program needs
 
     def serve(self):
         while True:
@@ -223,10 +236,8 @@ class Child:
             os.dup2(descriptor, number)
         for descriptor in (code, standard_in, out, err):
             os.close(descriptor)
-        sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-        sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False, buffering=1)
-        sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)
-        sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+        if request["session"]:  # the last program may have left something in them
+            sys.stdin, sys.stdout, sys.stderr = open_streams()
         set_limits(request["limits"], request["session"])
         result = self.execute(source)
         for stream in (sys.stdout, sys.stderr):

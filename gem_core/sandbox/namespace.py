@@ -178,7 +178,7 @@ class Session:
         fetch: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> RunResult:
-        """Run a program in the process; see `Namespace.run`. One that is stopped takes the process with it."""
+        """Run a program in the process; see `Namespace.run`. One that is stopped ends it."""
         with self._lock, self._owner._slots:
             if self._channel is None:
                 self._channel = self._owner._channel()
@@ -340,7 +340,7 @@ def _exchange(
 
 
 def _wait(channel: _Channel, seconds: float) -> tuple[int | None, bool]:
-    """Exit code (None when none came) and whether the time was up; a program that is stopped has ended then."""
+    """Exit code (None when none came) and whether the time was up; what is stopped has ended then."""
     poll = select.poll()
     poll.register(channel.link, select.POLLIN)
     if poll.poll(seconds * 1000):
