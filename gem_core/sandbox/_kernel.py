@@ -3,10 +3,13 @@
 Used inside the sandbox (`_server`), where gem_core itself cannot be imported.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import platform
 import struct
+from typing import Any
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -46,33 +49,33 @@ _CLONE3, _EPERM, _ENOSYS = 435, 1, 38
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name, *arguments):
+def _call(name: str, *arguments: Any) -> None:
     if getattr(_libc, name)(*arguments) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def _bytes(text):
+def _bytes(text: str | None) -> bytes | None:
     return None if text is None else os.fsencode(text)
 
 
-def unshare(flags):
+def unshare(flags: int) -> None:
     """Leave the namespaces that `flags` name for new ones."""
     _call("unshare", ctypes.c_int(flags))
 
 
-def setns(descriptor, kind):
+def setns(descriptor: int, kind: int) -> None:
     """Enter the namespace behind a descriptor; for a pid namespace, what is forked from now on."""
     _call("setns", ctypes.c_int(descriptor), ctypes.c_int(kind))
 
 
-def mount(source, target, kind, flags, options=None):
+def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     _call(
         "mount", _bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(options)
     )  # fmt: skip
 
 
-def protect(target, attributes):
+def protect(target: str, attributes: int) -> None:
     """Set mount attributes on `target` and everything mounted below it (Linux 5.12)."""
     wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
     _call(
@@ -81,7 +84,7 @@ def protect(target, attributes):
     )  # fmt: skip
 
 
-def enter_root(path):
+def enter_root(path: str) -> None:
     """Make `path` the root of this process and let go of the old one."""
     os.chdir(path)
     number = {"x86_64": 155, "aarch64": 41}[platform.machine()]
@@ -90,11 +93,11 @@ def enter_root(path):
     os.chdir("/")
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     _call("prctl", ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(9), ctypes.c_ulong(0), 0, 0)
 
 
-def no_new_privileges():
+def no_new_privileges() -> None:
     """No program that is started gains a privilege by it, for good."""
     _call("prctl", ctypes.c_int(_PR_SET_NO_NEW_PRIVS), ctypes.c_ulong(1), 0, 0, 0)
     number = 0
@@ -102,7 +105,7 @@ def no_new_privileges():
         number += 1
 
 
-def _filter():
+def _filter() -> tuple[bytes, Any] | None:
     """The program of `filter_calls` and the header that points to it; None on another processor."""
     if platform.machine() not in _ARCHITECTURES:
         return None
@@ -112,8 +115,8 @@ def _filter():
     program = [(load, 0, 0, 4), (jump_equal, 1, 0, audit), (result, 0, 0, refuse), (load, 0, 0, 0)]
     if column == 1:  # the 32-bit numbers of x86_64 reach the same calls
         program += [(jump_least, 0, 1, 0x40000000), (result, 0, 0, refuse)]
-    for entry in _DENIED:
-        program += [(jump_equal, 0, 1, entry[column]), (result, 0, 0, refuse)]
+    for _, *numbers in _DENIED:
+        program += [(jump_equal, 0, 1, int(numbers[column - 1])), (result, 0, 0, refuse)]
     program += [(jump_equal, 0, 1, _CLONE3), (result, 0, 0, 0x00050000 | _ENOSYS)]  # libc takes clone then
     program += [(jump_equal, 0, 3, clone), (load, 0, 0, 16), (jump_set, 0, 1, _ALL_NEW)]
     program += [(result, 0, 0, refuse), (result, 0, 0, allow)]
@@ -128,11 +131,11 @@ _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 _capset, _prctl = _libc.capset, _libc.prctl
 
 
-def drop_capabilities():
+def drop_capabilities() -> None:
     if _capset(*_NO_CAPABILITIES):
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def filter_calls():
+def filter_calls() -> bool:
     """Have the kernel refuse the calls in `_DENIED`; False where it has no filters or another processor."""
-    return _FILTER is not None and _prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _FILTER[0], 0, 0) == 0
+    return _FILTER is not None and bool(_prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _FILTER[0], 0, 0) == 0)

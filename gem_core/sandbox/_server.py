@@ -13,6 +13,8 @@ A channel ends in the caller, in the child and in the server, which kills the ch
 end, and writes the exit code into it of a child that could not do so itself.
 """
 
+from __future__ import annotations
+
 import gc
 import json
 import os
@@ -24,18 +26,22 @@ import sys
 import time
 import traceback
 import types
+from typing import TYPE_CHECKING, Any, TextIO
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import _kernel as kernel
+if TYPE_CHECKING:
+    from gem_core.sandbox import _kernel as kernel
+else:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import _kernel as kernel
 
-del sys.path[0]
+    del sys.path[0]
 
 INSIDE_ID = 1000
 """User and group of the server; where a range of ids is mapped, each child has another one above it."""
 WORK = "/work"
 
 
-def open_streams():
+def open_streams() -> tuple[TextIO, TextIO, TextIO]:
     """The standard streams of a program; what is behind their descriptors comes with it."""
     return (
         open(0, encoding="utf-8", errors="surrogateescape", closefd=False),
@@ -48,7 +54,7 @@ STREAMS = open_streams()
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
-def main():
+def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     config = json.loads(sys.argv[2])
     try:
@@ -58,7 +64,7 @@ def main():
         os._exit(1)
 
 
-def launch(control, config):
+def launch(control: socket.socket, config: dict[str, Any]) -> None:
     user, group = os.geteuid(), os.getegid()
     namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
@@ -85,7 +91,7 @@ def launch(control, config):
     os._exit(1)
 
 
-def build_root(config):
+def build_root(config: dict[str, Any]) -> None:
     """A root folder in memory with what a program needs to read, and nothing to write."""
     base = config["mount_point"]
     sources = [
@@ -94,8 +100,8 @@ def build_root(config):
     devices = [(os.open(f"/dev/{name}", os.O_PATH), False, f"/dev/{name}") for name in DEVICES]
     kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
-    for folder in (WORK, "/dev", "/etc"):
-        os.makedirs(base + folder, exist_ok=True)
+    for path in (WORK, "/dev", "/etc"):
+        os.makedirs(base + path, exist_ok=True)
     for link, target in [*config["links"], ["/tmp", "work"], ["/dev/shm", "../work"]]:
         os.makedirs(os.path.dirname(base + link), exist_ok=True)
         os.symlink(target, base + link)
@@ -113,7 +119,7 @@ def build_root(config):
     kernel.enter_root(base)
 
 
-def warm_up(config):
+def warm_up(config: dict[str, Any]) -> None:
     """Import what programs are likely to import; the children inherit it."""
     sys.path.extend(config["path"])
     for name in config["preload"]:
@@ -123,20 +129,21 @@ def warm_up(config):
             continue  # the program that wants it is told why
     sys.dont_write_bytecode = True
     sys.stdin, sys.stdout, sys.stderr = STREAMS
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = STREAMS
     gc.collect()
     gc.freeze()
 
 
 class Server:
-    def __init__(self, control, config, ids, own):
+    def __init__(self, control: socket.socket, config: dict[str, Any], ids: int, own: int) -> None:
         self.control, self.config, self.ids, self.own = control, config, ids, own
-        self.children = {}  # descriptor of the process -> (process id, channel)
-        self.channels = {}  # descriptor of the channel -> process id
+        self.children: dict[
+            int, tuple[int, socket.socket]
+        ] = {}  # descriptor of the process -> (process id, channel)
+        self.channels: dict[int, int] = {}  # descriptor of the channel -> process id
         self.poll = select.poll()
         self.made = 0
 
-    def serve(self):
+    def serve(self) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.poll.register(self.control, select.POLLIN)
@@ -151,7 +158,7 @@ class Server:
                     self.poll.unregister(descriptor)
                     kill(self.channels.pop(descriptor))
 
-    def start_child(self):
+    def start_child(self) -> None:
         message, descriptors, _, _ = socket.recv_fds(self.control, 100, 1)
         if not message:
             os._exit(0)  # the caller is gone
@@ -170,7 +177,7 @@ class Server:
         self.poll.register(process, select.POLLIN)
         self.poll.register(channel, select.POLLRDHUP)
 
-    def reap(self, process):
+    def reap(self, process: int) -> None:
         pid, channel = self.children.pop(process)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self.poll.unregister(process)
@@ -183,7 +190,7 @@ class Server:
         channel.close()
         os.close(process)
 
-    def become_child(self, channel):
+    def become_child(self, channel: socket.socket) -> None:
         try:
             os.closerange(3, channel.fileno())
             os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -193,7 +200,7 @@ class Server:
             os._exit(120)
 
 
-def shut_in(user, config):
+def shut_in(user: int, config: dict[str, Any]) -> None:
     """Leave what the server could do: from here on there is nothing to gain from breaking out of Python."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     size = f"size={config['disk_bytes']},nr_inodes={config['files']}"
@@ -212,12 +219,12 @@ def shut_in(user, config):
 class Child:
     """Runs what comes through the channel."""
 
-    def __init__(self, channel):
+    def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
-        self.module = None
+        self.module: types.ModuleType | None = None
         exec(compile("0", "", "exec"), {})  # touches the memory that the first program needs
 
-    def serve(self):
+    def serve(self) -> None:
         while True:
             message, descriptors, _, _ = socket.recv_fds(self.channel, 65536, 8)
             if not message:
@@ -228,7 +235,7 @@ class Child:
             if not request["session"]:
                 os._exit(exit_code)
 
-    def run(self, request, descriptors):
+    def run(self, request: dict[str, Any], descriptors: list[int]) -> int:
         code, standard_in, out, err, files = descriptors
         source = read_all(code)
         unpack(files)
@@ -249,7 +256,7 @@ class Child:
         os.close(files)
         return result
 
-    def execute(self, source):
+    def execute(self, source: bytes) -> int:
         if self.module is None:
             self.module = types.ModuleType("__main__")
             self.module.__file__ = "main.py"
@@ -269,7 +276,7 @@ class Child:
         return 0
 
 
-def show(error, source):
+def show(error: BaseException, source: bytes) -> None:
     """The traceback as Python prints it, without the lines of this file."""
     import linecache
 
@@ -284,7 +291,7 @@ def show(error, source):
         print(type(error).__name__, file=sys.stderr)
 
 
-def set_limits(limits, session):
+def set_limits(limits: list[int], session: bool) -> None:
     cpu_seconds, memory_bytes, file_bytes, processes, open_files = limits
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     used = int(time.process_time()) if session else 0
@@ -303,7 +310,7 @@ def set_limits(limits, session):
         sys.set_int_max_str_digits(0)
 
 
-def unpack(descriptor):
+def unpack(descriptor: int) -> None:
     """Write the files that came with the request: lines of JSON, each followed by the bytes."""
     data = read_all(descriptor)
     position = 0
@@ -316,7 +323,7 @@ def unpack(descriptor):
         position = end + 1 + size
 
 
-def pack(descriptor, names):
+def pack(descriptor: int, names: list[str]) -> None:
     """Put files of the program in their place, in the same form."""
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -332,18 +339,18 @@ def pack(descriptor, names):
             continue
 
 
-def read_all(descriptor):
+def read_all(descriptor: int) -> bytes:
     os.lseek(descriptor, 0, os.SEEK_SET)
     with open(descriptor, "rb", closefd=False) as file:
         return file.read()
 
 
-def write(path, text):
+def write(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
 
 
-def kill(pid):
+def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -36,12 +36,11 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
+from gem_core.sandbox.files import relative
 from gem_core.sandbox.packages import package_paths
-from gem_core.sandbox.process import Ending, Limits, RunResult
+from gem_core.sandbox.process import ISOLATED, Ending, Limits, RunResult
 
 LEVEL = "namespace"
-LIMITS = Limits(processes=32)
-"""What a program may use unless it is told otherwise."""
 _SERVER = str(Path(__file__).with_name("_server.py"))
 _START_SECONDS = 60.0
 _KILL_SECONDS = 5.0
@@ -100,7 +99,7 @@ class Namespace:
             stdin: What it can read.
             files: Put into its folder before it starts, by their relative path.
             fetch: Files of its folder that come back in `RunResult.files`, where it has written them.
-            limits: None for `LIMITS`.
+            limits: None for `process.ISOLATED`.
 
         Returns:
             The result; a program that fails, loops or floods is a result too, and so is one whose
@@ -109,7 +108,7 @@ class Namespace:
         with self._slots:
             channel = self._channel()
             try:
-                return _exchange(channel, code, stdin, files or {}, fetch, limits or LIMITS, session=False)
+                return _exchange(channel, code, stdin, files or {}, fetch, limits or ISOLATED, session=False)
             finally:
                 channel.close()
 
@@ -182,7 +181,9 @@ class Session:
         with self._lock, self._owner._slots:
             if self._channel is None:
                 self._channel = self._owner._channel()
-            result = _exchange(self._channel, code, stdin, files or {}, fetch, limits or LIMITS, session=True)
+            result = _exchange(
+                self._channel, code, stdin, files or {}, fetch, limits or ISOLATED, session=True
+            )
             if self._channel.over:
                 self._channel.close()
                 self._channel = None
@@ -304,9 +305,9 @@ def _exchange(
     """Send a program and wait for its end."""
     cpu_seconds = max(1, -int(-limits.cpu_seconds // 1))
     numbers = [cpu_seconds, limits.memory_bytes, limits.file_bytes, limits.processes, limits.open_files]
-    request = {"session": session, "limits": numbers, "fetch": [_relative(name) for name in fetch]}
+    request = {"session": session, "limits": numbers, "fetch": [relative(name) for name in fetch]}
     packed = b"".join(
-        json.dumps([_relative(name), len(data)]).encode() + b"\n" + data for name, data in files.items()
+        json.dumps([relative(name), len(data)]).encode() + b"\n" + data for name, data in files.items()
     )
     with contextlib.ExitStack() as stack:
         given = (
@@ -367,12 +368,6 @@ def _exit_code(channel: _Channel) -> int | None:
     if value < 0:
         channel.over = True
     return value
-
-
-def _relative(name: str) -> str:
-    if not name or name.startswith("/") or ".." in name.split("/") or "\n" in name or "\0" in name:
-        raise SandboxError(f"{name!r}: files of a sandbox have relative paths without '..'")
-    return name
 
 
 def _memory_file(stack: contextlib.ExitStack, data: bytes) -> int:

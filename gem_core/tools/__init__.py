@@ -14,7 +14,7 @@ from gem_core.tools.base import Tool, ToolResult, ToolState, list_tools, make_to
 __all__ = ["Tool", "ToolResult", "ToolState", "list_tools", "make_tools", "register_tool"]
 
 # name, entry point, extra of gem-core that it needs
-_TOOLS: tuple[tuple[str, str, str | None], ...] = ()
+_TOOLS: tuple[tuple[str, str, str | None], ...] = (("python", "gem_core.tools.python:PythonTool", None),)
 
 for _name, _entry_point, _extra in _TOOLS:
     register_tool(_name, _entry_point, extra=_extra)
