@@ -22,8 +22,8 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 class PythonTool(Tool):
     """Runs a program and shows what it wrote.
 
-    The metadata of a result has ``level`` (the isolation it ran under), ``ending`` ("ok", "failed",
-    "timeout" or "killed") and ``seconds``.
+    The metadata of a result has ``level`` (the isolation it ran under) and ``ending`` ("ok", "failed",
+    "timeout" or "killed").
 
     Args:
         timeout: Seconds that a program may take.
@@ -94,7 +94,7 @@ class PythonTool(Tool):
 
     def _call(self, code: str, state: ToolState) -> ToolResult:
         result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code)
-        told = {"level": result.level, "ending": result.ending, "seconds": round(result.seconds, 4)}
+        told = {"level": result.level, "ending": result.ending}
         return ToolResult(self._text(result), ok=result.ending == "ok", metadata=told)
 
     def _run(self, where: Any, code: str) -> RunResult:
