@@ -184,7 +184,7 @@ class Server:
         if self.channels.pop(channel.fileno(), None):
             self.poll.unregister(channel)
         try:
-            channel.send(json.dumps({"exit": status}).encode(), socket.MSG_DONTWAIT)
+            channel.send(json.dumps({"exit": status, "over": True}).encode(), socket.MSG_DONTWAIT)
         except OSError:
             pass  # the caller is gone, or the program has filled the channel
         channel.close()

@@ -24,7 +24,10 @@ class Attack:
     fetch: tuple[str, ...] = ()
 
 
-_READ = "print(open('@SECRET@').read())"
+_READ = """
+with open("@SECRET@") as file:
+    print(file.read())
+"""
 
 _READ_BELOW_PYTHON = """
 import ctypes
@@ -35,18 +38,23 @@ libc.read(descriptor, buffer, 199)
 print(buffer.value.decode())
 """
 
-_WRITE = "open('@MARKER@', 'w').write('here')"
+_WRITE = """
+with open("@MARKER@", "w") as file:
+    file.write("here")
+"""
 
 _SYMLINK = """
 import os
 os.symlink("@SECRET@", "result.txt")
-print(open("result.txt").read())
+with open("result.txt") as file:
+    print(file.read())
 """
 
 _LINKED_FOLDER = """
 import os
 os.symlink("@FOLDER@", "out")
-open("out/marker.txt", "w").write("here")
+with open("out/marker.txt", "w") as file:
+    file.write("here")
 """
 
 _ARCHIVE = """
@@ -66,15 +74,16 @@ with tarfile.open(fileobj=data) as archive:
 
 _CONNECT = """
 import socket
-link = socket.create_connection(("127.0.0.1", @PORT@), timeout=1)
-link.sendall(b"here")
+with socket.create_connection(("127.0.0.1", @PORT@), timeout=1) as link:
+    link.sendall(b"here")
 """
 
 _ENVIRONMENT = """
 import os
 print(dict(os.environ))
 try:
-    print(open("/proc/self/environ").read())
+    with open("/proc/self/environ") as file:
+        print(file.read())
 except OSError as error:
     print(error)
 """
@@ -90,7 +99,8 @@ for number in range(3, 256):
 
 _PROC = """
 import os
-text = open("/proc/@PID@/status").read()
+with open("/proc/@PID@/status") as file:
+    text = file.read()
 if "Name:" in text and os.path.exists("/proc/@PID@/cmdline"):
     print("GOT THROUGH")
 """
@@ -125,7 +135,8 @@ import os
 for folder in (os.getcwd(), "/tmp", "/var/tmp", "/dev/shm"):
     path = os.path.join(folder, "gem-core-left-@PID@")
     if os.path.exists(path):
-        print(open(path).read())
+        with open(path) as file:
+            print(file.read())
         os.remove(path)
 """
 

@@ -65,6 +65,8 @@ class InProcess:
     """
 
     level = "none"
+    alive = True
+    """As a session: it cannot end by itself."""
     _lock = threading.Lock()
 
     def __init__(self, variables: dict[str, Any] | None = None) -> None:

@@ -360,7 +360,9 @@ def _exit_code(channel: _Channel) -> int | None:
     """From the child or its server; whatever else a program has written into the channel is no exit code."""
     try:
         message = channel.link.recv(65536)
-        value = json.loads(message)["exit"] if message else None
+        answer = json.loads(message) if message else {"exit": None}
+        value = answer["exit"]
+        channel.over = channel.over or "over" in answer
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         value = None
     if not isinstance(value, int) or not -64 <= value <= 255:

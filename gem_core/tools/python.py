@@ -108,8 +108,11 @@ class PythonTool(Tool):
             for program in past:  # a restored episode, or a process that was stopped
                 self._run(state.live, program)
         result = self._run(state.live, code)
-        if result.ending in ("ok", "failed"):  # a stopped one would be stopped again
+        if state.live.alive:
             past.append(code)
+        else:  # it was stopped, or ended the process: to be made anew without this program
+            state.live.close()
+            state.live = None
         return result
 
     def _text(self, result: RunResult) -> str:
