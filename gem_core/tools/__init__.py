@@ -15,6 +15,7 @@ __all__ = ["Tool", "ToolResult", "ToolState", "list_tools", "make_tools", "regis
 
 # name, entry point, extra of gem-core that it needs
 _TOOLS: tuple[tuple[str, str, str | None], ...] = (
+    ("python", "gem_core.tools.python:PythonTool", None),
     ("search", "gem_core.tools.search.tool:SearchTool", None),
     ("mcp", "gem_core.tools.mcp.tool:mcp_tools", "mcp"),
 )
