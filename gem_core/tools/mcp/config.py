@@ -22,7 +22,7 @@ class ServerConfig:
         name: For messages, and in front of a tool's name where two servers have a tool of that name.
         command: Program to start; the server speaks over its pipes.
         args: Its arguments.
-        env: Environment variables for it, beside a few harmless ones of ours.
+        env: Environment variables for it, beside a few of ours: PATH, HOME, PYTHONPATH and the like.
         cwd: Folder that it starts in.
         url: Address of a server over streamable HTTP, such as ``http://localhost:8000/mcp``.
         headers: Sent with every request to it.

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import anyio
 
@@ -52,6 +52,7 @@ class Session:
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session: Any = None
         self.tools: list[Any] = []
+        self._said = _LastWords()
         self._under_way = 0
         self.dead = False
         """Whether no new call is to be made."""
@@ -139,6 +140,8 @@ class Session:
         except BaseException as error:
             if not ready.done():
                 self.failure, reason = _innermost(error)
+                if said := self._said.last_line():
+                    reason = f"{reason}; the last that it said is: {said}"
                 ready.set_exception(ServiceError(f"{self._config} cannot be reached: {reason}"))
                 ready.exception()  # read, or a caller that was cancelled would leave a complaint
             if isinstance(error, asyncio.CancelledError):
@@ -150,8 +153,41 @@ class Session:
         config = self._config
         if config.url is not None:
             return sdk.http_transport(config.url, self._client)
-        errors = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115  # closed by the stack
+        errors = stack.enter_context(self._said)
         return sdk.stdio_transport(str(config.command), list(config.args), config.env, config.cwd, errors)
+
+
+class _LastWords:
+    """Where a server writes its errors; the end is kept, for a message."""
+
+    _KEPT = 4096
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def __enter__(self) -> TextIO:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        asyncio.get_running_loop().add_reader(self._read, self._take)
+        self._write = open(write, "w")
+        return self._write
+
+    def __exit__(self, *_: object) -> None:
+        self._write.close()
+        self._take()
+        asyncio.get_running_loop().remove_reader(self._read)
+        os.close(self._read)
+
+    def last_line(self) -> str:
+        """The last line that is not empty."""
+        lines = self._kept.decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._read, 2**16):
+                self._kept = (self._kept + part)[-self._KEPT :]
+            asyncio.get_running_loop().remove_reader(self._read)  # nobody can write any more
 
 
 class Pool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -77,7 +78,8 @@ def stdio_transport(
     command: str, args: list[str], env: Mapping[str, str] | None, cwd: str | None, errlog: Any
 ) -> AbstractAsyncContextManager[Any]:
     """Start a server as a process and speak to it over its pipes."""
-    parameters = StdioServerParameters(command=command, args=args, env=dict(env) if env else None, cwd=cwd)
+    ours = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    parameters = StdioServerParameters(command=command, args=args, env={**ours, **(env or {})}, cwd=cwd)
     return stdio_client(parameters, errlog=errlog)
 
 

@@ -253,6 +253,8 @@ def test_a_server_that_cannot_be_started_or_reached_is_an_error():
         make_tools("mcp(command='/no/such/program')")
     with pytest.raises(ServiceError, match=r"cannot be reached|did not answer"):
         make_tools("mcp(command='sleep 60', connect_timeout=0.3)")
+    with pytest.raises(ServiceError, match="the last that it said is: no key was given"):
+        make_tools("mcp(command='sh', args=['-c', 'echo no key was given >&2'], connect_timeout=3)")
     with pytest.raises(ServiceError, match=r"cannot be reached|did not answer"):
         make_tools(f"mcp(url='http://127.0.0.1:{free_port()}/mcp', connect_timeout=0.3)")
 
