@@ -240,3 +240,18 @@ def test_the_wrapper_goes_by_name(monkeypatch):
 def test_a_game_under_the_wrapper_still_passes_the_checker():
     env = Tools(gem_core.make("game:GuessTheNumber-v0-easy"), tools=Upper())
     gem_core.check_env(env)
+
+
+def test_tools_with_the_same_key_share_the_state_of_an_episode():
+    tools = [Upper("one"), Upper("two"), Upper("own")]
+    tools[0].state_key = tools[1].state_key = "server"
+    env = make(tools=tools)
+    env.reset(seed=0)
+    for name in ("one", "two", "own"):
+        env.step(f"<{name}>a</{name}>")
+    assert env.get_state()["fields"]["tool_data"] == {
+        "server": {"calls": ["a", "a"]},
+        "own": {"calls": ["a"]},
+    }
+    env.reset(seed=0)
+    assert sorted(len(tool.ended) for tool in tools) == [0, 1, 1]  # a state that is shared ends once
