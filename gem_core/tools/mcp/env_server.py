@@ -118,12 +118,12 @@ def env_server(make: Callable[[], Env], name: str, description: str = "") -> tup
     )
     episodes = Episodes(make)
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     async def reset(seed: int | None = None, index: int | None = None) -> str:
         """Start an episode. The same seed gives the same one; index is an item of a data set."""
         return await _as_json(episodes.reset(seed, index))
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     async def step(episode: str, action: str) -> str:
         """Give one whole response to the last observation of an episode."""
         return await _as_json(episodes.step(episode, action))

@@ -40,12 +40,12 @@ def example_server() -> Any:
             stores.popitem(last=False)
         return kept
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     def time() -> str:
         """The time now, in UTC."""
         return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     def calculate(expression: str) -> str:
         """The value of an expression of numbers with + - * / // % and parentheses."""
         try:
@@ -53,7 +53,7 @@ def example_server() -> Any:
         except ValueError as error:
             raise sdk.ToolError(str(error)) from None
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     def set_value(key: str, value: str, context: Context) -> str:
         """Keep a value under a key."""
         kept = store(context)
@@ -62,7 +62,7 @@ def example_server() -> Any:
         kept[key] = value
         return f"Kept {key}."
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     def get_value(key: str, context: Context) -> str:
         """The value that was kept under a key."""
         kept = store(context)
@@ -70,12 +70,12 @@ def example_server() -> Any:
             raise sdk.ToolError(f"there is no key {key!r}")
         return kept[key]
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     def list_keys(context: Context) -> str:
         """The keys that have a value, one a line."""
         return "\n".join(sorted(store(context))) or "There are no keys."
 
-    @server.tool(structured_output=False)
+    @sdk.tool(server)
     async def wait(seconds: float) -> str:
         """Wait for some seconds, 60 at most."""
         await asyncio.sleep(min(60.0, seconds))

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 from gem_core.errors import MissingDependency
 
+F = TypeVar("F", bound=Callable[..., Any])
 NOT_SENT, BROKEN, REFUSED, NO_SESSION = -32101, -32102, -32103, -32104
 """Codes of the errors that `_JsonErrors` makes: the server was not reached; the connection broke during the
 call; a status that is an error; the server does not know the session (any more). After the first and the last
@@ -281,6 +283,12 @@ def _line(error: Exception) -> str:
 # -- servers ----------------------------------------------------------------------------------
 
 
+def tool(server: Any) -> Callable[[F], F]:
+    """Decorator that makes a function a tool of a server; it returns text."""
+    decorator: Callable[[F], F] = server.tool(structured_output=False)
+    return decorator
+
+
 def session_of(context: Any) -> str:
     """The session that a request belongs to; one for all over pipes and in the stateless protocol."""
     request = context.request_context.request
@@ -290,10 +298,18 @@ def session_of(context: Any) -> str:
 def http_app(server: Any, host: str) -> Any:
     """The web application of a server, for uvicorn; its address ends in ``/mcp``."""
     if MAJOR >= 2:
-        return server.streamable_http_app(host=host, max_sessions=None)
-    for name, value in (("host", host), ("max_sessions", None)):
-        if hasattr(server.settings, name):
-            setattr(server.settings, name, value)
+        known = inspect.signature(server.streamable_http_app).parameters
+        return server.streamable_http_app(
+            host=host, **({"max_sessions": None} if "max_sessions" in known else {})
+        )
+    if hasattr(server.settings, "max_sessions"):
+        server.settings.max_sessions = None
+    if host not in (
+        "127.0.0.1",
+        "localhost",
+        "::1",
+    ):  # else it takes requests to this machine's own names only
+        server.settings.transport_security = None
     return server.streamable_http_app()
 
 

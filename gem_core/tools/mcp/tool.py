@@ -116,13 +116,12 @@ def as_text(result: Any) -> str:
     """What a model is shown of a result: its texts, and a word on each part that is none."""
     parts = []
     for part in result.content:
-        resource = getattr(part, "resource", None)
-        if isinstance(getattr(part, "text", None), str):
-            parts.append(part.text)
-        elif isinstance(getattr(resource, "text", None), str):
-            parts.append(resource.text)
+        text = getattr(getattr(part, "resource", part), "text", None)
+        if isinstance(text, str):
+            parts.append(text)
         else:
-            parts.append(f"[{part.type}: {getattr(part, 'uri', None) or getattr(part, 'mimeType', '')}]")
+            facts = (getattr(part, name, None) for name in ("uri", "mimeType", "mime_type"))
+            parts.append(f"[{part.type}: {next(filter(None, facts), 'no text')}]")
     if not parts and sdk.structured(result) is not None:
         parts.append(json.dumps(sdk.structured(result), ensure_ascii=False))
     return "\n".join(parts) or "(The tool returned nothing.)"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
 from gem_core.tools.mcp.config import ServerConfig, read_config, server_config
 from gem_core.tools.mcp.pool import close_pools, pool_of
-from gem_core.tools.mcp.tool import McpTool, mcp_tools, tool_name
+from gem_core.tools.mcp.tool import McpTool, as_text, mcp_tools, tool_name
 from tests.tools.mcp.servers import (
     ENVIRONMENT,
     EXAMPLE,
@@ -126,7 +127,7 @@ def test_sessions_of_episodes_are_bounded_and_wait_for_each_other():
     first, second = tools["time"].begin(), tools["time"].begin()
     assert call(tools["time"], first).ok
     waiting = loop.submit(tools["time"].call({}, second))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(concurrent.futures.TimeoutError):
         waiting.result(0.3)
     tools["time"].end(first)
     assert waiting.result(30).ok
@@ -316,3 +317,25 @@ def test_names_fit_those_of_tools():
         "t_9lives",
         "t_",
     ]
+
+
+class Part:
+    """A part of a result, as the package gives them."""
+
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+def test_parts_that_are_no_text_are_named():
+    parts = [
+        Part(type="text", text="one"),
+        Part(type="resource", resource=Part(text="two")),
+        Part(type="image", data="aGk=", mimeType="image/png"),
+        Part(type="resource_link", uri="file:///a"),
+        Part(type="resource", resource=Part(blob="aGk="), mimeType="x/y"),
+    ]
+    shown = as_text(Part(content=parts))
+    assert shown == "one\ntwo\n[image: image/png]\n[resource_link: file:///a]\n[resource: x/y]"
+    for name in ("structured_content", "structuredContent"):
+        parts = Part(content=[], **{"structured_content": None, "structuredContent": None, name: {"a": 1}})
+        assert as_text(parts) in ('{"a": 1}', "(The tool returned nothing.)")
