@@ -114,6 +114,11 @@ class Session:
             if self.dead and not self._under_way:
                 self.close()
 
+    @property
+    def gone(self) -> bool:
+        """Whether everything of it is closed."""
+        return self._task.done()
+
     def close(self) -> None:
         """Let the session go, without waiting."""
         self.dead = True
@@ -198,6 +203,7 @@ class Pool:
         self.opened = 0
         """Sessions that were ever opened."""
         self._shared: Session | None = None
+        self._sessions: set[Session] = set()
         self._opening = asyncio.Lock()
         self._calls = asyncio.Semaphore(config.concurrency)
         self._places = asyncio.Semaphore(config.max_sessions)
@@ -244,10 +250,10 @@ class Pool:
                 self._places.release()
 
     async def close(self) -> None:
-        """Close the shared session and the connections."""
-        if self._shared is not None:
-            self._shared.close()
-            await self._shared.closed()
+        """Close all sessions and the connections."""
+        for session in self._sessions:
+            session.close()
+        await asyncio.gather(*(session.closed() for session in self._sessions))
         if self._client is not None:
             await self._client.aclose()
 
@@ -290,6 +296,7 @@ class Pool:
             try:
                 await session.open(max(0.01, end - time.monotonic()))
                 self.opened += 1
+                self._sessions = {other for other in self._sessions if not other.gone} | {session}
                 return session
             except ServiceError:
                 if time.monotonic() + pause >= end or isinstance(session.failure, FileNotFoundError):
@@ -301,7 +308,8 @@ class Pool:
 class Holder:
     """The session of one episode, once it has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
         self.session: Session | None = None
         self.lock = asyncio.Lock()
         self.ended = False

@@ -39,9 +39,9 @@ class McpTool(Tool):
         self.state_key = config.key if config.sessions == "episode" else None
 
     async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
-        pool = pool_of(self.config)
         if self.config.sessions == "episode" and state.live is None:
-            state.live = Holder()
+            state.live = Holder(pool_of(self.config))
+        pool = pool_of(self.config) if state.live is None else state.live.pool
         reply = await loop.on_background(pool.call(state.live, self.function, arguments))
         facts = {"server": self.config.name}
         if reply.content is None:
@@ -50,7 +50,7 @@ class McpTool(Tool):
 
     def end(self, state: ToolState) -> None:
         if state.live is not None:
-            loop.submit(pool_of(self.config).release(state.live))
+            loop.submit(state.live.pool.release(state.live))
             state.live = None
 
 
