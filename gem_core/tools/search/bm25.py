@@ -8,6 +8,7 @@ that words like "the" cost little; the result is the same as without that.
 from __future__ import annotations
 
 import bisect
+import os
 import re
 import threading
 from array import array
@@ -30,6 +31,10 @@ Weights = npt.NDArray[np.float32]
 
 VERSION = 1
 _WORD = re.compile(r"\w+")
+_LONGEST = 20_000
+"""Letters of a query that count."""
+_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Searches at a time: they compute, and each needs four bytes for a document."""
 _COMMON = 4096
 """Documents with a word from which on it pays to ask whether the word can still matter."""
 
@@ -61,7 +66,8 @@ class Bm25Index(Searcher):
         self._numbers = _mapped(self.folder / "numbers.npy")
         self._weights = _mapped(self.folder / "weights.npy")
         self._tops = _mapped(self.folder / "tops.npy")
-        self._scratch = threading.local()
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._idle: list[Weights] = []
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -74,7 +80,15 @@ class Bm25Index(Searcher):
         terms = self._terms(query)
         if not terms or k < 1:
             return []
-        scores = self._scores()
+        with self._turns:
+            scores = self._zeros()
+            try:
+                return self._best(terms, k, scores)
+            finally:
+                self._idle.append(scores)
+
+    def _best(self, terms: list[_Term], k: int, scores: Weights) -> list[tuple[int, float]]:
+        """`best`, with zeros for all documents to count in, which it leaves as zeros."""
         numbers = np.empty(0, np.int32)
         rest = sum(term.top for term in terms)  # what a document not seen yet could still get
         try:
@@ -95,7 +109,7 @@ class Bm25Index(Searcher):
     def _terms(self, query: str) -> list[_Term]:
         """What the index knows of the words of a query, those that weigh most first."""
         terms = []
-        for word, count in Counter(words(query)).items():
+        for word, count in Counter(words(query[:_LONGEST])).items():
             place = self._words.find(word)
             if place is not None:
                 column = int(self._columns[place])
@@ -104,12 +118,12 @@ class Bm25Index(Searcher):
                 terms.append(_Term(top, count, self._numbers[part], self._weights[part]))
         return sorted(terms, key=lambda term: (-term.top, len(term.numbers)))
 
-    def _scores(self) -> Weights:
-        """Zeros for all documents; each thread has its own, and leaves them as zeros."""
-        scores: Weights | None = getattr(self._scratch, "scores", None)
-        if scores is None:
-            scores = self._scratch.scores = np.zeros(len(self), np.float32)
-        return scores
+    def _zeros(self) -> Weights:
+        """A zero for each document; there are no more of these arrays than searches at a time."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return np.zeros(len(self), np.float32)
 
 
 class _Term(NamedTuple):
@@ -144,18 +158,17 @@ def _first(numbers: Numbers, scores: Weights, k: int) -> list[tuple[int, float]]
 
 
 class _Words:
-    """The vocabulary, sorted, on disk."""
+    """The vocabulary, sorted, on disk; read through memoryviews, whose items are plain Python at once."""
 
     def __init__(self, folder: Path) -> None:
-        self._letters = np.load(folder / "words.npy", mmap_mode="r")
-        self._ends = _mapped(folder / "word_ends.npy")
+        self._letters = memoryview(_mapped(folder / "words.npy"))
+        self._ends = memoryview(_mapped(folder / "word_ends.npy"))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def __getitem__(self, place: int) -> bytes:
-        word: bytes = self._letters[self._ends[place] : self._ends[place + 1]].tobytes()
-        return word
+        return bytes(self._letters[self._ends[place] : self._ends[place + 1]])
 
     def find(self, word: str) -> int | None:
         wanted = word.encode("utf-8", "replace")
