@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import multiprocessing
 import os
 import signal
 import threading
@@ -147,6 +148,25 @@ def test_a_call_from_any_loop_and_thread_uses_the_same_session(port):
     for thread in threads:
         thread.join()
     assert [result.text for result in results] == ["2"] * 4
+    assert pool_of(tools["time"].config).opened == 1
+
+
+def use_in_a_child(tools, results):
+    results.put(call(tools["calculate"], expression="5").text)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_process_has_sessions_of_its_own(where):
+    tools = tools_by_name(**where, name="forked")
+    assert call(tools["calculate"], expression="4").text == "4"
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    child = context.Process(target=use_in_a_child, args=(tools, results))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert results.get() == "5"
+    assert call(tools["calculate"], expression="6").text == "6"
     assert pool_of(tools["time"].config).opened == 1
 
 
