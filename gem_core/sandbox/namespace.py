@@ -6,7 +6,7 @@ What holds here, besides the limits of level `process`:
   one folder to write in, in memory, of limited size, gone with the program;
 - no network, not even to the machine itself; no process but the program's own is visible or can be signalled;
 - when the program ends or is stopped, the kernel ends everything that it started;
-- no capability, no way to gain one, and where seccomp works none of the kernel calls in `_kernel`;
+- no capability, no way to gain one, and where seccomp works none of the kernel calls in `_denied`;
 - the limit of processes is the program's own where the caller is root and ids can be mapped; elsewhere it is
   shared by the programs of one fork server.
 
