@@ -1,4 +1,4 @@
-"""Kernel calls that programs have no use for and attacks have; `_kernel` and `container` have them refused."""
+"""Kernel calls that programs have no use for and attacks have; `_kernel` and `container` refuse them."""
 
 from __future__ import annotations
 
