@@ -74,8 +74,8 @@ STUDIES = {
         ),
     ),
     "tools": Study(
-        title="math:FileArithmetic-v0-python, gamma 0.9, three seeds",
-        env="math:FileArithmetic-v0-python",
+        title="math:FileArithmetic-v0-python, remainders of 3, gamma 0.9, three seeds",
+        env="math:FileArithmetic-v0-python(modulus=3)",
         options="--gamma 0.9 --lr 0.003",
         variants={"ReBN": "--algorithm rebn", "REINFORCE": "--algorithm reinforce"},
         panels=(("gem/success", "success"), ("gem/tool_calls", "tool calls"), ("gem/return", "return")),

@@ -21,8 +21,8 @@ _SERVER = str(Path(__file__).with_name("_server.py"))
 _START_SECONDS = 60.0
 _SPARE = 2
 """Children of each fork server that wait for a program."""
-_FIRST_ID, _IDS = 1_879_048_192, 60_000
-"""User ids outside that the children of a fork server have; nobody else's."""
+_FIRST_IDS, _IDS = (1_879_048_192, 1), 60_000
+"""User ids outside that the children have: nobody else's, or those that the root of a container has."""
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 
 
@@ -63,15 +63,13 @@ class ForkServer:
         """Give the children user ids of their own; 0 where that is not ours to do."""
         if os.geteuid() != 0:
             return 0
-        for kind, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
-            try:
-                with open(f"/proc/{self.process.pid}/{kind}", "w") as file:
-                    file.write(f"1000 {own} 1\n1001 {_FIRST_ID} {_IDS}\n")
-            except OSError:  # root of a container has the ids that it was given
-                with contextlib.suppress(OSError):
-                    Path(f"/proc/{self.process.pid}/setgroups").write_text("deny")
-                return 0
-        return _IDS
+        for first in _FIRST_IDS:
+            with contextlib.suppress(OSError):
+                for kind, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+                    with open(f"/proc/{self.process.pid}/{kind}", "w") as file:
+                        file.write(f"1000 {own} 1\n1001 {first} {_IDS}\n")
+                return _IDS
+        return 0
 
     def channel(self) -> socket.socket:
         """To a child that was made ahead; another one is made in its place."""
