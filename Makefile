@@ -7,7 +7,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-core study gamma-study bench bench-record docs docs-slow lint clean
+.PHONY: help demo test test-core study gamma-study tools-study bench bench-record docs docs-slow lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
@@ -47,6 +47,9 @@ study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advanta
 
 gamma-study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
 	$(BIN)/python benchmarks/study.py gamma
+
+tools-study: $(VENV)/ready  ## ReBN against plain REINFORCE where a tool has to be called
+	$(BIN)/python benchmarks/study.py tools
 
 docs: $(VENV)/ready  ## build the documentation site into site/
 	$(BIN)/mkdocs build --strict

@@ -9,7 +9,12 @@ import ctypes
 import os
 import platform
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gem_core.sandbox._denied import DENIED, NEW_NAMESPACES
+else:
+    from _denied import DENIED, NEW_NAMESPACES  # `_server` has put this folder on the path
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -17,7 +22,6 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
-_ALL_NEW = 0x7E020000
 
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
@@ -26,23 +30,6 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 24, 22, 38
 
-# Name, number on x86_64, number on aarch64. What they reach is the network, other processes, mounts, new
-# namespaces, the kernel itself, and memory that no limit of a process counts.
-_DENIED = (
-    ("socket", 41, 198), ("ptrace", 101, 117), ("process_vm_readv", 310, 270),
-    ("process_vm_writev", 311, 271), ("pidfd_getfd", 438, 438), ("kcmp", 312, 272),
-    ("mount", 165, 40), ("umount2", 166, 39), ("pivot_root", 155, 41), ("chroot", 161, 51),
-    ("open_tree", 428, 428), ("move_mount", 429, 429), ("fsopen", 430, 430), ("fsconfig", 431, 431),
-    ("fsmount", 432, 432), ("fspick", 433, 433), ("mount_setattr", 442, 442), ("unshare", 272, 97),
-    ("setns", 308, 268), ("keyctl", 250, 219), ("add_key", 248, 217), ("request_key", 249, 218),
-    ("bpf", 321, 280), ("perf_event_open", 298, 241), ("userfaultfd", 323, 282),
-    ("io_uring_setup", 425, 425), ("io_uring_enter", 426, 426), ("io_uring_register", 427, 427),
-    ("open_by_handle_at", 304, 265), ("name_to_handle_at", 303, 264), ("kexec_load", 246, 104),
-    ("kexec_file_load", 320, 294), ("init_module", 175, 105), ("finit_module", 313, 273),
-    ("delete_module", 176, 106), ("reboot", 169, 142), ("swapon", 167, 224), ("swapoff", 168, 225),
-    ("acct", 163, 89), ("quotactl", 179, 60), ("syslog", 103, 116), ("memfd_create", 319, 279),
-    ("memfd_secret", 447, 447), ("shmget", 29, 194),
-)  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0xC000003E, 1, 56), "aarch64": (0xC00000B7, 2, 220)}
 _CLONE3, _EPERM, _ENOSYS = 435, 1, 38
 
@@ -115,10 +102,10 @@ def _filter() -> tuple[bytes, Any] | None:
     program = [(load, 0, 0, 4), (jump_equal, 1, 0, audit), (result, 0, 0, refuse), (load, 0, 0, 0)]
     if column == 1:  # the 32-bit numbers of x86_64 reach the same calls
         program += [(jump_least, 0, 1, 0x40000000), (result, 0, 0, refuse)]
-    for _, *numbers in _DENIED:
+    for _, *numbers in DENIED:
         program += [(jump_equal, 0, 1, int(numbers[column - 1])), (result, 0, 0, refuse)]
     program += [(jump_equal, 0, 1, _CLONE3), (result, 0, 0, 0x00050000 | _ENOSYS)]  # libc takes clone then
-    program += [(jump_equal, 0, 3, clone), (load, 0, 0, 16), (jump_set, 0, 1, _ALL_NEW)]
+    program += [(jump_equal, 0, 3, clone), (load, 0, 0, 16), (jump_set, 0, 1, NEW_NAMESPACES)]
     program += [(result, 0, 0, refuse), (result, 0, 0, allow)]
     code = b"".join(struct.pack("HBBI", *step) for step in program)
     buffer = ctypes.create_string_buffer(code, len(code))
@@ -137,5 +124,5 @@ def drop_capabilities() -> None:
 
 
 def filter_calls() -> bool:
-    """Have the kernel refuse the calls in `_DENIED`; False where it has no filters or another processor."""
+    """Have the kernel refuse the calls in `_denied`; False where it has no filters or another processor."""
     return _FILTER is not None and bool(_prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _FILTER[0], 0, 0) == 0)

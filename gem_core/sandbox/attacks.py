@@ -176,9 +176,8 @@ _PTRACE = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-for pid in {@PID@, 1} - {__import__("os").getpid()}:
-    if libc.ptrace(0x4206, pid, None, None) == 0:  # PTRACE_SEIZE
-        print("GOT THROUGH")
+if libc.ptrace(0x4206, @PID@, None, None) == 0:  # PTRACE_SEIZE
+    print("GOT THROUGH")
 print("errno", ctypes.get_errno())
 """
 

@@ -98,6 +98,7 @@ LEVELS: dict[str, Level] = {
             "a fork bomb where the caller is root; elsewhere the limit counts all processes of the user",
         )),
         Level("namespace", 2, (
+            "reading the folder that Python is installed in, and the libraries of the system",
             "a fault in the kernel",
             "timing and other side channels",
             "memory up to its limit in each of the allowed processes at the same time",

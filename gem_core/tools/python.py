@@ -35,7 +35,8 @@ class PythonTool(Tool):
         packages: Distributions that programs can import, such as ``("numpy", "sympy")``.
         memory_mb: Address space of a program.
         last_error_line: Show the last line of an error instead of the whole traceback.
-        files: Files in the folder of each program, name to text.
+        files: Files in the folder of each program, name to text; those of the episode, in ``files`` of its
+            state, come on top.
         name: How the model calls it.
 
     Raises:
@@ -93,12 +94,13 @@ class PythonTool(Tool):
             _pool().submit(session.close)  # it waits for a program that still runs
 
     def _call(self, code: str, state: ToolState) -> ToolResult:
-        result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code)
+        result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code, state)
         told = {"level": result.level, "ending": result.ending}
         return ToolResult(self._text(result), ok=result.ending == "ok", metadata=told)
 
-    def _run(self, where: Any, code: str) -> RunResult:
-        result: RunResult = where.run(code, files=self._files, limits=self._limits)
+    def _run(self, where: Any, code: str, state: ToolState) -> RunResult:
+        own = {name: text.encode() for name, text in state.data.get("files", {}).items()}
+        result: RunResult = where.run(code, files={**self._files, **own}, limits=self._limits)
         return result
 
     def _run_in_session(self, code: str, state: ToolState) -> RunResult:
@@ -106,8 +108,8 @@ class PythonTool(Tool):
         if state.live is None:
             state.live = self._sandbox.session()
             for program in past:  # a restored episode, or a process that was stopped
-                self._run(state.live, program)
-        result = self._run(state.live, code)
+                self._run(state.live, program, state)
+        result = self._run(state.live, code, state)
         if state.live.alive:
             past.append(code)
         else:  # it was stopped, or ended the process: to be made anew without this program

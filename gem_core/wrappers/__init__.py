@@ -19,7 +19,7 @@ _WRAPPERS = {
     "time_limit": "gem_core.wrappers.episode:TimeLimit",
     "tools": "gem_core.wrappers.tools:Tools",
     **{
-        name: f"gem_core.wrappers.tools:{name}"
+        name: f"gem_core.wrappers.tool_presets:{name}"
         for name in (
             "python_tool",
             "python_tool_no_int_reward",

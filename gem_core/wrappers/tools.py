@@ -35,6 +35,10 @@ class Tools(Wrapper):
     The number of tools, of calls in a response and of `Tools` wrappers around each other is free: a call
     that only an inner wrapper knows is passed on to it.
 
+    An environment may have an attribute `tool_files` (name to text): files of this episode that tools find
+    in the ``files`` of their state. One with `sample_tool_call()` or `oracle_tool_call()`, each returning the
+    name of a tool and its arguments, has its random and its best player call tools.
+
     Args:
         env: The environment.
         tools: Config string such as ``"python(timeout=3), search"``, tools, or a list of both. Tools that
@@ -159,6 +163,20 @@ class Tools(Wrapper):
             return self._told(action, calls, await self._run(calls))
         return self._passed_on(*await self.env.astep(action))
 
+    def sample_random_action(self) -> str:
+        """The environment's, or half of the time a tool call, where it has some to offer."""
+        sample = getattr(self.env, "sample_tool_call", None)
+        if sample is not None and self._may_call() and self.action_random.random() < 0.5:
+            return self._written(*sample()) or self.env.sample_random_action()
+        return self.env.sample_random_action()
+
+    def oracle_action(self) -> str | None:
+        """The environment's, after one tool call where it has one to offer."""
+        best = getattr(self.env, "oracle_tool_call", None)
+        if best is not None and self._may_call() and not self.tool_use_counter:
+            return self._written(*best()) or self.env.oracle_action()
+        return self.env.oracle_action()
+
     def close(self) -> None:
         self._end_states()
         for tool in self._own:
@@ -167,9 +185,16 @@ class Tools(Wrapper):
 
     # -- plumbing -----------------------------------------------------------------------------
 
+    def _may_call(self) -> bool:
+        return self.max_tool_uses is None or self.tool_use_counter < self.max_tool_uses
+
+    def _written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        """A call of that tool as a model would write it; None when there is no such tool here."""
+        return self.format.write(self._by_name[name], arguments) if name in self._by_name else None
+
     def _calls(self, action: str) -> list[ToolCall]:
         """The calls to run; empty when the response is for the environment."""
-        if self.max_tool_uses is not None and self.tool_use_counter >= self.max_tool_uses:
+        if not self._may_call():
             return []
         calls = self.format.parse(action, self.tools)
         inner = getattr(self.env, "tool_names", ())
@@ -190,6 +215,8 @@ class Tools(Wrapper):
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = tool.begin()
+            if files := getattr(self.env, "tool_files", None):
+                state.data["files"] = dict(files)
         try:
             return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
         except Exception as error:  # of the tool, not of the model: the episode goes on
@@ -244,35 +271,6 @@ class Tools(Wrapper):
         for key, state in self._states.items():
             self._by_state[key].end(state)
         self._states = {}
-
-
-def python_tool(env: Env, **changes: Any) -> Tools:
-    """GEM's preset: Python, 0.05 for a call and 0.25 more for one that works, at most five."""
-    return _preset(env, changes, tools="python(timeout=5)", tool_reward=0.05, tool_success_reward=0.25)
-
-
-def python_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
-    """Python without intermediate rewards, at most five calls."""
-    return _preset(env, changes, tools="python(timeout=5)")
-
-
-def python_tool_no_int_reward_last_line_error(env: Env, **changes: Any) -> Tools:
-    """The same, and of an error only its last line is shown."""
-    return _preset(env, changes, tools="python(timeout=5, last_error_line=True)")
-
-
-def search_tool(env: Env, **changes: Any) -> Tools:
-    """GEM's preset: search, 0.3 for a call, at most five."""
-    return _preset(env, changes, tools="search", tool_reward=0.3)
-
-
-def search_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
-    """Search without intermediate rewards, at most five calls."""
-    return _preset(env, changes, tools="search")
-
-
-def _preset(env: Env, changes: Mapping[str, Any], **defaults: Any) -> Tools:
-    return Tools(env, **{"max_tool_uses": 5, **defaults, **changes})
 
 
 def _check_number(name: str, value: int | None) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import MissingDependency, SandboxError
-from gem_core.sandbox import Limits
+from gem_core.sandbox import Limits, escape
+from gem_core.sandbox.attacks import ATTACKS
+from gem_core.sandbox.fork_server import ForkServer
 from gem_core.sandbox.namespace import Namespace
 from tests.sandbox.support import children, descriptors, needs_namespace, settles
 
@@ -245,3 +247,29 @@ def test_packages_are_those_that_are_allowed():
     sandbox.close()
     with pytest.raises(MissingDependency, match="pip install no-such-package-here"):
         Namespace(packages=("no-such-package-here",))
+
+
+def test_without_ids_to_map_as_for_most_users(monkeypatch):
+    monkeypatch.setattr(ForkServer, "_map_ids", lambda self: 0)
+    sandbox = Namespace(workers=1)
+    held = "[line for line in open('/proc/self/status')]"
+    code = "import os\nprint(os.getuid(), os.getgid())\nopen('mine', 'w').close()\nos.setuid(0)"
+    result = sandbox.run(code)
+    assert result.stdout == "1000 1000\n"
+    assert "Invalid argument" in result.stderr
+    assert "FileNotFoundError" in sandbox.run(held).stderr
+    assert "Read-only" in sandbox.run("open('/usr/x', 'w')").stderr
+    names = {attack.name for attack in ATTACKS} - {"fork bomb"}  # the limit does not bind root itself
+    monkeypatch.setattr(escape, "ATTACKS", [attack for attack in ATTACKS if attack.name in names])
+    monkeypatch.setattr(escape, "LATE_SECONDS", 0.3)
+    outcomes = escape.attack_level("namespace", sandbox=sandbox)
+    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+    sandbox.close()
+
+
+def test_a_fork_server_that_cannot_be_set_up_says_why(monkeypatch):
+    broken = Namespace(workers=1)
+    monkeypatch.setitem(broken._config, "mount_point", "/no/such/folder")
+    broken.close()
+    with pytest.raises(SandboxError, match="not available here: FileNotFoundError"):
+        ForkServer(broken._config)
