@@ -161,8 +161,8 @@ class _Words:
     """The vocabulary, sorted, on disk; read through memoryviews, whose items are plain Python at once."""
 
     def __init__(self, folder: Path) -> None:
-        self._letters = memoryview(_mapped(folder / "words.npy"))
-        self._ends = memoryview(_mapped(folder / "word_ends.npy"))
+        self._letters = _mapped(folder / "words.npy").data
+        self._ends = _mapped(folder / "word_ends.npy").data
 
     def __len__(self) -> int:
         return len(self._ends) - 1
