@@ -32,7 +32,8 @@ class PythonTool(Tool):
         min_level: Refuse to run at a weaker level.
         stateful: Whether variables and files stay from one call of an episode to the next. The state of the
             environment then holds the programs, and a restored episode runs them again.
-        packages: Distributions that programs can import, such as ``("numpy", "sympy")``.
+        packages: Distributions that programs can import, such as ``("numpy", "sympy")``; at level
+            ``process`` one opens all that is installed.
         memory_mb: Address space of a program.
         last_error_line: Show the last line of an error instead of the whole traceback.
         files: Files in the folder of each program, name to text; those of the episode, in ``files`` of its

@@ -24,11 +24,11 @@ IDS = [id for id in gem_core.list_envs() if "generated" in str(spec(id).entry_po
 ROWS = [
     ArithmeticRows("+-*", 3, 99, "train", 1000, 0),
     ArithmeticRows("+", 2, 9, "train", 1000, 0),
-    FileArithmeticRows(8, 10, "train", 1000, 0),
     WordProblemRows("train", 1000, 0),
     *(ProofRows(depth, "train", 1000, 0) for depth in range(6)),
     *(MultiHopRows(hops, "train", 1000, 0) for hops in (1, 2, 4)),
     ProgramRows(False, 4, "train", 1000, 0),
+    FileArithmeticRows(8, 10, "train", 1000, 0),
 ]
 
 
