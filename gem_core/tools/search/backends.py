@@ -48,7 +48,7 @@ def open_searcher(backend: str = "bm25", **options: Any) -> Searcher:
 
 
 def shared_searcher(backend: str, **options: Any) -> Searcher:
-    """The one search of this process with these options; it lives as long as the process.
+    """The one search of this process with these options; it lives until `close_searchers`.
 
     Raises:
         As `open_searcher`.
@@ -58,6 +58,13 @@ def shared_searcher(backend: str, **options: Any) -> Searcher:
         if key not in _shared:
             _shared[key] = open_searcher(backend, **options)
         return _shared[key]
+
+
+def close_searchers() -> None:
+    """Close the shared searches of this process; the next use opens them anew."""
+    with _lock:
+        while _shared:
+            _shared.popitem()[1].close()
 
 
 def _forget() -> None:

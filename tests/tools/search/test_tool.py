@@ -7,8 +7,15 @@ import pytest
 from gem_core.errors import ConfigError
 from gem_core.tools import make_tools
 from gem_core.tools.search import Hit
+from gem_core.tools.search.backends import close_searchers
 from gem_core.tools.search.tool import as_text
 from tests.tools.search.stand_in import StandIn
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    close_searchers()
 
 
 def call(tool, **arguments):
