@@ -89,11 +89,12 @@ def run_search(args: argparse.Namespace) -> int:
 def run_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
     from gem_core.registration import spec
-    from gem_core.tools.mcp import sdk
-    from gem_core.tools.mcp.env_server import env_server
 
     kwargs = parse_kwargs(args.kwargs)
     build_env(args.id, kwargs, args.wrappers).close()  # a wrong argument shows here
+    from gem_core.tools.mcp import sdk
+    from gem_core.tools.mcp.env_server import env_server
+
     server, episodes = env_server(
         lambda: build_env(args.id, kwargs, args.wrappers), args.id, spec(args.id).description
     )
