@@ -9,13 +9,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import NamedTuple
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from gem_core.errors import ConfigError
 from gem_core.tools.search.corpus import Document
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
 
 
 class Hit(NamedTuple):
