@@ -178,7 +178,7 @@ UNITS = [
 @pytest.mark.parametrize("unit", UNITS)
 def test_ten_megabytes_of_anything_are_read(form, unit):
     text = unit * (10_000_000 // len(unit))
-    for prefix in ("", '{"name": "', "[search(", "<tool_call>"):
+    for prefix in ("", '{"name": "', "[search("):
         assert len(get_format(form).parse(prefix + text, TOOLS)) <= MAX_CALLS
 
 
