@@ -35,6 +35,7 @@ _KEPT = 16
 _RUNS_TEXT = re.compile(r"(?<![_.\w])eval\(|parse_expr|sympify")
 _GLOBAL_DRAW = re.compile(
     r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
+    r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from them
 )
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata that hold a right answer where a data set accepts many and names none."""

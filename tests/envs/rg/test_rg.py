@@ -76,6 +76,10 @@ def test_partial_scores_are_kept(name):
             )
 
 
+def test_the_programs_of_codeio_leave_the_caller_s_generators_alone():
+    gem_core.check_env("rg:codeio", rules=["global_random_is_left_alone"])
+
+
 def test_oracles_score_one():
     for name in [*FAST, "rubiks_cube"]:
         env = gem_core.make(f"rg:{name}")
