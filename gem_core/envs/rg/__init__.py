@@ -12,7 +12,7 @@ from pathlib import Path
 from gem_core.registration import register, register_family
 
 _NOT_DETERMINISTIC = frozenset({"codeio", "isomorphic_strings"})
-"""Data sets whose items differ between two calls: this one runs programs that draw at will."""
+"""The first runs programs that draw at will; the second draws from a set, in the order of the process."""
 
 
 def register_lazily() -> None:
