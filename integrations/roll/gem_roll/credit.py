@@ -7,7 +7,6 @@ with others a turn is a run of response tokens, and its reward stands in ROLL's 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,7 +36,7 @@ def assign_credit(data: Any, name: str, gamma: float, options: dict[str, Any]) -
     mask = data.batch["response_mask"][:, 1:].bool()
     turn_ids, rewards = _turns(data, mask)
     groups = list(data.non_tensor_batch["traj_group_id"]) if "group_ids" in estimator.needs else None
-    if "step" in data.non_tensor_batch.keys():
+    if "step" in data.non_tensor_batch:
         return _by_episode(data, function, rewards, mask, groups, options)
     if groups is not None:
         options["group_ids"] = groups
@@ -47,7 +46,7 @@ def assign_credit(data: Any, name: str, gamma: float, options: dict[str, Any]) -
 
 def episodes_of(data: Any) -> list[Episode]:
     """Outlines of the episodes behind the rows of our env managers, nothing for those of others."""
-    if OUTLINE not in data.non_tensor_batch.keys():
+    if OUTLINE not in data.non_tensor_batch:
         return []
     return [
         Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[OUTLINE] if text is not None
@@ -56,9 +55,9 @@ def episodes_of(data: Any) -> list[Episode]:
 
 def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Turn ids and token rewards, (rows, tokens - 1)."""
-    if TURN_IDS in data.batch.keys():
+    if TURN_IDS in data.batch:
         return data.batch[TURN_IDS][:, 1:], data.batch["scores"][:, 1:]
-    if "step_scores" not in data.non_tensor_batch.keys():
+    if "step_scores" not in data.non_tensor_batch:
         raise ConfigError(
             "the rows of this env manager say nothing about turns: neither gem_roll's turn ids nor ROLL's "
             "step_scores"
@@ -66,10 +65,7 @@ def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     turn_ids = turn_ids_from_mask(mask)
     rewards = torch.zeros(mask.shape, dtype=torch.float64)
     for row, scores in enumerate(data.non_tensor_batch["step_scores"]):
-        of_turns = [
-            float(score)
-            for score in (scores if isinstance(scores, Sequence) or hasattr(scores, "__len__") else [scores])
-        ]
+        of_turns = [float(score) for score in (scores if hasattr(scores, "__len__") else [scores])]
         turns = int(turn_ids[row].max()) + 1 if mask.shape[1] else 0
         if turns != len(of_turns):
             raise ConfigError(

@@ -46,7 +46,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         if credit.stats.count:
             metrics |= credit.stats.metrics()
         for key in (TURN_IDS, OUTLINE):
-            if key in data.batch.keys() or key in data.non_tensor_batch.keys():
+            if key in data.batch or key in data.non_tensor_batch:
                 del data[key]
         data.non_tensor_batch[_ROW] = column(range(len(data)))
         adjusted = super().adjust_batch(data, mode)

@@ -70,7 +70,7 @@ class ProxyPolicy:
         ids = output.batch["responses"][0].tolist()
         logprobs = None
         if self.wants_logprobs:
-            if "infer_logprobs" not in output.batch.keys():
+            if "infer_logprobs" not in output.batch:
                 raise PolicyError(
                     "the engine reported no log-probs; generating_args.logprobs: null does without them"
                 )
@@ -90,7 +90,7 @@ def stop_ids_of(context: Context, tokenizer: Any) -> set[int]:
     stop_ids = engine_stop_ids(tokenizer) | {tokenizer.pad_token_id}
     if extra is not None and extra not in stop_ids:
         raise ConfigError(
-            f"the chat template ends a turn with {tokenizer.decode([extra])!r}, but ROLL's engines stop at the "
-            f"tokenizer's eos_token ({tokenizer.eos_token!r}) only; make it the model's eos_token"
+            f"the chat template ends a turn with {tokenizer.decode([extra])!r}, but ROLL's engines stop at "
+            f"the tokenizer's eos_token ({tokenizer.eos_token!r}) only; make it the model's eos_token"
         )
     return stop_ids
