@@ -48,9 +48,7 @@ def episodes_of(data: Any) -> list[Episode]:
     """Outlines of the episodes behind the rows of our env managers, nothing for those of others."""
     if OUTLINE not in data.non_tensor_batch:
         return []
-    return [
-        Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[OUTLINE] if text is not None
-    ]
+    return [Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[OUTLINE] if text]
 
 
 def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

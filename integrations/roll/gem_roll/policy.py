@@ -74,6 +74,7 @@ class ProxyPolicy:
                 raise PolicyError(
                     "the engine reported no log-probs; generating_args.logprobs: null does without them"
                 )
+            # 0.0 for a pad token at the end, which ROLL takes for padding.
             logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
         # The proxy does not pass on why a response ended, so the last token has to tell.
         cut = len(ids) >= max_tokens and ids[-1] not in self._stop_ids

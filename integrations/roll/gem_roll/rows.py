@@ -18,7 +18,7 @@ from gem_core.rollout import Episode, episode_metrics, outline
 TURN_IDS = "gem_turn_ids"
 """int64 (rows, tokens): number of the turn in its row, -1 off-response."""
 OUTLINE = "gem_episode"
-"""JSON of the episode's outline on its first row, None on the others."""
+"""JSON of the episode's outline on its first row, empty on the others."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def to_batch(
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in fields.items()}
     columns["step_scores"] = [row.step_scores for row in rows]
     columns["episode_scores"] = [whole] * len(rows)
-    columns[OUTLINE] = [json.dumps(outline(episode).to_dict())] + [None] * (len(rows) - 1)
+    columns[OUTLINE] = [json.dumps(outline(episode).to_dict())] + [""] * (len(rows) - 1)
     if by_step:
         columns["step"] = list(range(len(rows)))
         shown = [turn.observation for turn in episode.turns] if episode.trainable else [""]

@@ -21,6 +21,21 @@ collect_ignore = (
 
 
 @pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """That of an untrained tiny model."""
+    from transformers import AutoTokenizer
+
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    save_tiny(
+        folder,
+        TinyOptions(envs=("game:GuessTheNumber-v0-easy",), warm_start_steps=0, corpus_episodes=20),
+    )
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that has learned the format, so that episodes have several turns."""
     from gem_core.train import TinyOptions, save_tiny

@@ -36,7 +36,6 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "HYDRA_FULL_ERROR": "1",
-    "CUDA_VISIBLE_DEVICES": "",
 }
 
 
@@ -60,7 +59,9 @@ def run_roll(
     metadata = metadata_folder(folder / "metadata", {"gem_roll_tests-0": SPY_ENTRY_POINTS})
     path = [str(metadata), str(CPU), str(SPIES), str(ROOT), HOME]
     path += filter(None, [os.environ.get("PYTHONPATH")])
-    env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    env = {
+        key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES")
+    }
     env |= ENVIRONMENT | {
         "GEM_SPY": str(spy),
         "GEM_MODEL": str(model),

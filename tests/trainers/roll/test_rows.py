@@ -113,19 +113,19 @@ def troubled(monkeypatch: pytest.MonkeyPatch) -> None:
     gem_trouble.register()
 
 
-def test_an_episode_is_one_row(tmp_path: Path, warm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (rollout,) = rollouts(tmp_path, warm_tokenizer, ["a", None, "b c", "d"], monkeypatch)
+def test_an_episode_is_one_row(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rollout,) = rollouts(tmp_path, tokenizer, ["a", None, "b c", "d"], monkeypatch)
     (ids,) = rollout.batch["input_ids"]
     mask, turns = rollout.batch["response_mask"][0], rollout.batch["gem_turn_ids"][0]
     length = int(rollout.batch["attention_mask"][0].sum())
-    end = warm_tokenizer.eos_token_id
-    wanted = [[*warm_tokenizer.encode(text, add_special_tokens=False), end] for text in ("a", "b c", "d")]
+    end = tokenizer.eos_token_id
+    wanted = [[*tokenizer.encode(text, add_special_tokens=False), end] for text in ("a", "b c", "d")]
     assert [ids[turns == turn].tolist() for turn in range(3)] == wanted
     assert torch.equal(mask.bool(), turns >= 0)
     # Every prompt is the beginning of the row: nothing was decoded and encoded again.
     assert all(ids[: len(prompt)].tolist() == prompt for prompt in Listed.prompts)
-    text = warm_tokenizer.decode(ids[:length])
-    assert text.count(warm_tokenizer.decode([end])) == 3
+    text = tokenizer.decode(ids[:length])
+    assert text.count(tokenizer.decode([end])) == 3
     last = [int((turns == turn).nonzero()[-1]) for turn in range(3)]
     scores = rollout.batch["scores"][0]
     assert scores[last].tolist() == [1.0, 2.0, 0.0]  # what test:Endless pays
@@ -136,8 +136,8 @@ def test_an_episode_is_one_row(tmp_path: Path, warm_tokenizer: Any, monkeypatch:
     assert rollout.meta_info["metrics"]["env/T/truncation_rate"] == 1.0
 
 
-def test_a_turn_is_a_row(tmp_path: Path, warm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (rollout,) = rollouts(tmp_path, warm_tokenizer, ["a", "b", "c"], monkeypatch, manager="GemStepEnvManager")
+def test_a_turn_is_a_row(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rollout,) = rollouts(tmp_path, tokenizer, ["a", "b", "c"], monkeypatch, manager="GemStepEnvManager")
     assert rollout.non_tensor_batch["step"].tolist() == [0, 1, 2]
     assert rollout.non_tensor_batch["step_scores"].tolist() == [1.0, 2.0, 0.0]
     prompts = [
@@ -159,7 +159,7 @@ def test_a_turn_is_a_row(tmp_path: Path, warm_tokenizer: Any, monkeypatch: pytes
 )
 def test_an_episode_that_is_not_trainable_is_a_masked_row(
     tmp_path: Path,
-    warm_tokenizer: Any,
+    tokenizer: Any,
     monkeypatch: pytest.MonkeyPatch,
     manager: str,
     env_type: str,
@@ -167,7 +167,7 @@ def test_an_episode_that_is_not_trainable_is_a_masked_row(
     answers: list[str | None],
 ) -> None:
     (rollout,) = rollouts(
-        tmp_path, warm_tokenizer, answers, monkeypatch, manager=manager, env_type=env_type, **changed
+        tmp_path, tokenizer, answers, monkeypatch, manager=manager, env_type=env_type, **changed
     )
     assert len(rollout) == 1
     assert not rollout.batch["response_mask"].any()
@@ -179,11 +179,11 @@ def test_an_episode_that_is_not_trainable_is_a_masked_row(
 
 
 def test_a_template_whose_end_the_engine_does_not_know_is_refused(
-    tmp_path: Path, warm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import copy
 
-    other = copy.deepcopy(warm_tokenizer)
+    other = copy.deepcopy(tokenizer)
     other.eos_token = other.pad_token
     monkeypatch.setattr("gem_core.rollout.engine.engine_stop_ids", lambda tokenizer: {tokenizer.eos_token_id})
     with pytest.raises(ConfigError, match="the chat template ends a turn with"):
