@@ -8,7 +8,6 @@ import torch
 
 from tests.trainers.evidence import Row, Update
 
-
 PAD = 0
 """Of the tiny models."""
 
