@@ -41,7 +41,7 @@ class _Registers:
         GemOptions.from_config(pipeline_config)  # imports what registers environments of your own
         if str(env_config["env_type"]).startswith(PREFIX):
             register(read_env_type(env_config["env_type"], "env_type"))
-        super().__init__(worker_config, pipeline_config, env_config, *args, **kwargs)
+        super().__init__(worker_config, pipeline_config, env_config, *args, **kwargs)  # type: ignore[call-arg]
 
 
 class TrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
@@ -56,6 +56,7 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
     """A row an episode."""
 
     by_step = False
+    env: Any
 
     def __init__(
         self,
