@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,16 @@ WITHOUT_ROLL = {"test_env.py", "test_tasks.py"}
 
 if HOME and HOME not in sys.path:
     sys.path.insert(0, HOME)
+os.environ.setdefault("ROLL_LOG_DIR", tempfile.mkdtemp(prefix="gem-roll-logs-"))  # it logs from its import on
 collect_ignore = (
     [] if HOME else [p.name for p in Path(__file__).parent.glob("test_*.py") if p.name not in WITHOUT_ROLL]
 )
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config of ROLL makes its folders of logs when it is read."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")
