@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from roll.distributed.scheduler.protocol import DataProto
 from roll.utils.functionals import pad_to_length
+from roll.utils.hash_utils import compute_object_hash
 from tensordict import TensorDict
 
 from gem_core.rollout import Episode, episode_metrics, outline
@@ -119,7 +120,7 @@ def to_batch(
     if by_step:
         columns["step"] = list(range(len(rows)))
         shown = [turn.observation for turn in episode.turns] if episode.trainable else [""]
-        columns["state_hash"] = [hash(json.dumps(observation)) for observation in shown]
+        columns["state_hash"] = [compute_object_hash(observation) for observation in shown]
     metrics: dict[str, float] = {}
     for name, value in episode_metrics([episode]).items():
         metrics |= {name: value, name.replace("gem/", f"env/{fields['tags']}/", 1): value}

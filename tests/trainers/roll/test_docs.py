@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,12 @@ def test_the_example_for_rolls_own_pipeline_is_a_config(folder: Path) -> None:
 def test_the_example_is_an_environment_and_a_config(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(folder))
     spec = importlib.util.spec_from_file_location("own_env", folder / "own_env.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "own_env", module)  # in ROLL's processes it is imported
     check_env("example:Doubling")
     module.play()
     assert capsys.readouterr().out.endswith("last reward 0.33\n")
