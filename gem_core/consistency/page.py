@@ -62,12 +62,9 @@ def _details(record: Record, comparison: Comparison) -> str:
     for number, level in comparison.levels.items():
         lines = [*level.differences, *(f"not carried, {k}: {v}" for k, v in level.not_carried.items())]
         parts += [f"<p>Level {number}: {html.escape(line)}</p>" for line in lines]
-    if record.cases:
-        cases = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{gap:.2g}</td></tr>" for name, gap in record.cases.items()
-        )
-        parts.append(
-            f"<table><tr><th>other options, same episodes</th><th>difference</th></tr>{cases}</table>"
-        )
+    for title, values in (("other options, same episodes", record.cases), ("also measured", record.notes)):
+        if values:
+            rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{v:.2g}</td></tr>" for k, v in values.items())
+            parts.append(f"<table><tr><th>{title}</th><th></th></tr>{rows}</table>")
     parts.append(f"<pre>{html.escape(record.command)}</pre>")
     return "".join(parts)
