@@ -19,7 +19,8 @@ from gem_core.cli import _console
 from gem_core.errors import GemError
 
 COMMANDS = (
-    "envs", "play", "check", "train", "tiny", "export", "path", "view", "bench", "consistency", "doctor",
+    "envs", "play", "check", "train", "tiny", "export", "path", "view", "bench", "consistency", "sandbox",
+    "serve", "doctor",
 )  # fmt: skip
 """Modules of this package, in the order of the help."""
 
