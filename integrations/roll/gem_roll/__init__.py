@@ -1,10 +1,17 @@
-"""GEM environments and ReBN inside ROLL.
+"""GEM environments and ReBN inside an unmodified ROLL.
 
-This version names what it supports; the rollout worker and the advantage function are not in it yet.
-Any use raises a clear error when ROLL is missing or has another version.
+    pipeline_cls: gem_roll.ReBNAgenticPipeline
+    custom_envs:
+      Guess:
+        env_type: gem_core:game:GuessTheNumber-v0-easy
+        env_manager_cls: gem_roll.GemTrajEnvManager
+
+The classes that a YAML names are imported when ROLL asks for them; this module needs no ROLL.
 """
 
 from __future__ import annotations
+
+import importlib
 
 from gem_core.integration import SupportedTrainer
 
@@ -12,17 +19,28 @@ SUPPORTED = SupportedTrainer(
     name="ROLL",
     package="gem_roll",
     distribution="roll",
-    minimum="0.1",
-    below="1",
+    minimum="0.3",
+    below="0.4",
     hook="pipeline_cls and env_manager_cls in the pipeline's YAML",
     home_variable="ROLL_HOME",
     checkout_module="roll.pipeline",
     on_index=False,
-    hook_modules=("gem_roll.pipeline",),
+    hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
 )
+
+_HOMES = {
+    "GemTrajEnvManager": "managers",
+    "GemStepEnvManager": "managers",
+    "TrajEnvManager": "managers",
+    "StepEnvManager": "managers",
+    "ReBNAgenticPipeline": "pipeline",
+}
 
 
 def __getattr__(name: str) -> object:
-    if not name.startswith("__"):
-        SUPPORTED.require()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    SUPPORTED.require()
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,119 @@
+"""GEM's environments under gem-llm's `gem.make`, where ROLL looks for them.
+
+    register("game:GuessTheNumber-v0-easy")
+    env = gem.make("gem_core:game:GuessTheNumber-v0-easy", max_number=20)
+
+gem-llm has environments of the same names, so ours stand there under a prefix. ROLL's own env managers
+step the adapter; those of `gem_roll.managers` play the environment inside it. Needs no ROLL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gem_core.core import Observation, observation_text, render_observation
+from gem_core.errors import ConfigError, UnsupportedTrainer
+from gem_core.registration import spec
+from gem_core.tasks import TaskSource
+
+PREFIX = "gem_core:"
+
+_END = re.compile(r"(\s*(<\|[^<>|]*\|>|</?s>|<eos>|<pad>|<end_of_turn>))+\s*$")
+"""Special tokens at the end of a response: ROLL decodes it together with them."""
+
+
+class GemEnv:
+    """One of our environments with the methods that ROLL's env managers call.
+
+    The first observation is the ``env_instruction`` of the reset, which managers of either layout show.
+    A limit that ends an episode counts as its end, since ROLL goes on stepping otherwise. The info has
+    ``metrics`` and nothing that ROLL would take for a field of its own history.
+
+    Args:
+        gem_core_id: Registered id.
+        wrappers: Around the environment, as in `gem_core.make`.
+        kwargs: Arguments of the environment.
+
+    Raises:
+        GemError: The environment cannot be built.
+    """
+
+    def __init__(self, gem_core_id: str, wrappers: str = "", **kwargs: Any) -> None:
+        self.source = TaskSource(gem_core_id, _plain(kwargs))
+        self.env = self.source.make(wrappers)
+
+    def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
+        """An empty observation, and the first one of the episode as ``env_instruction``."""
+        observation, info = self.env.reset(seed=seed)
+        return "", {"env_instruction": _shown(observation, info), "metrics": {}}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take a response, special tokens at its end left out."""
+        observation, reward, terminated, truncated, info = self.env.step(_END.sub("", action))
+        invalid = info.get("invalid")
+        metrics = {"action_is_valid": float(invalid is None), "format_error": float(invalid == "format")}
+        if "success" in info:
+            metrics["success"] = float(info["success"])
+        own = {name: float(value) for name, value in (info.get("metrics") or {}).items() if value is not None}
+        cleaned = {
+            "metrics": own | metrics,
+            "metrics_agg_mode": dict.fromkeys([*own, "success"], "last"),
+        }
+        shown = _shown(observation, info)
+        return shown, float(reward), bool(terminated or truncated), bool(truncated), cleaned
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+def register(env_id: str) -> str:
+    """Make one of our environments known to `gem.make`; more than once does no harm.
+
+    Returns:
+        Its name there, `PREFIX` and the id.
+
+    Raises:
+        UnknownEnv: There is no such environment; the message holds the closest ones.
+        UnsupportedTrainer: gem-llm is missing, or its registry looks different.
+    """
+    spec(env_id)
+    try:
+        import gem
+        from gem.envs.registration import ENV_REGISTRY
+    except ImportError as error:
+        raise UnsupportedTrainer(f"gem_roll: ROLL's environments need gem-llm: {error}") from error
+    name = PREFIX + env_id
+    if name not in ENV_REGISTRY:
+        gem.register(name, entry_point="gem_roll.env:GemEnv", gem_core_id=env_id)
+    return name
+
+
+def read_env_type(env_type: object, where: str) -> str:
+    """The id in an ``env_type`` of a YAML.
+
+    Raises:
+        ConfigError: It is one of gem-llm or ROLL.
+    """
+    text = str(env_type)
+    if not text.startswith(PREFIX):
+        raise ConfigError(
+            f"{where}={text} is no environment of gem-core; write {PREFIX}<id>, such as "
+            f"{PREFIX}game:GuessTheNumber-v0-easy"
+        )
+    return text.removeprefix(PREFIX)
+
+
+def _shown(observation: Observation, info: Any) -> str:
+    return observation_text(render_observation(observation, info))
+
+
+def _plain(value: Any) -> Any:
+    """A value of a YAML without the classes of OmegaConf."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value

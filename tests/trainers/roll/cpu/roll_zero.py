@@ -1,0 +1,16 @@
+"""The control of a learning run, for tests: the pipeline with advantages that are zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gem_roll.pipeline import ADVANTAGES, ReBNAgenticPipeline
+
+
+class ZeroedPipeline(ReBNAgenticPipeline):
+    """Gives no credit."""
+
+    def adjust_batch(self, data: Any, mode: str = "copy") -> Any:
+        adjusted = super().adjust_batch(data, mode)
+        adjusted.batch[ADVANTAGES] = 0 * adjusted.batch[ADVANTAGES]
+        return adjusted

@@ -1,0 +1,92 @@
+"""Does ROLL learn a game with ReBN? The run and its control; see `tests.trainers.learning`.
+
+    ROLL_HOME=... python -m tests.trainers.roll.learn --model tiny --out docs/results/roll
+    ROLL_HOME=... python -m tests.trainers.roll.learn --model tiny --out docs/results/roll --control
+
+ROLL's own pipeline on two CPU cores with the stand-in for its engine, as in the tests. It validates before a
+step only: one step more, whose learning is thrown away, plays the held-out seeds with the last weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.trainers import learning
+from tests.trainers.learning import BUDGET
+from tests.trainers.roll import harness
+
+SUCCESS = "val/gem/success"
+SHOWN = ("gem/", "rebn/", "actor/grad_norm", "actor_train/grad_norm", "time/step_total", "actor/lr")
+COMMIT = "8eb27cc2"
+
+
+def changed(given: argparse.Namespace) -> dict[str, Any]:
+    """The parts of the YAML that are the run's own."""
+    section = {"tags": ["Guess"], "max_env_num_per_worker": 128}
+    held_out_groups = 100
+    return {
+        "pipeline_cls": "roll_zero.ZeroedPipeline" if given.control else "gem_roll.ReBNAgenticPipeline",
+        "seed": given.seed,
+        "gamma": BUDGET.gamma,
+        "max_steps": BUDGET.steps + 1,
+        "eval_steps": BUDGET.steps,
+        "rollout_batch_size": BUDGET.episodes,
+        "val_batch_size": BUDGET.held_out,
+        "max_grad_norm": 1.0,
+        "actor_train": {
+            "worker_cls": "roll_workers.CpuActor",
+            "training_args": {
+                "learning_rate": BUDGET.lr,
+                "per_device_train_batch_size": BUDGET.episodes // BUDGET.updates,
+                "gradient_accumulation_steps": 1,
+            },
+            "infer_batch_size": BUDGET.episodes // BUDGET.updates,
+        },
+        "actor_infer": {"generating_args": {"temperature": BUDGET.temperature}},
+        "train_env_manager": {
+            **section,
+            "num_env_groups": BUDGET.prompts,
+            "group_size": BUDGET.samples,
+            "num_groups_partition": [BUDGET.prompts],
+        },
+        "val_env_manager": {
+            **section,
+            "num_env_groups": held_out_groups,
+            "num_groups_partition": [held_out_groups],
+        },
+        "custom_envs": {
+            "Guess": {
+                "env_type": f"gem_core:{BUDGET.env}",
+                "max_steps": None,
+                "env_config": {"wrappers": ""},
+            }
+        },
+        "sequence_length": 256,
+    }
+
+
+def main() -> None:
+    """Run, and write one line of JSON per step."""
+    given = learning.arguments(__doc__)
+    os.environ["GEM_ENGINE_SEED"] = str(given.seed)
+    with tempfile.TemporaryDirectory(prefix="gem-roll-", ignore_cleanup_errors=True) as folder:
+        run = harness.run_roll(Path(folder), given.model.resolve(), changed(given), quiet=True, timeout=14400)
+        steps = harness.metrics_of(run.check())
+    learning.write_run(
+        given,
+        trainer=f"ROLL 0.3 ({COMMIT})",
+        steps=[
+            {name: value for name, value in step.items() if name.startswith(SHOWN)}
+            for step in steps[: BUDGET.steps]
+        ],
+        before=steps[0][SUCCESS],
+        after=steps[BUDGET.steps][SUCCESS],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The YAMLs of the documentation and the examples, read by ROLL's own config classes and by our checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_roll.export import write
+from gem_roll.options import GemOptions, check_config
+from omegaconf import OmegaConf
+
+from gem_core.checker import check_env
+from gem_core.errors import ConfigError
+from gem_core.tasks import TaskSource, make_tasks
+from tests.docs.blocks import ROOT, blocks
+from tests.trainers.roll.configs import read_config
+
+EXAMPLES = ROOT / "integrations/roll/examples"
+PAGE = (ROOT / "docs/roll.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the examples."""
+    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
+
+
+def yamls() -> list[Any]:
+    return [
+        OmegaConf.create(block.code)
+        for block in blocks("docs/roll.md")
+        if block.code.startswith(("pipeline_cls", "adv_"))
+    ]
+
+
+def test_the_example_for_one_gpu_is_a_config(folder: Path) -> None:
+    config = read_config(folder / "rebn.yaml")
+    options = check_config(config)
+    assert options.template_kwargs == {"enable_thinking": False}
+
+
+def test_the_documented_lines_are_those_of_the_examples(folder: Path) -> None:
+    ours, rolls = yamls()
+    for lines, name in ((ours, "rebn.yaml"), (rolls, "step.yaml")):
+        example = OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), OmegaConf.load(folder / name))
+        assert OmegaConf.merge(example, lines) == example
+
+
+def test_the_example_for_rolls_own_pipeline_is_a_config(folder: Path) -> None:
+    config = read_config(folder / "step.yaml")
+    assert config.adv_estimator == "step_reinforce"
+    assert (config.reward_normalization.norm_mean_type, config.step_reward_gamma) == ("batch", 0.9)
+    with pytest.raises(ConfigError, match="write adv_estimator: agentic_reinforce"):
+        check_config(config)  # what it says is not for our pipeline
+
+
+def test_the_example_is_an_environment_and_a_config(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("own_env", folder / "own_env.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "own_env", module)  # in ROLL's processes it is imported
+    check_env("example:Doubling")
+    module.play()
+    assert capsys.readouterr().out.endswith("last reward 0.33\n")
+    (tmp_path / "ROLL" / "examples").mkdir(parents=True)
+    command = module.command(str(tmp_path / "ROLL"))
+    assert "--config_path ../../examples --config_name own_env" in command
+    options = check_config(read_config(folder / "own_env.yaml"))
+    assert options.modules == ("own_env",)
+    assert len((EXAMPLES / "own_env.py").read_text().splitlines()) <= 120
+
+
+def test_the_page_names_every_option() -> None:
+    in_rolls_words = {"max_turns", "max_tokens_per_turn", "system_prompt", "wrappers"}
+    for name in GemOptions.__dataclass_fields__.keys() - in_rolls_words:
+        assert f"| `{name}`" in PAGE or f", `{name}` |" in PAGE
+
+
+def test_what_is_exported_is_a_config(folder: Path) -> None:
+    sources = [TaskSource.parse("game:GuessTheNumber-v0(max_number=9)=2"), TaskSource("game:Mastermind-v0")]
+    write(make_tasks(sources, 30), folder / "tasks.yaml")
+    tags = "{tags: [GuessTheNumber, Mastermind]}"
+    both = f"train_env_manager: {tags}\nval_env_manager: {tags}\n"
+    (folder / "whole.yaml").write_text(f"defaults: [rebn, tasks, _self_]\n{both}")
+    config = read_config(folder / "whole.yaml")
+    options = check_config(config)
+    assert options.tasks == str(folder / "tasks.jsonl")
+    assert config.custom_envs.GuessTheNumber.env_config == {"max_number": 9}
+    text = (folder / "tasks.yaml").read_text()
+    assert text.startswith("# Tasks of each tag, for num_groups_partition: ")
+    with pytest.raises(ConfigError, match=r"end its name with \.yaml"):
+        write(make_tasks(sources, 3), folder / "tasks.json")

@@ -1,0 +1,117 @@
+"""What a YAML may say, read by ROLL's own config classes, and what is refused before a model is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gem_roll
+import pytest
+from gem_roll import upstream
+from gem_roll.options import GemOptions, check_config
+
+from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
+from tests.trainers.roll.configs import small_config
+
+GUESS = "game:GuessTheNumber-v0-easy"
+
+
+def envs(**sections: Any) -> dict[str, Any]:
+    return {"custom_envs": sections}
+
+
+NO_SPY: dict[str, Any] = {
+    "Guess": {"env_config": {"wrappers": ""}},
+    "Mastermind": {"env_config": {"wrappers": ""}},
+}
+
+
+def checked(folder: Path, changed: dict[str, Any]) -> GemOptions:
+    given = {name: {**section} for name, section in NO_SPY.items()}
+    for name, section in changed.get("custom_envs", {}).items():
+        given[name] = {**given.get(name, {}), **section}
+    return check_config(small_config(folder, {**changed, "custom_envs": given}))
+
+
+def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
+    section = {"estimator": "gem_grpo", "estimator_options": {"ddof": 1}, "template_kwargs": {"a": 1}}
+    options = checked(tmp_path, envs(gem=section))
+    assert (options.estimator, options.credit_options, options.template_kwargs) == (
+        "gem_grpo",
+        {"ddof": 1},
+        {"a": 1},
+    )
+    assert checked(tmp_path, {}).estimator == "rebn"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has a word of its own"),
+        (envs(gem={"stimator": "rebn"}), "custom_envs.gem.stimator is no option. Did you mean estimator"),
+        (envs(gem={"estimator": "rbn"}), "estimator=rbn is no estimator. Did you mean rebn"),
+        (envs(gem={"estimator_options": {"dof": 1}}), "custom_envs.gem.estimator_options.dof is no option"),
+        (envs(gem={"estimator_options": {"scope": "all"}}), "expected 'collected' or 'trained'"),
+        (envs(gem={"context": "rebuild"}), "needs env_manager_cls: gem_roll.GemStepEnvManager"),
+        (envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}), "one run has one layout"),
+        (envs(Guess={"env_type": GUESS}), "write gem_core:<id>"),
+        (envs(Guess={"env_type": "gem_core:game:GuesTheNumber-v0"}), "Did you mean game:GuessTheNumber"),
+        (envs(Guess={"env_config": {"high": 3}}), "accepted keyword arguments"),
+        (envs(Guess={"env_config": {"wrappers": "concatt"}}), "no wrapper 'concatt'"),
+        (envs(Guess={"agent_template": "Say {observation}"}), "shows an observation as it is"),
+        (envs(Guess={"max_env_step_concurrent": 2}), "max_env_step_concurrent has no effect"),
+        ({"adv_estimator": "grpo"}, "write adv_estimator: agentic_reinforce"),
+        ({"adv_estimator": "gae"}, "write adv_estimator: agentic_reinforce"),
+        ({"gamma": 1.5}, "expected a discount per turn from 0 to 1"),
+        ({"step_reward_gamma": 0.5}, "gamma is the discount per turn in both layouts"),
+        ({"whiten_advantages": True}, "would change what rebn computed"),
+        ({"whiten_rewards": True}, "whiten_rewards=True has no effect on rebn"),
+        ({"reward_clip": 5.0}, "clip in a wrapper"),
+        ({"add_token_level_kl": True}, "use use_kl_loss"),
+        ({"reward_normalization": {"method": "mean_std"}}, "norm_mean_type=batch has no effect on rebn"),
+        ({"val_batch_size": -1}, "a batch needs a size"),
+        (
+            {"train_env_manager": {"group_filter_cls": "mine.Filter"}},
+            r"scope: trained\} takes those of the rest",
+        ),
+        ({"train_env_manager": {"group_size_redundancy": 1}}, "drops the slowest episodes of a group"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
+)
+def test_what_cannot_be_honoured_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(GemError, match=message):
+        checked(tmp_path, changed)
+
+
+def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
+    changed = {
+        "train_env_manager": {"group_filter_cls": "mine.Filter"},
+        **envs(gem={"estimator_options": {"scope": "trained"}}),
+    }
+    assert checked(tmp_path, changed).credit_options == {}
+
+
+def test_another_roll_is_refused() -> None:
+    class Other:
+        def adjust_batch(self, batch: Any) -> None: ...
+
+    with pytest.raises(UnsupportedTrainer, match=r"Other.adjust_batch takes self, batch; supported is ROLL"):
+        upstream.expect(Other, "adjust_batch", "self", "data", "mode")
+    with pytest.raises(UnsupportedTrainer, match=r"Other.run is missing"):
+        upstream.expect(Other, "run", "self")
+
+
+def test_a_checkout_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ROLL_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(UnsupportedTrainer, match=r"ROLL_HOME=.*nowhere is not a folder"):
+        _ = gem_roll.GemTrajEnvManager
+
+
+def test_a_wrong_name_has_the_right_ones() -> None:
+    with pytest.raises(AttributeError, match="it has GemTrajEnvManager, GemStepEnvManager"):
+        _ = gem_roll.GemEnvManager
+
+
+def test_an_option_that_is_no_option_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected one of append, rebuild"):
+        checked(tmp_path, envs(gem={"context": "both"}))

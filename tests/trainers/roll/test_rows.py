@@ -1,0 +1,188 @@
+"""Rows of an episode, through a real env manager with a proxy that answers from a list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import gem_roll
+import pytest
+import torch
+from gem_roll import managers
+from gem_roll.credit import episodes_of
+from roll.distributed.scheduler.protocol import DataProto
+from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
+from tensordict import TensorDict
+
+from gem_core.errors import ConfigError
+from tests.trainers.roll.configs import small_config
+
+
+@register_llm_proxy("listed")
+class Listed(BaseLLMProxy):  # type: ignore[misc]
+    """Answers with the next text, None stands for a request that ROLL aborted."""
+
+    answers: list[str | None]
+    prompts: list[list[int]]
+
+    def generate(self, messages: Any, lm_input: Any, generation_config: dict[str, Any]) -> Any:
+        answer = self.answers.pop(0)
+        if answer is None:
+            return None
+        self.prompts.append(lm_input.batch["input_ids"][0].tolist())
+        ids = [*self.tokenizer.encode(answer, add_special_tokens=False), self.tokenizer.eos_token_id]
+        ids = ids[: generation_config["max_new_tokens"]]
+        logprobs = torch.arange(1, len(ids) + 1, dtype=torch.float32)[None] / -10
+        return DataProto(
+            batch=TensorDict({"responses": torch.tensor([ids]), "infer_logprobs": logprobs}, batch_size=1)
+        )
+
+
+class Queue:
+    """The two methods of ROLL's queue that a manager calls."""
+
+    def __init__(self, episodes: int) -> None:
+        self.left = list(range(episodes))
+        self.rollouts: list[Any] = []
+        self.get_episode_id = SimpleNamespace(
+            remote=lambda group, env: self.left.pop(0) if self.left else None
+        )
+        self.put = SimpleNamespace(remote=lambda *given: self.rollouts.append(given[3]))
+
+
+def rollouts(
+    folder: Path,
+    tokenizer: Any,
+    answers: list[str | None],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    manager: str = "GemTrajEnvManager",
+    env_type: str = "gem_core:test:Endless",
+    max_steps: int = 3,
+    **changed: Any,
+) -> list[Any]:
+    """What a manager puts into ROLL's queue."""
+    monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
+    section = {
+        "env_type": env_type, "env_manager_cls": f"gem_roll.{manager}", "max_steps": max_steps,
+        "max_tokens_per_step": 24, "agent_system_template": None, "agent_template": "{observation}",
+    }  # fmt: skip
+    gem = changed.pop("gem", {})
+    config = small_config(
+        folder,
+        {
+            "train_env_manager": {
+                "tags": ["T"], "num_groups_partition": [4], "llm_proxy": {"proxy_type": "listed"},
+            },
+            "val_env_manager": {"tags": ["T"], "num_groups_partition": [4]},
+            "custom_envs": {"gem": gem, "T": section},
+            **changed,
+        },
+    )  # fmt: skip
+    Listed.answers, Listed.prompts = list(answers), []
+    queue = Queue(1)
+    env_config = next(iter(config.train_env_manager.env_configs[0].values()))
+    made = getattr(gem_roll, manager)(
+        worker_config=config.train_env_manager,
+        pipeline_config=config,
+        env_config=env_config,
+        tokenizer=tokenizer,
+        generate_scheduler=None,
+        output_queue=queue,
+        thread_lock=Lock(),
+    )
+    made.current_step = 0
+    made.run_rollout_loop(DataProto(meta_info={"seed": 1}))
+    assert queue.rollouts[-1] is None  # ROLL waits for it
+    return queue.rollouts[:-1]
+
+
+@pytest.fixture(autouse=True)
+def troubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environments of the spies folder."""
+    from tests.trainers.processes import SPIES
+
+    monkeypatch.syspath_prepend(str(SPIES))
+    import gem_trouble
+
+    gem_trouble.register()
+
+
+def test_an_episode_is_one_row(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rollout,) = rollouts(tmp_path, tokenizer, ["a", None, "b c", "d"], monkeypatch)
+    (ids,) = rollout.batch["input_ids"]
+    mask, turns = rollout.batch["response_mask"][0], rollout.batch["gem_turn_ids"][0]
+    length = int(rollout.batch["attention_mask"][0].sum())
+    end = tokenizer.eos_token_id
+    wanted = [[*tokenizer.encode(text, add_special_tokens=False), end] for text in ("a", "b c", "d")]
+    assert [ids[turns == turn].tolist() for turn in range(3)] == wanted
+    assert torch.equal(mask.bool(), turns >= 0)
+    # Every prompt is the beginning of the row: nothing was decoded and encoded again.
+    assert all(ids[: len(prompt)].tolist() == prompt for prompt in Listed.prompts)
+    ended = tokenizer.decode([end])
+    assert f"b c{ended}" in tokenizer.decode(ids[:length])
+    assert ended + ended not in tokenizer.decode(ids[:length])
+    last = [int((turns == turn).nonzero()[-1]) for turn in range(3)]
+    scores = rollout.batch["scores"][0]
+    assert scores[last].tolist() == [1.0, 2.0, 0.0]  # what test:Endless pays
+    assert scores.sum() == 3.0 == rollout.non_tensor_batch["episode_scores"][0]
+    assert rollout.non_tensor_batch["step_scores"][0] == [1.0, 2.0, 0.0]
+    logprobs = rollout.batch["infer_logprobs"][0]
+    assert logprobs[last[1] - 1] == pytest.approx(-len(wanted[1]) / 10)  # shifted by one, as in ROLL
+    assert rollout.meta_info["metrics"]["env/T/truncation_rate"] == 1.0
+
+
+def test_a_turn_is_a_row(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rollout,) = rollouts(tmp_path, tokenizer, ["a", "b", "c"], monkeypatch, manager="GemStepEnvManager")
+    assert rollout.non_tensor_batch["step"].tolist() == [0, 1, 2]
+    assert rollout.non_tensor_batch["step_scores"].tolist() == [1.0, 2.0, 0.0]
+    prompts = [
+        ids[mask].tolist()
+        for ids, mask in zip(rollout.batch["input_ids"], rollout.batch["prompt_mask"], strict=True)
+    ]
+    assert prompts == Listed.prompts
+    assert len(episodes_of(rollout)) == 1
+
+
+@pytest.mark.parametrize("manager", ["GemTrajEnvManager", "GemStepEnvManager"])
+@pytest.mark.parametrize(
+    ("env_type", "changed", "answers"),
+    [
+        ("gem_core:test:Raises", {}, ["a", "b"]),
+        ("gem_core:test:Endless", {"sequence_length": 8}, []),
+    ],
+    ids=["raises", "long-prompt"],
+)
+def test_an_episode_that_is_not_trainable_is_a_masked_row(
+    tmp_path: Path,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    manager: str,
+    env_type: str,
+    changed: dict[str, Any],
+    answers: list[str | None],
+) -> None:
+    (rollout,) = rollouts(
+        tmp_path, tokenizer, answers, monkeypatch, manager=manager, env_type=env_type, **changed
+    )
+    assert len(rollout) == 1
+    assert not rollout.batch["response_mask"].any()
+    assert not rollout.batch["scores"].any()
+    assert rollout.non_tensor_batch["episode_scores"][0] == 0.0
+    assert rollout.meta_info["metrics"]["gem/error_rate"] == 1.0
+    (episode,) = episodes_of(rollout)
+    assert not episode.trainable
+
+
+def test_a_template_whose_end_the_engine_does_not_know_is_refused(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import copy
+
+    other = copy.deepcopy(tokenizer)
+    other.eos_token = other.pad_token
+    other.name_or_path = str(tmp_path)  # no generation config that names more
+    with pytest.raises(ConfigError, match="the chat template ends a turn with"):
+        rollouts(tmp_path, other, [], monkeypatch)

@@ -1,0 +1,101 @@
+"""ROLL's own pipeline with a tiny model: what its loss consumes is what it should be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core.rollout import read_traces
+from tests.trainers import evidence
+from tests.trainers.evidence import assert_update_is_right
+from tests.trainers.roll import harness
+from tests.trainers.roll.spied import updates as updates_of
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("GEM_CORE_ROLL"), reason="runs the pipeline: `nox -s roll` does"),
+    pytest.mark.timeout(1200),
+]
+GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+
+
+def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
+    """Those of a step, by the names that all trainers share."""
+    returns = [sum(episode.rewards) for episode in episodes]
+    mean = sum(returns) / len(returns)
+    turns = sum(len(episode.rewards) for episode in episodes)
+    assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
+    assert metrics["rollout/score/mean"] == pytest.approx(mean, abs=1e-6)
+    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
+    assert metrics["rebn/turns"] == turns
+    assert metrics["gem/error_rate"] == 0
+    assert {
+        "gem/success",
+        "gem/truncation_rate",
+        "gem/format_error_rate",
+        "rebn/return_std",
+    } <= metrics.keys()
+
+
+def test_three_steps_with_a_row_an_episode(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    changed = {"eval_steps": 2, "custom_envs": {"gem": {"traces": str(tmp_path / "traces")}}}
+    run = harness.run_roll(tmp_path, warm, changed).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, steps = updates_of(run.spy), harness.metrics_of(run)
+    assert len(updates) == len(steps) == 3
+    trained = []
+    for update, metrics in zip(updates, steps, strict=True):
+        assert len(update.rows) == 12  # 8 episodes, filled up with copies that are masked out
+        assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 4
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
+        assert len(mine) == 8
+        assert_metrics_are_right(metrics, mine)
+        trained += mine
+    assert any(len(episode.rewards) > 1 for episode in trained)
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    of_step = {step: [e for e in traces if e.metadata["step"] == step] for step in range(3)}
+    played = sorted(episode.token_ids for episode in trained)
+    assert played == sorted(e.sequence().token_ids for episodes in of_step.values() for e in episodes)
+    for made in of_step.values():
+        groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
+        assert len(groups) == 4  # two samples each
+        assert {env_id for env_id, _ in groups} == {GUESS, MASTERMIND}
+    assert sorted(e.metadata["index"] for e in traces if e.env_id == GUESS) == sorted([*range(6)] * 2)
+    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
+    assert sorted(e.seed for e in held_out) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
+    of_last = [e for e in held_out if e.metadata["step"] == 2]
+    returned = sum(e.total_reward for e in of_last) / len(of_last)
+    assert steps[2]["val/gem/return"] == pytest.approx(returned, abs=1e-6)
+    assert steps[2]["val/score/mean"] == pytest.approx(returned, abs=1e-6)
+
+
+def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    changed = {
+        "max_steps": 2,
+        "actor_train": {"training_args": {"gradient_accumulation_steps": 20}},
+        "custom_envs": {
+            "gem": {"context": "rebuild"},
+            "Guess": {
+                "env_manager_cls": "gem_roll.GemStepEnvManager",
+                "env_config": {"wrappers": "spy, concat_with_action"},
+            },
+            "Mastermind": {
+                "env_manager_cls": "gem_roll.GemStepEnvManager",
+                "env_config": {"wrappers": "spy, concat_with_action"},
+            },
+        },
+    }
+    run = harness.run_roll(tmp_path, warm, changed).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, steps = updates_of(run.spy), harness.metrics_of(run)
+    assert len(updates) == len(steps) == 2
+    for update, metrics in zip(updates, steps, strict=True):
+        assert len(update.rows) == 80  # a row a turn, filled up with masked copies
+        assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_per_turn=True)
+        assert len(mine) == 8
+        assert_metrics_are_right(metrics, mine)
