@@ -18,7 +18,20 @@ import gem_core
 from gem_core.cli import _console
 from gem_core.errors import GemError
 
-COMMANDS = ("envs", "play", "check", "train", "tiny", "export", "path", "view", "bench", "doctor")
+COMMANDS = (
+    "envs",
+    "play",
+    "check",
+    "train",
+    "eval",
+    "report",
+    "tiny",
+    "export",
+    "path",
+    "view",
+    "bench",
+    "doctor",
+)
 """Modules of this package, in the order of the help."""
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
