@@ -89,7 +89,7 @@ class EvalConfig:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        if not self.envs or isinstance(self.envs, str):
+        if not self.envs or not isinstance(self.envs, list | tuple):
             raise ConfigError(f"envs must be a list of at least one environment, not {self.envs!r}")
         labels = [source.label for source in self.sources]
         for source in self.sources:
@@ -124,9 +124,8 @@ class EvalConfig:
         value = getattr(self, name)
         if value is None:
             return
-        kinds: tuple[type, ...] = (int,) if whole else (int, float)
-        good = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-        if not good or (value <= 0 if low is None else value < low):
+        good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not good or not math.isfinite(value) or (value <= 0 if low is None else value < low):
             limit = "above 0" if low is None else f"{'a whole number of ' if whole else ''}at least {low}"
             raise ConfigError(f"{name} must be {limit}, not {value!r}")
 

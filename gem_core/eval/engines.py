@@ -76,7 +76,7 @@ def vllm(config: EvalConfig) -> Engine:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.name)
+        tokenizer: Any = AutoTokenizer.from_pretrained(config.name)
         args = AsyncEngineArgs(
             model=config.name, max_model_len=config.max_total_tokens, max_num_seqs=config.concurrency
         )

@@ -84,5 +84,5 @@ class Patience:
         self.repeated += 1
         if asked is not None:
             return min(asked, 4 * LONGEST_PAUSE)
-        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1))
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1))
         return longest * self._random.uniform(0.5, 1.0)

@@ -224,9 +224,8 @@ def open_player(config: EvalConfig, reporter: Reporter | None = None) -> Player:
     Raises:
         GemError: As `evaluate`.
     """
-    if config.kind in ("random", "oracle"):
-        kind = "random" if config.kind == "random" else "oracle"
-        return Player(EnvPlayer(kind), MessagesContext())
+    if config.kind == "random" or config.kind == "oracle":
+        return Player(EnvPlayer(config.kind), MessagesContext())
     if config.kind == "endpoint":
         endpoint = Endpoint(
             config.name,

@@ -218,15 +218,14 @@ def _dialogue(
     limits: Limits,
     request_id: str,
 ) -> Dialogue:
-    if isinstance(policy, EnvPlayer):
-        policy = policy.bind(env)
+    bound: Any = policy.bind(env) if isinstance(policy, EnvPlayer) else policy
     if isinstance(context, MessagesContext):
-        if not hasattr(policy, "reply"):
+        if not hasattr(bound, "reply"):
             raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that makes tokens")
-        return MessageDialogue(policy, context, limits, request_id)
-    if not hasattr(policy, "generate"):
+        return MessageDialogue(bound, context, limits, request_id)
+    if not hasattr(bound, "generate"):
         raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")
-    return TokenDialogue(policy, context, limits, request_id)
+    return TokenDialogue(bound, context, limits, request_id)
 
 
 def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:
