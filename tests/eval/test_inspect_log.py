@@ -21,13 +21,13 @@ class Cut:
     async def reply(self, messages, *, max_tokens, request_id):
         if len(messages) < 4:
             return Reply("\\boxed{1}", "stop", 7, 2)
-        return Reply("so long", "length", 9, 3)
+        return Reply("\\boxed{2} and so on", "length", 9, 3)
 
 
 @pytest.fixture
 def run(tmp_path):
     config = EvalConfig("a-model", [EASY, "game:Mastermind-v0-easy"], episodes=3, samples=2, max_turns=2,
-                        system_prompt="Play.", out=str(tmp_path / "run"))  # fmt: skip
+                        system_prompt="Play.", on_length_cut="pass", out=str(tmp_path / "run"))  # fmt: skip
     evaluate(config, player=Player(Cut(), MessagesContext(system_prompt="Play.")))
     return read_run(tmp_path / "run")
 
@@ -45,7 +45,7 @@ def test_what_a_log_says(run):
     roles = [message["role"] for message in sample["messages"]]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     assert [message["content"] for message in sample["messages"] if message["role"] == "assistant"] == [
-        "\\boxed{1}", "so long",
+        "\\boxed{1}", "\\boxed{2} and so on",
     ]  # fmt: skip
     assert sample["output"]["choices"][0]["stop_reason"] == "max_tokens"
     assert sample["limit"] == {"type": "message", "limit": 2, "reason": "max_turns"}
@@ -79,7 +79,7 @@ def test_inspect_itself_reads_them(run, tmp_path):
     assert log.results.metrics["mean"].value == run.summary["envs"][EASY]["success"]["mean"]
     sample = next(sample for sample in log.samples if sample.limit is not None)
     assert [message.role for message in sample.messages][:3] == ["system", "user", "assistant"]
-    assert sample.messages[-2].text == "so long"
+    assert sample.messages[-2].text.endswith("and so on")
     assert sample.output.stop_reason == "max_tokens"
     headers = log_module.read_eval_log(infos[0], header_only=True)
     assert headers.samples is None
