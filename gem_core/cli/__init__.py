@@ -95,7 +95,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of one: a command need not wait for the modules of the others."""
     parser = argparse.ArgumentParser(
         prog="gem-core",
-        description="Environments for LLM agents: look at them, play them, check them, train on them, evaluate.",
+        description="Environments for LLM agents: play them, check them, train and evaluate on them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
