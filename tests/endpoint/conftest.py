@@ -36,7 +36,14 @@ def server_command(port: int) -> list[str]:
     vllm = os.environ.get("GEM_CORE_EVAL_VLLM") or shutil.which("vllm")
     if not vllm or not folder:
         pytest.skip("needs llama-cpp-python, or vllm and a model folder in GEM_CORE_EVAL_MODEL")
-    options = ["--max-model-len", "2048", "--enforce-eager", "--dtype", "float32", "--max-num-seqs", "8"]
+    options = [
+        "--max-model-len",
+        "2048",
+        "--enforce-eager",
+        "--dtype",
+        "float32",
+        "--no-enable-prefix-caching",
+    ]
     options += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)]
     return [vllm, "serve", folder, *options]
 

