@@ -65,7 +65,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add("--no-send-seed", dest="send_seed", action="store_false", default=None, help="send no seeds")
     add("--price-in", type=float, metavar="USD", help="for a million tokens of prompts")
     add("--price-out", type=float, metavar="USD", help="for a million tokens of answers")
+    add("--extra-body", type=_json_object, metavar="JSON", help="more for the body of each request")
     folder = parser.add_argument_group("folder")
+    folder.add_argument(
+        "--template-kwargs", type=_json_object, metavar="JSON", help="variables for the chat template"
+    )
     folder.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:N (default auto)")
     folder.add_argument("--threads", type=int, metavar="N", help="torch threads (default torch's choice)")
     add_json_flag(parser)
@@ -103,6 +107,18 @@ def _expanded(given: list[str]) -> list[str]:
             raise ConfigError(f"no environment matches {text!r}; `gem-core envs` lists all")
         chosen += [id for id in matching if id not in chosen]
     return chosen
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object such as '{{\"key\": true}}'")
+    return value
 
 
 def _key(variable: str) -> str:

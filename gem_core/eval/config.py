@@ -46,6 +46,9 @@ class EvalConfig:
         system_prompt: First message of each conversation.
         wrappers: Around each environment, as in `gem_core.make`.
         send_seed: Send each request of an endpoint with its own seed.
+        extra_body: More for the body of each request, such as
+            ``{"chat_template_kwargs": {"enable_thinking": False}}`` for vLLM and SGLang.
+        template_kwargs: Variables for the chat template of a folder.
         concurrency: Most requests at the same time.
         requests_per_minute: Limit of the endpoint; None for none.
         tokens_per_minute: Limit of the endpoint, prompts and the most that answers may have; None for none.
@@ -78,6 +81,8 @@ class EvalConfig:
     system_prompt: str | None = None
     wrappers: str = ""
     send_seed: bool = True
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
     concurrency: int = 8
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
@@ -115,6 +120,10 @@ class EvalConfig:
             raise ConfigError(
                 f"max_total_tokens counts tokens, which {self.kind} does not show; leave it out"
             )
+        if self.extra_body and self.kind != "endpoint":
+            raise ConfigError(f"extra_body is for the requests of an endpoint, not for {self.kind}")
+        if self.template_kwargs and self.kind not in ("hf", "vllm"):
+            raise ConfigError(f"template_kwargs are for the chat template of a folder, not for {self.kind}")
         if self.kind == "hf" and self.temperature == 0:
             raise ConfigError(
                 "temperature must be above 0 for a Hugging Face folder; 0.01 is as good as greedy"

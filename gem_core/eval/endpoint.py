@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
@@ -40,6 +41,7 @@ class Endpoint:
         top_p: Sent where it is not 1.
         seed: Of sampling; with the request's id and its turn it decides the seed that is sent. None
             sends none.
+        extra_body: More for the body of each request.
         timeout: Seconds for one attempt.
         patience: When to try again; None is `Patience(60)`.
         requests_per_minute: Limit of the endpoint.
@@ -59,6 +61,7 @@ class Endpoint:
         temperature: float = 1.0,
         top_p: float = 1.0,
         seed: int | None = 0,
+        extra_body: Mapping[str, Any] | None = None,
         timeout: float = 120.0,
         patience: Patience | None = None,
         requests_per_minute: float | None = None,
@@ -86,6 +89,7 @@ class Endpoint:
         self._sampling: dict[str, Any] = {"temperature": temperature}
         if top_p != 1:
             self._sampling["top_p"] = top_p
+        self._extra_body = dict(extra_body or {})
         self._seed = seed
         self._patience = patience or Patience(60.0)
         self._requests = RateLimit(requests_per_minute)
@@ -144,6 +148,7 @@ class Endpoint:
         return await self._client.chat.completions.create(
             model=self._model,
             messages=messages,  # type: ignore[arg-type]  # plain dicts are what is sent
+            extra_body=self._extra_body or None,
             **options,
         )
 

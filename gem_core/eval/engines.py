@@ -42,7 +42,7 @@ def huggingface(config: EvalConfig) -> Engine:
         torch.set_num_threads(config.threads)
     device = models.pick_device(config.device)
     tokenizer = models.load_tokenizer(config.name)
-    context = AppendContext(tokenizer, system_prompt=config.system_prompt)
+    context = _context(config, tokenizer)
     model = models.load_model(config.name, device, "float32" if device.type == "cpu" else "bfloat16")
     ends = {tokenizer.eos_token_id, context.end_of_turn_id} - {None}
     pad = tokenizer.pad_token_id
@@ -85,7 +85,7 @@ def vllm(config: EvalConfig) -> Engine:
         raise ModelError(
             f"{config.name}: vLLM does not start ({' '.join(str(error).split())[:300]})"
         ) from error
-    context = AppendContext(tokenizer, system_prompt=config.system_prompt)
+    context = _context(config, tokenizer)
     policy = VllmPolicy(
         engine,
         stop_id=extra_stop_id(context, tokenizer),
@@ -94,6 +94,12 @@ def vllm(config: EvalConfig) -> Engine:
         seed=config.seed,
     )
     return Engine(policy, context, tokenizer, engine.model_config.max_model_len)
+
+
+def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
+    return AppendContext(
+        tokenizer, system_prompt=config.system_prompt, template_kwargs=config.template_kwargs
+    )
 
 
 class VllmPolicy:

@@ -234,6 +234,7 @@ def open_player(config: EvalConfig, reporter: Reporter | None = None) -> Player:
             temperature=config.temperature,
             top_p=config.top_p,
             seed=config.seed if config.send_seed else None,
+            extra_body=config.extra_body,
             timeout=config.timeout,
             patience=Patience(config.give_up_after),
             requests_per_minute=config.requests_per_minute,

@@ -41,6 +41,8 @@ def test_what_a_model_is(tmp_path):
         ({"timeout": 0}, "timeout must be above 0"),
         ({"on_length_cut": "maybe"}, "on_length_cut must be"),
         ({"max_total_tokens": 100}, "which endpoint does not show"),
+        ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for the requests of an endpoint"),
+        ({"template_kwargs": {"a": 1}}, "template_kwargs are for the chat template of a folder"),
         ({"model": "hf:folder", "temperature": 0}, "temperature must be above 0"),
     ],
 )

@@ -176,6 +176,24 @@ def test_the_reasoning_that_an_endpoint_shows_is_kept():
     assert reply.notes == {"reasoning": "Five is in the middle."}
 
 
+def test_pictures_and_more_of_a_body_are_sent_as_they_are():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    question = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}]
+
+    async def once(url: str) -> None:
+        endpoint = Endpoint(
+            "m", base_url=url, extra_body={"chat_template_kwargs": {"enable_thinking": False}}
+        )
+        await endpoint.reply(question, max_tokens=5, request_id="r")
+        await endpoint.close()
+
+    with StandIn() as endpoint:
+        asyncio.run(once(endpoint.url))
+    (request,) = endpoint.requests
+    assert request["messages"] == question
+    assert request["chat_template_kwargs"] == {"enable_thinking": False}
+
+
 def test_neither_an_address_nor_a_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
