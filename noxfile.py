@@ -94,7 +94,7 @@ def wheel(session: nox.Session) -> None:
 @nox.session(name="eval", python="3.11")
 def evaluation(session: nox.Session) -> None:
     """Evaluation against a real endpoint, llama.cpp's server with SmolLM2, and Inspect reading its logs."""
-    session.install("--no-deps", "-r", "constraints/eval.txt")  # llama.cpp is compiled: 20 minutes once
+    session.install("--no-deps", "-r", "constraints/eval.txt")
     session.install("--no-deps", "-e", ".")
     session.env["GEM_CORE_EVAL"] = "1"
     pytest(session, "tests/endpoint", "tests/eval/test_inspect_log.py")

