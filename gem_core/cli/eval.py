@@ -80,8 +80,7 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate, and show the table."""
     import dataclasses
 
-    from gem_core.eval.config import EvalConfig
-    from gem_core.eval.run import evaluate
+    from gem_core.eval import EvalConfig, evaluate
 
     names = {item.name for item in dataclasses.fields(EvalConfig)}
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
