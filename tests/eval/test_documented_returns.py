@@ -1,7 +1,7 @@
 """The players without a model reach what the documentation says of them.
 
-`docs/results/games.jsonl` holds what the tables of docs/envs/games.md show. Here are the games of
-which hundreds of episodes take a second; CHECK_RETURNS=ID names others, as a pattern.
+`docs/results/games.jsonl` and `datasets.jsonl` hold what the tables of docs/envs show. Here are
+environments of which hundreds of episodes take a second; CHECK_RETURNS=ID names others, as a pattern.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from gem_core.eval.config import EvalConfig
 from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs, make
 
-RECORDS = Path(__file__).resolve().parents[2] / "docs" / "results" / "games.jsonl"
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 QUICK = [
     "game:GuessTheNumber-v0-easy",
     "game:GuessTheNumber-v0",
     "game:Mastermind-v0-easy",
     "game:Hangman-v0-easy",
+    "math:Arithmetic-v0-easy",
+    "logic:Proofs-v0-d1",
+    "qa:MultiHop-v0-easy",
 ]
-EPISODES = 300
+FILES = ("games.jsonl", "datasets.jsonl")
+EPISODES = 200
 
 
 def ids() -> list[str]:
@@ -35,7 +39,8 @@ def ids() -> list[str]:
 @pytest.mark.parametrize("kind", ["random", "oracle"])
 @pytest.mark.parametrize("id", ids())
 def test_the_documented_return(id, kind, tmp_path):
-    documented = {record["id"]: record for record in map(json.loads, RECORDS.read_text().splitlines())}[id]
+    lines = [line for name in FILES for line in (RESULTS / name).read_text().splitlines()]
+    documented = {record["id"]: record for record in map(json.loads, lines)}[id]
     outcome = evaluate(EvalConfig(kind, [id], episodes=EPISODES, out=str(tmp_path)))
     found = outcome.summary["envs"][id]
     assert found["errors"] == 0
