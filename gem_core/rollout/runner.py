@@ -110,7 +110,7 @@ async def run_episode(
         raise ConfigError(f"max_response_tokens must be at least 1 or None, not {max_response_tokens}")
     if max_turns is not None and max_turns < 1:
         raise ConfigError(f"max_turns must be at least 1 or None, not {max_turns}")
-    if context.mode == "messages" and (max_total_tokens or max_response_tokens) is not None:
+    if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
         raise ConfigError(
             "max_total_tokens and max_response_tokens count tokens, which an episode of messages does not "
             "have; leave them out, the endpoint keeps its own limit"
