@@ -29,6 +29,7 @@ nox.options.sessions = [
     "openrlhf",
     "oat",
     "rl2",
+    "consistency",
     "summary",
 ]
 
@@ -49,8 +50,9 @@ def pytest(session: nox.Session, *args: str, report: str = "") -> None:
 
 @nox.session(venv_backend="none")
 def start(session: nox.Session) -> None:
-    """Forget the results of earlier runs."""
+    """Forget the results and records of earlier runs."""
     shutil.rmtree(RESULTS, ignore_errors=True)
+    shutil.rmtree("runs/consistency", ignore_errors=True)
 
 
 @nox.session(venv_backend="none")
@@ -222,6 +224,14 @@ def docs(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """The main job: an agent learns a game, or the session fails."""
     session.run("python", "-m", "gem_core.train.demo", "--out", session.create_tmp() + "/demo")
+
+
+@nox.session(venv_backend="none")
+def consistency(session: nox.Session) -> None:
+    """One table of what the trainers' sessions recorded: verl, OpenRLHF, Oat and RL2 equal gem_core."""
+    session.run("gem-core", "consistency", "--html", "runs/consistency/index.html")
+    named = ("--trainers", "verl,openrlhf,oat,rl2", "--json")
+    session.run("gem-core", "consistency", *named, silent=True)  # fails where one of them has no record
 
 
 @nox.session(venv_backend="none")

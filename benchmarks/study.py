@@ -146,7 +146,7 @@ def make_model(study: Study, folder: Path, seed: int) -> None:
 
 def execute(run: Run) -> None:
     if not run.finished():
-        gem_core(run.command, run.folder.with_suffix(".log"))
+        gem_core(run.command, run.folder.with_name(f"{run.folder.name}.log"))
     (after,) = run.evaluation()["after"].values()
     print(f"{run.variant}, seed {run.seed}: held-out success {after['gem/success']:.3f}", flush=True)
 

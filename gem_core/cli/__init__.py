@@ -19,19 +19,9 @@ from gem_core.cli import _console
 from gem_core.errors import GemError
 
 COMMANDS = (
-    "envs",
-    "play",
-    "check",
-    "train",
-    "eval",
-    "report",
-    "tiny",
-    "export",
-    "path",
-    "view",
-    "bench",
-    "doctor",
-)
+    "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
+    "consistency", "doctor",
+)  # fmt: skip
 """Modules of this package, in the order of the help."""
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141

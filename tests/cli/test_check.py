@@ -56,6 +56,7 @@ def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, 
     from gem_core import registration
 
     monkeypatch.setattr(registration, "_envs", {"test:Far-v0": registration._envs["test:Far-v0"]})
+    monkeypatch.setattr(registration, "_families", {})  # none that would load more into it
     assert main(["check", "--all"]) == 0
     assert capsys.readouterr().out.startswith("skipped test:Far-v0: ")
     assert main(["check", "test:Far-v0"]) == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +16,7 @@ def test_no_arguments_show_the_help(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out
     for command in COMMANDS:
-        assert f"\n    {command} " in shown
+        assert re.search(rf"\n    {command}\s", shown)
     assert "exit codes:" in shown
 
 

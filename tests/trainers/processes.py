@@ -13,7 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SPIES = Path(__file__).resolve().parent / "spies"
 
-SPY_ENTRY_POINTS = "[gem_core.envs]\ngem_spy = gem_spy:register\ngem_trouble = gem_trouble:register\n"
+SPY_ENTRY_POINTS = (
+    "[gem_core.envs]\ngem_spy = gem_spy:register\ngem_trouble = gem_trouble:register\n"
+    "gem_script = gem_script:register\n"
+)
 """Makes what is in `SPIES` known to gem_core in every process of a trainer; for `metadata_folder`."""
 
 

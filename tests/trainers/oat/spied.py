@@ -24,7 +24,9 @@ class OatUpdate(Update):
 
 def updates(spy: Path) -> list[OatUpdate]:
     """The optimizer's steps in order, the rows of all ranks together."""
-    names = [json.loads(line)["episode"] for line in (spy / "env.jsonl").read_text().splitlines()]
+    steps = spy / "env.jsonl"  # missing where the environments have no spy around them
+    lines = steps.read_text().splitlines() if steps.exists() else []
+    names = [json.loads(line)["episode"] for line in lines]
     ranks = [
         _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
     ]

@@ -21,6 +21,9 @@ class Endless(Env):
         self.steps += 1
         return "Go on.", float(self.steps % 3), False, False, {}
 
+    def sample_random_action(self) -> str:
+        return "Something."
+
 
 class Raises(Endless):
     """Breaks in its second step."""
@@ -45,4 +48,4 @@ class Hangs(Endless):
 def register() -> None:
     """Make them known by id."""
     for kind in (Endless, Raises, Hangs):
-        register_env(f"test:{kind.__name__}", f"gem_trouble:{kind.__name__}")
+        register_env(f"test:{kind.__name__}", kind)

@@ -15,6 +15,7 @@ import oat.algorithms.ppo as ppo
 import torch
 import vllm
 from deepspeed.utils import safe_get_full_grad
+from gem_script import Answer, Script
 from oat.collectors import FeedbackCollector
 from oat.utils.deepspeed import DeepspeedStrategy
 
@@ -30,7 +31,8 @@ def _save(kind: str, content: dict[str, Any]) -> None:
 
 
 def _note_engine() -> None:
-    generate = vllm.LLM.generate
+    script = Script.of_environment()
+    generate = scripted(script) if script else vllm.LLM.generate
 
     def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
         outputs = generate(self, *args, **kwargs)
@@ -47,6 +49,28 @@ def _note_engine() -> None:
         return outputs
 
     vllm.LLM.generate = noting
+
+
+def scripted(script: Script) -> Any:
+    """In the place of ``LLM.generate``: outputs in its form, with the answers of a script."""
+
+    def generate(
+        self: Any, *args: Any, sampling_params: Any, prompt_token_ids: list[list[int]], **unused: Any
+    ) -> list[Any]:
+        return [
+            vllm.RequestOutput(ids, [_completion(script.answer(ids, params.max_tokens))])
+            for ids, params in zip(prompt_token_ids, sampling_params, strict=True)
+        ]
+
+    return generate
+
+
+def _completion(answer: Answer) -> Any:
+    logprobs = [
+        {token: vllm.Logprob(logprob)}
+        for token, logprob in zip(answer.token_ids, answer.logprobs, strict=True)
+    ]
+    return vllm.CompletionOutput("", tuple(answer.token_ids), logprobs, answer.finish_reason)
 
 
 def _steps_played() -> int:
@@ -114,6 +138,19 @@ def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return None if gradient is None else gradient.detach().clone()
 
 
+def _note_carried() -> None:
+    process = ppo.PPOLearner.process_feedback_data
+
+    def noting(self: Any, rows: list[Any]) -> Any:
+        with open(FOLDER / "carried.jsonl", "a", encoding="utf-8") as file:
+            for episode in rows[0].collected.episodes:
+                file.write(json.dumps({"token_ids": [], "episode": episode.to_dict()}) + "\n")
+        return process(self, rows)
+
+    ppo.PPOLearner.process_feedback_data = noting
+
+
+_note_carried()
 _note_engine()
 _note_collector()
 _note_learner()

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gem_script import Script, scripted_vllm
+
 from gem_core.integration import after_import
 
 _counter = itertools.count()
@@ -81,7 +83,8 @@ def strategy(module: Any) -> None:
 
 
 def engine(module: Any) -> None:
-    original = module.AsyncLLM.generate
+    script = Script.of_environment()
+    original = scripted_vllm(script) if script else module.AsyncLLM.generate
     path = Path(os.environ["GEM_SPY"]) / "engine.jsonl"
 
     async def generate(self: Any, prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +109,25 @@ def engine(module: Any) -> None:
     module.AsyncLLM.generate = generate
 
 
+def experience_maker(module: Any) -> None:
+    """Save the rows of a batch as they come to the experience maker, with what their labels say."""
+    original = module.GemExperienceMaker.compute_advantages_and_returns
+
+    def noting(self: Any, experiences: list[Any]) -> list[Any]:
+        with open(Path(os.environ["GEM_SPY"]) / "carried.jsonl", "a", encoding="utf-8") as file:
+            for experience in experiences:
+                rows = zip(experience.sequences, experience.attention_mask, experience.labels, strict=True)
+                for tokens, mask, label in rows:
+                    if played := module.played_of(label):
+                        line = {"token_ids": tokens[mask != 0].tolist(), "episode": played.episode.to_dict()}
+                        file.write(json.dumps(line) + "\n")
+        return original(self, experiences)
+
+    module.GemExperienceMaker.compute_advantages_and_returns = noting
+
+
 def activate() -> None:
+    after_import("gem_openrlhf.experience_maker", experience_maker)
     after_import("vllm.v1.engine.async_llm", engine)
     after_import("openrlhf.trainer.ray.ppo_actor", actor)
     after_import("openrlhf.models.loss", loss)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from aiohttp import web
+from gem_script import Script
 from rl2_sglang import named_tensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -43,6 +44,7 @@ class Engine:
         self.samplers: dict[tuple[float, tuple[int, ...]], BatchingPolicy] = {}
         seed, process = os.environ.get("GEM_ENGINE_SEED", "0"), os.environ.get("RANK", "0")
         self.seed = f"{seed}/{process}"
+        self.script = Script.of_environment()
 
     def sampler(self, params: dict[str, Any]) -> BatchingPolicy:
         """The one for these sampling parameters; temperature 0 takes the likeliest token."""
@@ -62,6 +64,9 @@ class Engine:
     async def generate(self, prompt: list[int], params: dict[str, Any]) -> dict[str, Any]:
         """SGLang's answer to a request."""
         most = params.get("max_new_tokens") or 128
+        if self.script:
+            answer = self.script.answer(prompt, most)
+            return self.answer(answer.token_ids, answer.logprobs, answer.finish_reason, prompt, params)
         ids: list[int] = []
         logprobs: list[float] = []
         reason = "length"
@@ -78,6 +83,12 @@ class Engine:
             logprobs += part.logprobs or []
             reason = part.finish_reason
             await asyncio.sleep(0)
+        return self.answer(ids, logprobs, reason, prompt, params)
+
+    def answer(
+        self, ids: list[int], logprobs: list[float], reason: str, prompt: list[int], params: dict[str, Any]
+    ) -> dict[str, Any]:
+        """In SGLang's form; noted."""
         note("engine", prompt=prompt, response=ids, logprobs=logprobs, finish_reason=reason, params=params)
         sampled = [[logprob, token, None] for logprob, token in zip(logprobs, ids, strict=True)]
         skip = params.get("skip_special_tokens", True)

@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 FOLDER = Path(os.environ["GEM_SPY"])
-COLUMNS = ("states", "actions", "action_mask", "advantages", "logps", "llm_logps", "ref_logps", "old_logps")
+COLUMNS = ("states", "actions", "action_mask", "advantages", "logps", "llm_logps", "ref_logps", "old_logps",
+           "rewards")  # fmt: skip
 _counter = itertools.count()
 
 

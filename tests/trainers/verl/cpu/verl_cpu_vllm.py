@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any
 
+from gem_script import Script, scripted_vllm
+
 
 def register() -> None:
     """Let weights be loaded twice, and note what every request was given and returned."""
@@ -33,7 +35,8 @@ def _note_requests(path: str) -> None:
     module = sys.modules.get("vllm.v1.engine.async_llm")
     if module is None or hasattr(module.AsyncLLM.generate, "noted"):
         return  # the engine's own process, or done already
-    generate = module.AsyncLLM.generate
+    script = Script.of_environment()
+    generate = scripted_vllm(script) if script else module.AsyncLLM.generate
     open(path, "a").close()  # there from the start of the engine
 
     async def noting(self: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:

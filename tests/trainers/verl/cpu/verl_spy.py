@@ -6,12 +6,15 @@ Loaded through VERL_USE_EXTERNAL_MODULES; writes into the folder GEM_SPY.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
 import verl.workers.utils.losses as losses
+
+from gem_core.integration import after_import
 
 FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()
@@ -34,6 +37,28 @@ def noting_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None)
 
 
 losses.ppo_loss = noting_loss
+
+
+def note_carried(module: Any) -> None:
+    """Save the rows of a batch as they come to the trainer, with what the agent loop says of them."""
+    original = module.GemTrainerSync._compute_advantage
+
+    def noting(self: Any, batch: Any, metrics: Any) -> Any:
+        fields = ["extra_fields", "prompts", "responses"]
+        data = module.tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        prompts, responses = _rows(data["prompts"]), _rows(data["responses"])
+        with open(FOLDER / "carried.jsonl", "a", encoding="utf-8") as file:
+            rows = zip(data["extra_fields"], prompts, responses, batch.tags, strict=True)
+            for extra, prompt, response, tag in rows:
+                row = module._plain(extra).get("gem")
+                if row and not tag.get("is_padding"):
+                    file.write(json.dumps({"token_ids": prompt + response, "episode": row["episode"]}) + "\n")
+        return original(self, batch, metrics)
+
+    module.GemTrainerSync._compute_advantage = noting
+
+
+after_import("gem_verl.trainer", note_carried)
 
 
 class SpyAdamW(torch.optim.AdamW):

@@ -1,0 +1,150 @@
+"""A trainer's record beside that of gem_core, level by level."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gem_core.consistency.record import FLAGS, Played, Record
+
+ADVANTAGE_TOLERANCE = 1e-5
+"""Times the largest advantage of the batch where that is above 1: they travel as float32."""
+GRADIENT_TOLERANCE = 1e-4
+LEVELS = {1: "rollout", 2: "advantages", 3: "update"}
+
+
+@dataclass
+class Level:
+    """How one level came out.
+
+    Attributes:
+        equal: Whether the trainer computed what gem_core computes; None when the record does not say.
+        largest: The largest difference in numbers; None where there is nothing to subtract.
+        differences: What differs, a line each; of each kind the first one is enough to begin with.
+        not_carried: What could not be compared, and why.
+    """
+
+    equal: bool | None
+    largest: float | None = None
+    differences: list[str] = field(default_factory=list)
+    not_carried: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """A few words for a table."""
+        if self.equal is None:
+            return "not run"
+        if not self.equal:
+            return f"differs: {len(self.differences)} findings" if len(self.differences) > 1 else "differs"
+        return f"equal ({self.largest:.1e})" if self.largest else "equal"
+
+
+@dataclass
+class Comparison:
+    """A trainer against gem_core.
+
+    Attributes:
+        trainer: Its name.
+        levels: By number, 1 to 3.
+    """
+
+    trainer: str
+    levels: dict[int, Level]
+
+    @property
+    def equal(self) -> bool:
+        """Whether no level differs, and at least one was compared."""
+        known = [level.equal for level in self.levels.values() if level.equal is not None]
+        return bool(known) and all(known)
+
+
+def compare(core: Record, other: Record) -> Comparison:
+    """Compare a record with that of gem_core on the same tasks, answers and weights."""
+    if core.model != other.model:
+        text = f"the model is another one: {other.model[:12]}, gem_core's is {core.model[:12]}"
+        return Comparison(other.trainer, {number: Level(False, differences=[text]) for number in (1, 2, 3)})
+    pairs, differences = _pairs(core.episodes, other.episodes)
+    rollout = Level(None, 0.0, differences, dict(other.not_carried))
+    credit = Level(None, 0.0)
+    for mine, theirs in pairs:
+        _compare_rollout(mine, theirs, rollout)
+        _compare_advantages(mine, theirs, credit)
+    rollout.equal = not rollout.differences
+    largest = max((abs(a) for played in core.episodes for a in played.advantages), default=0.0)
+    assert credit.largest is not None
+    if not pairs or credit.largest > ADVANTAGE_TOLERANCE * max(1.0, largest):
+        credit.differences.append(f"advantages differ by up to {credit.largest:.3g}")
+    for name, gap in other.cases.items():
+        credit.largest = max(credit.largest, gap)
+        if gap > ADVANTAGE_TOLERANCE:
+            credit.differences.append(f"{name}: advantages differ by up to {gap:.3g}")
+    credit.equal = not credit.differences
+    return Comparison(other.trainer, {1: rollout, 2: credit, 3: _compare_update(other)})
+
+
+def _pairs(mine: list[Played], theirs: list[Played]) -> tuple[list[tuple[Played, Played]], list[str]]:
+    """Episodes of the same task side by side; samples of a task in the order of their tokens."""
+    tasks: defaultdict[tuple[str, int], tuple[list[Played], list[Played]]] = defaultdict(lambda: ([], []))
+    for side, episodes in enumerate((mine, theirs)):
+        for played in episodes:
+            tasks[played.env_id, played.seed][side].append(played)
+    pairs: list[tuple[Played, Played]] = []
+    differences = []
+    for (env_id, seed), (left, right) in sorted(tasks.items()):
+        if len(left) != len(right):
+            differences.append(f"{env_id}, seed {seed}: {len(right)} episodes instead of {len(left)}")
+        pairs += zip(sorted(left, key=_order), sorted(right, key=_order), strict=False)
+    return pairs, differences
+
+
+def _order(played: Played) -> tuple[bool, list[int]]:
+    return played.trainable, played.token_ids
+
+
+def _compare_rollout(mine: Played, theirs: Played, level: Level) -> None:
+    where = f"{mine.env_id}, seed {mine.seed}"
+    carried = [
+        name for name in ("trainable", "token_ids", "turn_ids", *FLAGS) if name not in level.not_carried
+    ]
+    for name in carried:
+        if getattr(mine, name) != getattr(theirs, name):
+            shown = (
+                ""
+                if name.endswith("_ids")
+                else f" {getattr(theirs, name)!r}, {getattr(mine, name)!r} expected"
+            )
+            level.differences.append(f"{where}: {name} differs{shown}")
+    if "rewards" not in level.not_carried:
+        gap = _largest_gap(_float32(mine.rewards), _float32(theirs.rewards))
+        level.largest = max(level.largest or 0.0, gap)
+        if gap:
+            level.differences.append(f"{where}: rewards differ by up to {gap:.3g}")
+
+
+def _compare_advantages(mine: Played, theirs: Played, level: Level) -> None:
+    gap = max(_largest_gap(mine.advantages, theirs.advantages), theirs.spread)
+    level.largest = max(level.largest or 0.0, gap)
+
+
+def _float32(rewards: list[float] | None) -> list[float]:
+    """As trainers hold them: two that are equal in float32 are equal."""
+    rounded: list[float] = np.asarray(rewards or [], np.float32).tolist()
+    return rounded
+
+
+def _largest_gap(mine: list[float], theirs: list[float]) -> float:
+    if len(mine) != len(theirs):
+        return math.inf
+    return max((abs(a - b) for a, b in zip(mine, theirs, strict=True)), default=0.0)
+
+
+def _compare_update(other: Record) -> Level:
+    if other.gradient is None:
+        return Level(None)
+    level = Level(other.gradient <= GRADIENT_TOLERANCE, other.gradient)
+    if not level.equal:
+        level.differences.append(f"the gradient differs by {other.gradient:.3g} of its norm")
+    return level

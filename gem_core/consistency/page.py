@@ -1,0 +1,70 @@
+"""The comparison as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from pathlib import Path
+
+from gem_core.consistency.compare import LEVELS, Comparison, Level
+from gem_core.consistency.record import Record
+from gem_core.files import write_atomically
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1c2321; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
+th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #dde3e0; vertical-align: top; }
+.equal { color: #12664a; } .differs { color: #a4262c; font-weight: 600; } .unknown { color: #6b7471; }
+code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
+"""
+
+
+def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparison], out: str | Path) -> None:
+    """Write the page; it appears at once or not at all.
+
+    Args:
+        records: By trainer.
+        comparisons: By trainer; one without a record was not run.
+        out: The HTML file.
+    """
+    head = "".join(f"<th>{html.escape(f'{number}. {name}')}</th>" for number, name in LEVELS.items())
+    rows, details = [], []
+    for trainer, comparison in comparisons.items():
+        record = records.get(trainer)
+        versions = ", ".join(f"{k} {v}" for k, v in record.versions.items()) if record else "not run"
+        cells = "".join(_cell(comparison.levels.get(number)) for number in LEVELS)
+        name = html.escape(trainer)
+        rows.append(
+            f"<tr><td><a href='#{name}'>{name}</a><br><small>{html.escape(versions)}</small></td>{cells}</tr>"
+        )
+        if record is not None:
+            details.append(_details(record, comparison))
+    text = (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>gem-core consistency</title>"
+        f"<style>{_STYLE}</style></head><body><h1>The same step in every trainer</h1>"
+        "<p>Same tasks, same answers of the model, same weights. A cell gives the largest difference to "
+        f"gem_core.</p><table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
+        "</body></html>\n"
+    )
+    write_atomically(out, [text])
+
+
+def _cell(level: Level | None) -> str:
+    if level is None or level.equal is None:
+        return "<td class='unknown'>not run</td>"
+    kind = "equal" if level.equal else "differs"
+    return f"<td class='{kind}'>{html.escape(level.verdict)}</td>"
+
+
+def _details(record: Record, comparison: Comparison) -> str:
+    parts = [f"<h2 id='{html.escape(record.trainer)}'>{html.escape(record.trainer)}</h2>"]
+    for number, level in comparison.levels.items():
+        lines = [*level.differences, *(f"not carried, {k}: {v}" for k, v in level.not_carried.items())]
+        parts += [f"<p>Level {number}: {html.escape(line)}</p>" for line in lines]
+    for title, values in (("other options, same episodes", record.cases), ("also measured", record.notes)):
+        if values:
+            rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{v:.2g}</td></tr>" for k, v in values.items())
+            parts.append(f"<table><tr><th>{title}</th><th></th></tr>{rows}</table>")
+    parts.append(f"<pre>{html.escape(record.command)}</pre>")
+    return "".join(parts)

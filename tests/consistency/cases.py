@@ -1,0 +1,174 @@
+"""Level 2 beyond the shared step: each trainer's advantage path on the same episodes, under other options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gem_core.consistency import Played, Record
+from gem_core.rollout import Episode, Turn
+from tests.advantages.oracle import standardized, turn_returns
+from tests.consistency.scenario import GAMMA, Scenario
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a trainer is asked for.
+
+    Attributes:
+        estimator: "rebn" or "reinforce".
+        gamma: Discount.
+        ddof: Of ReBN's standard deviation.
+        kl_coef: Weight of a penalty in the reward, `penalty` on each token.
+    """
+
+    estimator: str
+    gamma: float
+    ddof: int = 0
+    kl_coef: float = 0.0
+
+    @property
+    def name(self) -> str:
+        parts = [self.estimator, f"gamma {self.gamma:g}"]
+        parts += [f"ddof {self.ddof}"] if self.estimator == "rebn" else []
+        return ", ".join([*parts, "KL in the reward"] if self.kl_coef else parts)
+
+
+CASES = [
+    *(Case("rebn", gamma, ddof) for gamma in (1.0, 0.9, 0.0) for ddof in (0, 1)),
+    *(Case("reinforce", gamma) for gamma in (1.0, 0.9, 0.0)),
+]
+WITH_KL = [Case("rebn", 0.9, kl_coef=0.3), Case("reinforce", 1.0, kl_coef=0.3)]
+
+
+def penalty(played: Played) -> list[float]:
+    """A KL of each token of the row, made up but the same in every trainer; 0 off-response."""
+    pairs = enumerate(zip(played.token_ids, played.turn_ids, strict=True))
+    return [((7 * token + place) % 13 - 6) / 64 if turn >= 0 else 0.0 for place, (token, turn) in pairs]
+
+
+def token_rewards(played: Played, case: Case) -> list[float]:
+    """Per token of the row: a turn's reward on its last token, less the penalty."""
+    found = [-case.kl_coef * value for value in penalty(played)]
+    for turn, reward in enumerate(played.rewards or []):
+        last = max(place for place, of in enumerate(played.turn_ids) if of == turn)
+        found[last] += reward
+    return found
+
+
+def trainable(record: Record) -> list[Played]:
+    return [played for played in record.episodes if played.trainable]
+
+
+def lengths(played: Played) -> list[tuple[int, int]]:
+    """Of each turn: tokens before it since the last one, and its own."""
+    found, before = [], 0
+    for turn in range(max(played.turn_ids) + 1):
+        first = played.turn_ids.index(turn)
+        size = played.turn_ids.count(turn)
+        found.append((first - before, size))
+        before = first + size
+    return found
+
+
+def episode_of(played: Played, group: int = 0) -> Episode:
+    """With its tokens and rewards."""
+    turns, start = [], 0
+    for (context, size), reward in zip(lengths(played), played.rewards or [], strict=True):
+        middle, end = start + context, start + context + size
+        ids = played.token_ids
+        turns.append(Turn(ids[start:middle], ids[middle:end], [0.0] * size, reward, "", "", "stop"))
+        start = end
+    return Episode(played.env_id, played.seed, turns, True, False, "terminated", metadata={"group": group})
+
+
+def expected(case: Case, episodes: Sequence[Played]) -> list[list[float]]:
+    """By the independent oracle, per episode and turn."""
+    returns = []
+    for played in episodes:
+        rewards = [0.0] * (max(played.turn_ids) + 1)
+        for turn, reward in zip(played.turn_ids, token_rewards(played, case), strict=True):
+            if turn >= 0:
+                rewards[turn] += reward
+        returns.append(turn_returns(rewards, case.gamma))
+    flat = [value for of in returns for value in of]
+    if case.estimator == "rebn":
+        values = iter(standardized(flat, flat, case.ddof, 1e-8, 1e-6))
+    else:
+        values = iter(map(float, flat))
+    return [[next(values) for _ in of] for of in returns]
+
+
+def largest_difference(found: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:
+    """Over the largest wanted value where that is above 1."""
+    pairs = [(a, b) for x, y in zip(found, wanted, strict=True) for a, b in zip(x, y, strict=True)]
+    return max(abs(a - b) for a, b in pairs) / max(1.0, *(abs(b) for _, b in pairs))
+
+
+def judge_cases(
+    made: Scenario,
+    trainer: str,
+    cases: Sequence[Case],
+    advantages: Callable[[Case, list[Played]], Sequence[Sequence[float]]],
+) -> dict[str, float]:
+    """Ask the trainer for each case and put the differences into its record, if there is one.
+
+    Args:
+        made: Whose episodes are taken.
+        trainer: Name of the record.
+        cases: What to ask.
+        advantages: The trainer's own path, from trainable episodes to a value per turn.
+    """
+    episodes = trainable(made.core())
+    found = {
+        case.name: largest_difference(advantages(case, episodes), expected(case, episodes)) for case in cases
+    }
+    path = made.records / f"{trainer}.json"
+    if path.exists():
+        record = Record.read(path)
+        record.cases |= found
+        record.write(path)
+    return found
+
+
+def sign_flips(of_tokens: Sequence[Sequence[float]], episodes: Sequence[Played]) -> float:
+    """Share of the response tokens whose sign differs from that of ReBN at the gamma of the shared step.
+
+    Args:
+        of_tokens: Per episode, a value for each token of the row; those off-response are not read.
+        episodes: The episodes.
+    """
+    flips = total = 0
+    for values, played, wanted in zip(of_tokens, episodes, expected(REBN, episodes), strict=True):
+        for value, turn in zip(values, played.turn_ids, strict=True):
+            if turn >= 0 and abs(wanted[turn]) > 1e-6:
+                total += 1
+                flips += (value > 0) != (wanted[turn] > 0) or value == 0
+    return flips / total
+
+
+REBN = Case("rebn", GAMMA)
+
+
+def judge_stock(
+    made: Scenario,
+    trainer: str,
+    names: Sequence[str],
+    tokens: Callable[[str, list[Played]], Sequence[Sequence[float]]],
+) -> dict[str, float]:
+    """How often each of the trainer's own estimators points the other way than ReBN; kept in its record.
+
+    Args:
+        made: Whose episodes are taken.
+        trainer: Name of the record.
+        names: Of the estimators.
+        tokens: From the name of an estimator and the episodes to a value per token of each row.
+    """
+    episodes = trainable(made.core())
+    found = {name: sign_flips(tokens(name, episodes), episodes) for name in names}
+    path = made.records / f"{trainer}.json"
+    if path.exists():
+        record = Record.read(path)
+        record.notes |= {f"sign flips of {name}": share for name, share in found.items()}
+        record.write(path)
+    return found

@@ -1,0 +1,229 @@
+"""The step that all trainers take for the comparison: tasks, scripted answers, and what gem_core makes of it.
+
+Everything is made once, in the folder ``GEM_CONSISTENCY`` (``runs/consistency`` when that is not set),
+by whichever test session comes first; the others find it. Their records lie in ``records`` there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gem_core
+from gem_core.advantages import rebn
+from gem_core.consistency import Played, Record
+from gem_core.core import Env
+from gem_core.files import write_atomically
+from gem_core.rollout import AppendContext, Context, Episode, Generation, Policy, run_episode
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from tests.trainers.spies import gem_script, gem_trouble
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCES = ("game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy=2", "test:Raises")
+TASKS = 8
+SAMPLES = 2
+SEED = 21
+GAMMA = 0.9
+MAX_TURNS = 4
+TOKENS_PER_TURN = 24
+TOKENS = 280
+"""Of an episode, prompt and observations included."""
+
+Script: TypeAlias = dict[str, list[gem_script.Answer]]
+"""Prompt to the answers that are given to it, in the order in which it is asked."""
+
+Kind: TypeAlias = str
+"""What a scripted policy says: "oracle", "random", "nonsense", "empty" (the end-of-turn token alone),
+"cut" (no end before the limit) or "long" (a random move behind words that use the limit up)."""
+
+PROGRAMS: list[list[Kind]] = [
+    ["oracle"], ["random"],
+    ["nonsense", "oracle"], ["empty", "random"],
+    ["cut", "oracle"], ["random", "cut", "empty", "random"],
+    ["long"], ["random", "nonsense"],
+]  # fmt: skip
+"""Kind of each turn, the last one for all that follow; samples of a task one after the other, then over
+again. The first turns of two samples differ, so that a row of one turn is known by its tokens."""
+
+
+@dataclass
+class Scenario:
+    """Where everything lies."""
+
+    folder: Path
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def script(self) -> Path:
+        return self.folder / "script.json"
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "records"
+
+    def model_hash(self) -> str:
+        return str(json.loads((self.model / "gem_tiny.json").read_text())["sha256"])
+
+    def core(self, name: str = "core") -> Record:
+        """What gem_core makes of the script; "core-without-budget" without a limit on an episode's tokens."""
+        return Record.read(self.records / f"{name}.json")
+
+
+def tasks() -> list[TaskRow]:
+    """One row a task."""
+    register()
+    return list(make_tasks([TaskSource.parse(text) for text in SOURCES], TASKS, seed=SEED))
+
+
+def register() -> None:
+    """The test environments and wrappers; trainers find them by entry points."""
+    gem_trouble.register()
+    gem_script.register()
+
+
+def scenario() -> Scenario:
+    """The scenario, made now where it is missing."""
+    made = Scenario(Path(os.environ.get("GEM_CONSISTENCY") or ROOT / "runs" / "consistency"))
+    if not (made.records / "core.json").exists():
+        make(made)
+    return made
+
+
+def make(made: Scenario) -> None:
+    """Make the model, play the tasks with gem_core, and write down what was asked and answered."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from gem_core.train import TinyOptions, save_tiny
+
+    options = TinyOptions(envs=SOURCES[:2], vocab_size=512, warm_start_steps=0, corpus_episodes=20)
+    save_tiny(made.model, options)
+    tokenizer = AutoTokenizer.from_pretrained(made.model)
+    model = AutoModelForCausalLM.from_pretrained(made.model, attn_implementation="eager").float().eval()
+    context = AppendContext(tokenizer)
+    pairs = [(task, sample) for task in tasks() for sample in range(SAMPLES)]
+    asked: Script = defaultdict(list)
+    unlimited = []
+    for number, (task, _) in enumerate(pairs):
+        env = TaskSource(task["env_id"], task["env_kwargs"]).make("named")
+        policy = Behaviour(env, PROGRAMS[number % len(PROGRAMS)], tokenizer, model, asked)
+        unlimited.append(play(env, task, policy, context, None))
+    write_atomically(made.script, [json.dumps(asked)])
+    script = gem_script.Script(made.script)
+    limited = [
+        play(
+            TaskSource(task["env_id"], task["env_kwargs"]).make("named"),
+            task,
+            Scripted(script),
+            context,
+            TOKENS,
+        )
+        for task, _ in pairs
+    ]
+    made.records.mkdir(parents=True, exist_ok=True)
+    for name, episodes in (("core-without-budget", unlimited), ("core", limited)):
+        versions = {"gem-core": gem_core.__version__}
+        played = [Played.of_episode(episode) for episode in with_advantages(episodes)]
+        Record(name, versions, "run_episode, rebn", made.model_hash(), played).write(
+            made.records / f"{name}.json"
+        )
+
+
+def play(env: Env, task: TaskRow, policy: Policy, context: Context, tokens: int | None) -> Episode:
+    """One episode, of at most `tokens` tokens."""
+    return asyncio.run(
+        run_episode(
+            env,
+            policy,
+            context,
+            seed=task["seed"],
+            max_turns=MAX_TURNS,
+            max_tokens_per_turn=TOKENS_PER_TURN,
+            max_total_tokens=tokens,
+            metadata={"group": task["index"]},
+        )
+    )
+
+
+def with_advantages(episodes: list[Episode]) -> list[Episode]:
+    """The same, with ReBN advantages of the whole batch in their turns."""
+    trainable = [episode for episode in episodes if episode.trainable]
+    credit = rebn([episode.rewards for episode in trainable], gamma=GAMMA)
+    for episode, of_turns in zip(trainable, credit, strict=True):
+        for turn, advantage in zip(episode.turns, of_turns, strict=True):
+            turn.advantage = float(advantage)
+    return episodes
+
+
+class Scripted:
+    """A script as a `gem_core.rollout.Policy`."""
+
+    def __init__(self, script: gem_script.Script) -> None:
+        self._script = script
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        answer = self._script.answer(list(prompt_ids), max_tokens)
+        return Generation(
+            answer.token_ids, answer.logprobs, "stop" if answer.finish_reason == "stop" else "length"
+        )
+
+
+class Behaviour:
+    """A policy that follows a program; it sees the environment, to play well or legally.
+
+    What it was asked and said goes into `asked`, with log-probs of the model.
+    """
+
+    def __init__(self, env: Env, program: Sequence[Kind], tokenizer: Any, model: Any, asked: Script) -> None:
+        self._env = env
+        self._kinds = iter([*program, *[program[-1]] * MAX_TURNS])
+        self._tokenizer = tokenizer
+        self._model = model
+        self._asked = asked
+        self._end = tokenizer.convert_tokens_to_ids("<|end|>")
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        ids = self._ids(next(self._kinds))
+        cut = len(ids) > max_tokens
+        ids = ids[:max_tokens]
+        answer = gem_script.Answer(ids, self._logprobs(list(prompt_ids), ids), "length" if cut else "stop")
+        self._asked[gem_script.prompt_key(list(prompt_ids))].append(answer)
+        return Generation(ids, answer.logprobs, "length" if cut else "stop")
+
+    def _ids(self, kind: Kind) -> list[int]:
+        words = {"nonsense": "I do not know.", "empty": "", "cut": "", "long": ""}
+        if kind == "oracle":
+            text = self._env.oracle_action() or self._env.sample_random_action()
+        elif kind in words:
+            text = words[kind]
+        else:
+            text = self._env.sample_random_action()
+        filler = self._encode(" z") * TOKENS_PER_TURN
+        if kind == "cut":
+            return [*filler, self._end]
+        if kind == "long":
+            move = self._encode(self._env.sample_random_action())
+            return [*filler[: TOKENS_PER_TURN - 1 - len(move)], *move, self._end]
+        return [*self._encode(text), self._end]
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _logprobs(self, prompt: list[int], response: list[int]) -> list[float]:
+        import torch
+
+        with torch.no_grad():
+            logits = self._model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+        chosen = torch.tensor(response)[:, None]
+        found: list[float] = logits.log_softmax(-1).gather(1, chosen)[:, 0].tolist()
+        return found

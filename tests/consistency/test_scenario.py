@@ -1,0 +1,34 @@
+"""The shared step, as gem_core takes it: it holds what it was made for, and the oracle agrees."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra train")
+
+from tests.consistency.cases import Case, expected, largest_difference, trainable
+from tests.consistency.scenario import GAMMA, TOKENS_PER_TURN, scenario
+
+
+def test_the_step_holds_every_way_for_an_episode_to_go() -> None:
+    core = scenario().core()
+    assert {played.stop_reason for played in core.episodes} == {
+        "terminated",
+        "truncated",
+        "max_turns",
+        "token_budget",
+        "env_error",
+    }
+    turns = [played.turn_ids.count(n) for played in trainable(core) for n in range(len(played.advantages))]
+    assert min(turns) == 1  # an end-of-turn token alone
+    assert max(turns) == TOKENS_PER_TURN  # cut by the limit
+    assert any(reward not in (0.0, 1.0, -0.1) for played in core.episodes for reward in played.rewards or [])
+    assert any(played.rewards and len(played.rewards) > 2 for played in core.episodes)
+    assert any(-0.1 in (played.rewards or []) for played in core.episodes)  # a format error
+
+
+def test_the_record_of_gem_core_is_what_the_oracle_says() -> None:
+    for name in ("core", "core-without-budget"):
+        episodes = trainable(scenario().core(name))
+        wanted = expected(Case("rebn", GAMMA), episodes)
+        assert largest_difference([played.advantages for played in episodes], wanted) <= 1e-9

@@ -1,0 +1,107 @@
+"""Oat takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from gem_oat.rows import lay_out, turn_values
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from tests.consistency import assemble
+from tests.consistency.cases import CASES, Case, episode_of, judge_cases
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    SEED,
+    SOURCES,
+    TOKENS,
+    TOKENS_PER_TURN,
+    scenario,
+)
+from tests.trainers.oat import harness, spied
+from tests.trainers.oat.test_learner import learner
+from tests.trainers.oat.test_learner import one_process as one_process
+
+
+@pytest.mark.skipif(not os.environ.get("GEM_CORE_OAT"), reason="runs the trainer: `nox -s oat` does")
+@pytest.mark.timeout(900)
+def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    shared = scenario()
+    core = shared.core()
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    turns = sum(len(episode.advantages) for episode in core.episodes)
+    flags = {
+        "gamma": str(GAMMA),
+        "env_id": " ".join(SOURCES),
+        "seed": str(SEED),
+        "group_size": str(SAMPLES),
+        "num_env": "1",  # one after the other, so that the last episode is the last one that is needed
+        "max_turns": str(MAX_TURNS),
+        "generate_max_length": str(TOKENS_PER_TURN),
+        "max_model_len": str(TOKENS),
+        "rollout_batch_size": str(turns),
+        "rollout_batch_size_per_device": str(turns),
+        "train_batch_size": str(turns),
+        "train_batch_size_per_device": str(turns),
+        "max_train": str(turns),
+        "wrappers": "named",
+    }
+    run = harness.run_oat(tmp_path, shared.model, **flags).check()
+    (update,) = spied.updates(run.spy)
+    tokenizer = AutoTokenizer.from_pretrained(shared.model)
+    outlines = [episode for _, episode in assemble.carried_episodes(run.spy)]
+    episodes = assemble.from_turns(update.rows, outlines, tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
+    tokens = sum(turn >= 0 for episode in core.episodes for turn in episode.turn_ids)
+    factor = tokens / (
+        turns * TOKENS_PER_TURN
+    )  # Oat sums over tokens, and divides by a constant and the rows
+    gradient = assemble.gradient_difference(update, core, model, factor)
+    words = " ".join(harness.command(shared.model, tmp_path, **flags)[1:])
+    comparison = assemble.judge(shared, "oat", ["oat-llm", "torch"], words, episodes, gradient)
+    assert comparison.equal, comparison
+
+
+def test_other_options_on_the_same_episodes(one_process: None) -> None:
+    """Through the rows of Oat's buffer, of which an actor drops some. KL in the reward is refused there."""
+
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        estimator, options = (
+            get_estimator(case.estimator),
+            {"ddof": case.ddof} if case.estimator == "rebn" else {},
+        )
+        values, stats = turn_values([episode_of(p) for p in episodes], estimator, case.gamma, {})
+        turns = sum(map(len, values))
+        made = learner(case.estimator, **options)
+        found: dict[tuple[int, ...], float] = {}
+        for seed in range(8):  # each time half of the turns are dropped, and count all the same
+            rows = lay_out(
+                [episode_of(p) for p in episodes], values, stats,
+                wanted=turns // 2, random=Random(seed), mask_cut=False, info={},
+            )  # fmt: skip
+            made._collected, made.pi_buffer, made.query_step = [], [], 0
+            made.process_feedback_data(rows)
+            width = max(len(row.rewards) for row in rows)
+            rewards = torch.tensor([row.rewards + [0.0] * (width - len(row.rewards)) for row in rows])
+            of_rows = made.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
+            found |= {
+                (*row.prompt_ids, -1, *row.response_ids): value
+                for row, value in zip(rows, of_rows, strict=True)
+            }
+        assert len(found) == turns
+        return [
+            [found[(*row.prompt_ids, -1, *row.response_ids)] for row in episode_of(p).transitions()]
+            for p in episodes
+        ]
+
+    found = judge_cases(scenario(), "oat", CASES, advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found

@@ -1,0 +1,114 @@
+"""OpenRLHF takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from gem_openrlhf.executor import lay_out
+from gem_openrlhf.export import write
+
+from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_core.tasks import TaskRow
+from tests.consistency import assemble
+from tests.consistency.cases import CASES, WITH_KL, Case, episode_of, judge_cases, judge_stock, penalty
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    TASKS,
+    TOKENS,
+    TOKENS_PER_TURN,
+    scenario,
+    tasks,
+)
+from tests.trainers.openrlhf import harness, spied
+from tests.trainers.openrlhf.args import experience_maker, experiences
+
+
+@pytest.mark.skipif(
+    not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
+)
+@pytest.mark.timeout(1200)
+def test_the_shared_step(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    shared = scenario()
+    write(tasks(), tmp_path / "rows.jsonl")
+    flags = {
+        "algo.advantage.gamma": str(GAMMA),
+        "algo.advantage.is_correction_level": "off",
+        "data.max_len": str(TOKENS),
+        "rollout.max_new_tokens": str(TOKENS_PER_TURN),
+        "rollout.batch_size": str(TASKS),
+        "rollout.n_samples_per_prompt": str(SAMPLES),
+        "train.batch_size": str(TASKS * SAMPLES),
+        "train.micro_batch_size": str(TASKS * SAMPLES),
+        "gem.max_turns": str(MAX_TURNS),
+        "gem.wrappers": "named",
+        "ckpt.disable_ds": None,
+    }
+    environment = {"GEM_SCRIPT": str(shared.script)}
+    run = harness.run_openrlhf(
+        tmp_path, shared.model, tmp_path / "rows.jsonl", flags, environment=environment
+    ).check()
+    (update,) = spied.updates(run.spy)
+    episodes = assemble.from_rows(update.rows, assemble.carried_episodes(run.spy))
+    model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
+    gradient = assemble.gradient_difference(update, shared.core(), model)
+    words = " ".join(harness.words(flags))
+    comparison = assemble.judge(shared, "openrlhf", ["openrlhf", "torch"], words, episodes, gradient)
+    assert comparison.equal, comparison
+
+
+def test_other_options_on_the_same_episodes() -> None:
+    """Through OpenRLHF's experiences, in micro-batches of different widths."""
+
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
+        words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", str(case.gamma)]
+        words += [f"--gem.ddof={case.ddof}"] if name == "rebn" else []
+        maker = experience_maker(*words, kl_coef=case.kl_coef)
+        task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
+        rows = [lay_out(episode_of(played), task, "", pad_id=0, with_logprobs=False) for played in episodes]
+        batches = [experiences(rows[n : n + 3], first=n) for n in range(0, len(rows), 3)]
+        for number, batch in enumerate(batches):
+            batch.kl = torch.zeros(batch.action_mask.shape)
+            for row, played in enumerate(episodes[3 * number : 3 * number + 3]):
+                batch.kl[row, : len(played.token_ids) - 1] = torch.tensor(penalty(played)[1:])
+        maker.compute_advantages_and_returns(batches)
+        found = [row for batch in batches for row in batch.advantages.tolist()]
+        for played, row in zip(episodes, found, strict=True):
+            size = len(played.token_ids)
+            assert not any(row[size - 1 :])
+            played.read_advantages([0.0, *row[: size - 1]])
+            assert played.spread == 0
+        return [played.advantages for played in episodes]
+
+    found = judge_cases(scenario(), "openrlhf", [*CASES, *WITH_KL], advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_openrlhfs_own_estimators_point_elsewhere() -> None:
+    """As OpenRLHF runs them on an agent that is not ours: one reward a sample, on its last token."""
+    task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
+
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        words = ["--algo.advantage.estimator", name, "--rollout.n_samples_per_prompt", "2"]
+        maker = experience_maker(*words, "--algo.advantage.gamma", str(GAMMA))
+        rows = [lay_out(episode_of(played), task, "", pad_id=0, with_logprobs=False) for played in episodes]
+        if name != "rebn":
+            for row, played in zip(rows, episodes, strict=True):
+                row |= {"label": "anything", "reward": sum(played.rewards or [])}
+        whole = experiences(rows)
+        maker.compute_advantages_and_returns([whole])
+        pairs = zip(whole.advantages.tolist(), episodes, strict=True)
+        return [[0.0, *row[: len(played.token_ids) - 1]] for row, played in pairs]
+
+    stock = ["reinforce", "rloo", "reinforce_baseline", "group_norm"]
+    found = judge_stock(scenario(), "openrlhf", ["rebn", *stock], tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found

@@ -1,0 +1,154 @@
+"""RL2 takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gem_rl2.estimators import AdvantageHook
+
+from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from tests.consistency import assemble
+from tests.consistency.cases import (
+    CASES,
+    REBN,
+    WITH_KL,
+    Case,
+    judge_cases,
+    judge_stock,
+    lengths,
+    token_rewards,
+)
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    SEED,
+    SOURCES,
+    TASKS,
+    TOKENS_PER_TURN,
+    scenario,
+    tasks,
+)
+from tests.trainers.rl2 import harness, spied
+from tests.trainers.rl2.configs import gem_config
+from tests.trainers.rl2.test_estimators import batch
+from tests.trainers.rl2.test_estimators import one_process as one_process
+
+NOT_CARRIED = {
+    "terminated": "RL2's batches have no field for it",
+    "truncated": "RL2's batches have no field for it",
+    "stop_reason": "RL2's batches have no field for it",
+    "token budget": "rl-square 0.0.2 limits the tokens of a response, not those of an episode",
+}
+WITHOUT_BUDGET = "core-without-budget"
+
+
+def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
+    """RL2 carries the task in the prompt only, and rewards on the last token of each turn."""
+    env_of = {task["seed"]: task["env_id"] for task in tasks()}
+    found = []
+    for path in sorted(spy.glob("loss-*.pt")):
+        saved = torch.load(path, weights_only=False)
+        for number, row in enumerate(spied.rows_of(saved)):
+            seed = assemble.task_seed(saved["states"][number], tokenizer)
+            made = Played(env_of[seed], seed, trainable=not row.is_pad, rewards=[])
+            if not row.is_pad:
+                assemble.fill(made, row)
+                rewards: dict[int, float] = {}
+                paid = saved["rewards"][number][len(row.prompt) - 1 :]
+                for turn, reward in zip(made.turn_ids[len(row.prompt) :], paid, strict=True):
+                    if turn >= 0:
+                        rewards[turn] = rewards.get(turn, 0.0) + reward
+                made.rewards = [rewards[turn] for turn in sorted(rewards)]
+            found.append(made)
+    return found
+
+
+@pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does")
+@pytest.mark.timeout(900)
+def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    shared = scenario()
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    words = [
+        f"adv.gamma={GAMMA}",
+        f"train_data.prompts_per_rollout={TASKS}",
+        f"train_data.responses_per_prompt={SAMPLES}",
+        "rollout.dynamic_filtering=false",
+        f"rollout.max_turns={MAX_TURNS}",
+        f"rollout.train_sampling_params.max_new_tokens={TOKENS_PER_TURN}",
+    ]
+    run = harness.run_rl2(
+        tmp_path, shared.model, *words, wrappers="named", tasks=TASKS, envs=SOURCES, seed=SEED, held_out=1
+    ).check()
+    tokenizer = AutoTokenizer.from_pretrained(shared.model)
+    model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
+    (update,) = spied.updates(run.spy, model)
+    episodes = played_rows(run.spy, tokenizer)
+    gradient = assemble.gradient_difference(update, shared.core(WITHOUT_BUDGET), model)
+    comparison = assemble.judge(
+        shared,
+        "rl2",
+        ["rl-square", "torch"],
+        " ".join(words),
+        episodes,
+        gradient,
+        reference=WITHOUT_BUDGET,
+        not_carried=NOT_CARRIED,
+    )
+    assert comparison.equal, comparison
+
+
+def through_rl2(episodes: list[Played], case: Case, *words: str) -> list[list[float]]:
+    """Advantages per token of each row, through RL2's packing of action tokens.
+
+    A penalty lies on the rewards there, as RL2 puts it.
+    """
+    rows = [[(*sizes, r) for sizes, r in zip(lengths(p), p.rewards or [], strict=True)] for p in episodes]
+    config, upstream = gem_config(f"adv.gamma={case.gamma}", *words)
+    tensors, bounds = batch([[row] for row in rows])
+    for row, played in enumerate(episodes):
+        paid = token_rewards(played, case)[1:]
+        tensors["rewards"][row, : len(paid)] = torch.tensor(paid)
+    AdvantageHook(upstream)(config.adv if upstream.is_index else config, tensors, bounds, 1)
+    found = tensors["advantages"].tolist()
+    sizes = [len(played.token_ids) - 1 for played in episodes]  # RL2 shifts actions by one
+    assert not any(any(row[size:]) for row, size in zip(found, sizes, strict=True))
+    return [[0.0, *row[:size]] for row, size in zip(found, sizes, strict=True)]
+
+
+def test_other_options_on_the_same_episodes(one_process: None) -> None:
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
+        words = [f"+adv.rebn.ddof={case.ddof}"] if name == "rebn" else []
+        for played, row in zip(
+            episodes, through_rl2(episodes, case, f"adv.estimator={name}", *words), strict=True
+        ):
+            played.read_advantages(row)
+            assert played.spread == 0
+        return [played.advantages for played in episodes]
+
+    found = judge_cases(scenario(), "rl2", [*CASES, *WITH_KL], advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_rl2s_own_estimator_points_elsewhere(one_process: None) -> None:
+    plain = ["adv.estimator=reinforce", "adv.responses_per_prompt=2"]
+    stock = {
+        "rebn": ["adv.estimator=rebn"],
+        "reinforce": plain,
+        "reinforce, global_norm, norm_var": [*plain, "adv.global_norm=true", "adv.norm_var=true"],
+    }
+
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        return through_rl2(episodes, REBN, *stock[name])
+
+    found = judge_stock(scenario(), "rl2", list(stock), tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found
