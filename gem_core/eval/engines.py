@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -65,6 +66,7 @@ def vllm(config: EvalConfig) -> Engine:
         ModelError: The engine does not start; its own output says why.
         MissingDependency: vLLM is not installed.
     """
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for the results
     try:
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -154,4 +156,5 @@ class VllmPolicy:
 
     async def close(self) -> None:
         """Stop the engine's processes."""
-        self._engine.shutdown()
+        engine, self._engine = self._engine, None  # not to be found again when the interpreter ends
+        engine.shutdown()
