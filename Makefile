@@ -7,7 +7,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-core study gamma-study bench bench-record docs docs-slow lint clean
+.PHONY: help demo test test-core study gamma-study tools-study bench bench-record docs docs-slow lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
@@ -19,8 +19,8 @@ $(VENV)/train: pyproject.toml constraints/dev.txt
 	@touch $@
 
 $(VENV)/ready: $(VENV)/train
-	@echo "Adding the packages of the tests to $(VENV): about 0.4 GB and 1 minute."
-	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,eval,docs,test,lint]' nox
+	@echo "Adding the packages of the tests to $(VENV): about 0.6 GB and 2 minutes."
+	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,dense,mcp,eval,docs,test,lint]' nox
 	@touch $@
 
 demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and look at what it learned
@@ -47,6 +47,9 @@ study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advanta
 
 gamma-study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
 	$(BIN)/python benchmarks/study.py gamma
+
+tools-study: $(VENV)/ready  ## ReBN against plain REINFORCE where a tool has to be called
+	$(BIN)/python benchmarks/study.py tools
 
 docs: $(VENV)/ready  ## build the documentation site into site/
 	$(BIN)/mkdocs build --strict

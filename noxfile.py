@@ -21,6 +21,7 @@ nox.options.sessions = [
     "lint",
     "core",
     "minimal",
+    "mcp1",
     "wheel",
     "docs",
     "demo",
@@ -78,6 +79,13 @@ def minimal(session: nox.Session) -> None:
     session.install("-c", "constraints/minimal.txt", "-e", ".", "pytest", "pytest-timeout", "hypothesis")
     session.run("python", "-c", "import gem_core")
     pytest(session)
+
+
+@nox.session(python="3.11")
+def mcp1(session: nox.Session) -> None:
+    """The tests of MCP with the older major version of its package; `core` has the newer one."""
+    session.install("-c", "constraints/mcp1.txt", "-e", ".[mcp]", "pytest", "pytest-timeout", "hypothesis")
+    pytest(session, "tests/tools/mcp")
 
 
 @nox.session

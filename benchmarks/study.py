@@ -2,6 +2,7 @@
 
     python benchmarks/study.py normalisation    # ReBN, plain REINFORCE, a zero-advantage control
     python benchmarks/study.py gamma            # gamma 0.9 against 0.999
+    python benchmarks/study.py tools            # ReBN and plain REINFORCE where a tool has to be called
 
 Each run is a `gem-core train` command of its own, two at a time with one thread each. A study that was
 interrupted goes on where it was. It leaves in docs/results/<study>: ``curves.png``, ``summary.md`` with
@@ -71,6 +72,13 @@ STUDIES = {
             ("gem/turns", "turns per episode"),
             ("gem/turns_to_success", "turns of the solved episodes"),
         ),
+    ),
+    "tools": Study(
+        title="math:FileArithmetic-v0-python, remainders of 3, gamma 0.9, three seeds",
+        env="math:FileArithmetic-v0-python(modulus=3)",
+        options="--gamma 0.9 --lr 0.003",
+        variants={"ReBN": "--algorithm rebn", "REINFORCE": "--algorithm reinforce"},
+        panels=(("gem/success", "success"), ("gem/tool_calls", "tool calls"), ("gem/return", "return")),
     ),
 }
 

@@ -44,6 +44,10 @@ class ServiceError(GemError, ConnectionError):
     """A server that an environment needs does not answer, or not as it should."""
 
 
+class SandboxError(GemError, RuntimeError):
+    """A level of isolation is not available here, or weaker than what was asked for; the message says why."""
+
+
 class PolicyError(GemError, RuntimeError):
     """A policy broke its contract: it returned something that is no generation for the prompt."""
 

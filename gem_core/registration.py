@@ -73,7 +73,7 @@ class EnvSpec:
         """Build the environment; `kwargs` override the spec's."""
         merged = {**self.kwargs, **kwargs}
         factory = _load_entry_point(self)
-        _check_arguments(self.id, factory, merged)
+        check_arguments(self.id, factory, merged)
         env = factory(**merged)
         for wrapper in self.wrappers:
             env = _apply_wrapper(env, wrapper)
@@ -236,6 +236,20 @@ def _wrapper_specs(given: WrapperLike) -> list[WrapperSpec]:
             f"wrapper {given!r}: expected a config string such as 'time_limit(max_turns=5)', a WrapperSpec "
             "or, in make and wrap, a callable"
         )
+    return read_specs(given, what="wrappers", example="concat_with_action, time_limit(max_turns=5)")
+
+
+def read_specs(given: str, *, what: str, example: str) -> list[WrapperSpec]:
+    """Names with literal keyword arguments, as config strings have them.
+
+    Args:
+        given: Such as ``"name, other(key=value)"``.
+        what: What it names, for messages.
+        example: For messages.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     if not given.strip():
         return []
     try:
@@ -244,8 +258,7 @@ def _wrapper_specs(given: WrapperLike) -> list[WrapperSpec]:
         return [_wrapper_spec(item) for item in items]
     except (SyntaxError, ValueError) as error:
         raise ConfigError(
-            f"wrappers {given!r}: expected names with literal keyword arguments, such as "
-            f"'concat_with_action, time_limit(max_turns=5)' ({error})"
+            f"{what} {given!r}: expected names with literal keyword arguments, such as {example!r} ({error})"
         ) from None
 
 
@@ -268,7 +281,7 @@ def _apply_wrapper(env: Env, wrapper: WrapperSpec) -> Env:
             f"There are: {', '.join(list_wrappers())}"
         )
     factory = load_attribute(wrapper.name, _wrappers[wrapper.name])
-    _check_arguments(wrapper.name, factory, {"env": env, **wrapper.kwargs})
+    check_arguments(wrapper.name, factory, {"env": env, **wrapper.kwargs})
     wrapped: Env = factory(env, **wrapper.kwargs)
     return wrapped
 
@@ -321,7 +334,7 @@ def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any
     return getattr(loaded, attribute)
 
 
-def _check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+def check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Raise a TypeError that names the accepted arguments, before anything is built."""
     import inspect
 

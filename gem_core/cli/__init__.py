@@ -20,7 +20,7 @@ from gem_core.errors import GemError
 
 COMMANDS = (
     "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
-    "consistency", "doctor",
+    "consistency", "sandbox", "serve", "doctor",
 )  # fmt: skip
 """Modules of this package, in the order of the help."""
 

@@ -24,11 +24,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from gem_core.errors import ConfigError
+from gem_core.sandbox.files import read_files, write_files
 
 Ending: TypeAlias = Literal["ok", "failed", "timeout", "killed"]
 """Exit code 0; another exit code; stopped at a time limit; ended by another signal."""
@@ -65,6 +68,10 @@ class Limits:
                 raise ConfigError(f"{name} must be a number above 0, not {value!r}")
 
 
+ISOLATED = Limits(processes=32)
+"""For levels where a program sees no process but its own: the limit counts its own, and can be low."""
+
+
 class RunResult(NamedTuple):
     """What a program did."""
 
@@ -79,10 +86,18 @@ class RunResult(NamedTuple):
     """Whether more was written than `Limits.output_bytes`."""
     level: str
     """Isolation that the program ran under."""
+    files: Mapping[str, bytes] = MappingProxyType({})
+    """Those that were asked for and that it wrote."""
 
 
 def run_python(
-    code: str, *, stdin: str = "", limits: Limits | None = None, packages: bool = False
+    code: str,
+    *,
+    stdin: str = "",
+    limits: Limits | None = None,
+    packages: bool = False,
+    files: Mapping[str, bytes] | None = None,
+    fetch: Sequence[str] = (),
 ) -> RunResult:
     """Run a Python program to its end.
 
@@ -91,6 +106,8 @@ def run_python(
         stdin: What it can read.
         limits: None for the defaults.
         packages: Whether it can import what is installed beside the standard library (a slower start).
+        files: Put into its folder before it starts, by their relative path.
+        fetch: Files of its folder that come back in `RunResult.files`, where it has written them.
 
     Returns:
         The result; a program that fails, loops or floods is a result too, never an exception.
@@ -102,6 +119,7 @@ def run_python(
     with tempfile.TemporaryDirectory(prefix="gem-sandbox-", ignore_cleanup_errors=True) as folder:
         outside, inside = Path(folder), Path(folder, "work")
         inside.mkdir()
+        write_files(inside, files or {})
         (inside / "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
         (outside / "in").write_bytes(stdin.encode("utf-8", "surrogatepass"))
         with (
@@ -119,6 +137,7 @@ def run_python(
             seconds = time.perf_counter() - start
         stdout, more_out = _head(outside / "out", limits.output_bytes)
         stderr, more_err = _head(outside / "err", limits.output_bytes)
+        fetched = read_files(inside, fetch, limits.file_bytes)
     code_ = process.returncode
     if timed_out or code_ == -signal.SIGXCPU or (code_ == -signal.SIGKILL and seconds >= limits.cpu_seconds):
         ending: Ending = "timeout"
@@ -126,7 +145,7 @@ def run_python(
         ending = "killed"
     else:
         ending = "failed" if code_ else "ok"
-    return RunResult(stdout, stderr, ending, code_, seconds, more_out or more_err, LEVEL)
+    return RunResult(stdout, stderr, ending, code_, seconds, more_out or more_err, LEVEL, fetched)
 
 
 def _wire(limits: Limits) -> str:

@@ -17,6 +17,17 @@ _WRAPPERS = {
     "episode_statistics": "gem_core.wrappers.episode:EpisodeStatistics",
     "retry": "gem_core.wrappers.retry:Retry",
     "time_limit": "gem_core.wrappers.episode:TimeLimit",
+    "tools": "gem_core.wrappers.tools:Tools",
+    **{
+        name: f"gem_core.wrappers.tool_presets:{name}"
+        for name in (
+            "python_tool",
+            "python_tool_no_int_reward",
+            "python_tool_no_int_reward_last_line_error",
+            "search_tool",
+            "search_tool_no_int_reward",
+        )
+    },
 }
 
 

@@ -27,6 +27,8 @@ MODULES = {
     "docs": ("mkdocs",),
     "eval": ("openai",),
     "rg": ("reasoning_gym",),
+    "search": ("bm25s",),
+    "mcp": ("mcp",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]

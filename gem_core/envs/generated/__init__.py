@@ -11,6 +11,8 @@ _WORDS = "gem_core.envs.generated.word_problems:WordProblemEnv"
 _PROOFS = "gem_core.envs.generated.proofs:ProofEnv"
 _HOPS = "gem_core.envs.generated.multihop:MultiHopEnv"
 _PROGRAMS = "gem_core.envs.generated.programs:SmallProgramEnv"
+_FILES = "gem_core.envs.generated.file_arithmetic:FileArithmeticEnv"
+_PYTHON = "tools(tools='python', max_tool_uses=2, instructions='Write <python>program</python> to run it.')"
 _RETRY = "retry(max_attempts=3)"
 
 # id, entry point, arguments, description, whether there is a variant with three attempts
@@ -20,6 +22,7 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
      "The sum of two numbers up to 9", False),
     ("math:Arithmetic-v0-hard", _ARITHMETIC, {"terms": 5, "max_number": 999},
      "Five numbers up to 999 with +, - and *", False),
+    ("math:FileArithmetic-v0", _FILES, {}, "A question on the numbers in a file, for tools", False),
     ("math:WordProblems-v0", _WORDS, {}, "Word problems of one to three steps", True),
     *((f"logic:Proofs-v0-d{depth}", _PROOFS, {"depth": depth},
        f"True or false, by a derivation of {depth} steps", False) for depth in range(6)),
@@ -40,3 +43,5 @@ def register_generated() -> None:
         if retry:
             description = f"{description}; three attempts"
             register(f"{id}-retry", entry_point, wrappers=_RETRY, description=description, **kwargs)
+    described = "A question on the numbers in a file, with the Python tool"
+    register("math:FileArithmetic-v0-python", _FILES, wrappers=_PYTHON, description=described)

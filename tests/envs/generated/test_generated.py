@@ -9,6 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.envs.generated.arithmetic import ArithmeticRows
+from gem_core.envs.generated.file_arithmetic import FileArithmeticRows
 from gem_core.envs.generated.multihop import _SIZES, MultiHopRows, World, world
 from gem_core.envs.generated.programs import ProgramRows
 from gem_core.envs.generated.proofs import ProofRows, _Rule, derive
@@ -27,6 +28,7 @@ ROWS = [
     *(ProofRows(depth, "train", 1000, 0) for depth in range(6)),
     *(MultiHopRows(hops, "train", 1000, 0) for hops in (1, 2, 4)),
     ProgramRows(False, 4, "train", 1000, 0),
+    FileArithmeticRows(8, 10, "train", 1000, 0),
 ]
 
 
@@ -222,6 +224,8 @@ def test_solutions_pass_in_the_sandbox_and_their_neighbours_do_not():
 @pytest.mark.parametrize(
     ("id", "kwargs"),
     [
+        ("math:FileArithmetic-v0", {"numbers": 1}),
+        ("math:FileArithmetic-v0", {"modulus": 1}),
         ("math:Arithmetic-v0", {"operations": "/"}),
         ("math:Arithmetic-v0", {"operations": ""}),
         ("math:Arithmetic-v0", {"terms": 1}),
@@ -239,3 +243,20 @@ def test_settings_that_cannot_be_are_refused(id, kwargs):
     with pytest.raises(ConfigError) as error:
         gem_core.make(id, **kwargs)
     assert "\n" not in str(error.value)
+
+
+def test_the_numbers_of_a_file_are_for_tools_alone():
+    with gem_core.make("math:FileArithmetic-v0-python", modulus=7) as env:
+        for seed in range(5):
+            observation, _ = env.reset(seed=seed)
+            numbers = env.unwrapped.tool_files["numbers.txt"].split()
+            assert len(numbers) == 8
+            assert not any(number in observation for number in numbers)
+            asked = re.search(r"(sum|largest|smallest)", observation)[1]
+            value = {"sum": sum, "largest": max, "smallest": min}[asked](map(int, numbers)) % 7
+            assert env.step(env.oracle_action())[0] == f"Result of python:\n{value}"
+            assert env.step(f"\\boxed{{{value}}}")[1:3] == (1.0, True)
+        env.reset(seed=0)
+        actions = {env.sample_random_action() for _ in range(60)}
+        assert any(action.startswith("<python>print(max(") for action in actions)
+        assert "\\boxed{6}" in actions

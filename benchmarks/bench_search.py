@@ -1,0 +1,131 @@
+"""BM25 over short passages: building on disk, queries per second, and the memory of a second process.
+
+GEM_CORE_BENCH_PASSAGES is the number of passages; the recorded run takes 1,000,000.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import common
+
+from gem_core.tools.search import Document
+from gem_core.tools.search.bm25 import build_bm25
+
+PASSAGES = int(os.environ.get("GEM_CORE_BENCH_PASSAGES", "100000"))
+VOCABULARY, WORDS, QUERY = 200_000, 40, 6
+PROCESSES = 2
+
+_READER = """
+import json, random, resource, sys, time
+from gem_core.tools.search.bm25 import Bm25Index
+from bench_search import queries
+
+def private():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
+
+folder, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+index = Bm25Index(folder)
+asked = queries(seed)
+for _ in range(20):
+    index.best(next(asked), 3)
+print("ready", flush=True)
+sys.stdin.readline()
+times, start, cpu = [], time.perf_counter(), time.process_time()
+while time.perf_counter() - start < seconds:
+    before = time.perf_counter()
+    index.find(next(asked), 3)
+    times.append(time.perf_counter() - before)
+wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+times.sort()
+print(json.dumps({"n": len(times), "wall": wall, "cpu": cpu, "p99": times[int(len(times) * 0.99)],
+                  "private": private() / 1024}), flush=True)
+"""
+
+
+def _words(rng: random.Random, count: int) -> list[str]:
+    """Words that follow Zipf's law, by the inverse of its distribution."""
+    return [f"w{int(VOCABULARY ** rng.random())}" for _ in range(count)]
+
+
+def passages(count: int) -> Iterator[Document]:
+    rng = random.Random(0)
+    for number in range(count):
+        yield {"id": str(number), "title": "", "text": " ".join(_words(rng, rng.randint(WORDS // 2, WORDS)))}
+
+
+def queries(seed: int) -> Iterator[str]:
+    """As long as questions; common words and rare ones, as in a text."""
+    rng = random.Random(f"query {seed}")
+    while True:
+        yield " ".join(_words(rng, QUERY))
+
+
+def run(quick: bool) -> list[common.Result]:
+    count = 20_000 if quick else PASSAGES
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        start, cpu = time.perf_counter(), time.process_time()
+        build_bm25(passages(count), Path(folder) / "index").close()
+        wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+        size = sum(file.stat().st_size for file in Path(folder, "index").iterdir()) / 2**20
+        note = f"passages made on the way; {cpu:.0f} s of CPU; {size:,.0f} MB on disk"
+        results.append(common.Result(f"search: build {count:,} passages", wall, unit="s", note=note))
+        told = measure(Path(folder) / "index", 1.0 if quick else 5.0)
+    rate = sum(t["n"] / t["wall"] for t in told)
+    busy = sum(t["n"] / t["cpu"] for t in told)
+    note = (
+        f"{PROCESSES} processes, {QUERY} words; p99 {max(t['p99'] for t in told) * 1000:.1f} ms; "
+        f"{busy:,.0f}/s by CPU time; peer: 200/s, what is asked for"
+    )
+    results.append(
+        common.Result(
+            f"search: BM25, {count:,} passages", rate, 200.0, rate / 200, "queries/s", at_least=1.0, note=note
+        )
+    )
+    private = max(t["private"] for t in told)
+    results.append(
+        common.Result(
+            "search: memory of a second process", private, 100.0, private / 100, "MB", at_most=1.0,
+            note="private pages, Python and numpy included; peer: what is allowed",
+        )
+    )  # fmt: skip
+    return results
+
+
+def measure(index: Path, seconds: float) -> list[dict[str, float]]:
+    """What processes say that search the index at the same time."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _READER, str(index), str(seed), str(seconds)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )
+        for seed in range(PROCESSES)
+    ]  # fmt: skip
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+    told = []
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.write("go\n")
+        reader.stdin.flush()
+    for reader in readers:
+        out, _ = reader.communicate()
+        told.append(json.loads(out))
+    return told
+
+
+if __name__ == "__main__":
+    common.main(run)

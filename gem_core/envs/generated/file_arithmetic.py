@@ -1,0 +1,105 @@
+"""Arithmetic on a file that the model cannot see: it takes a tool to read it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from gem_core.core import Observation
+from gem_core.data import GeneratedRows, Row
+from gem_core.data.rows import Split
+from gem_core.envs.datasets.math import MathEnv
+from gem_core.envs.games.base import check_count
+
+FILE = "numbers.txt"
+_FUNCTIONS = {"sum": "sum", "largest number": "max", "smallest number": "min"}
+_PROGRAM = "print({}(map(int, open('" + FILE + "'))) % {})"
+
+
+class FileArithmeticRows(GeneratedRows):
+    """Files of `numbers` numbers from 10 to 99, and a question on each; its answer is below `modulus`."""
+
+    columns: tuple[str, ...] = ("problem", "answer", "file", "key")
+    key = "key"
+
+    def __init__(self, numbers: int, modulus: int, split: Split, size: int, seed: int) -> None:
+        super().__init__(split, size, seed)
+        self.numbers, self.modulus = numbers, modulus
+
+    def draw(self, random: Random) -> Row:
+        numbers = [random.randint(10, 99) for _ in range(self.numbers)]
+        asked = random.choice(list(_FUNCTIONS))
+        value = {"sum": sum(numbers), "max": max(numbers), "min": min(numbers)}[_FUNCTIONS[asked]]
+        return {
+            "problem": f"The file {FILE} has {self.numbers} numbers.\n"
+            f"Divide the {asked} by {self.modulus}. What remains?",
+            "answer": str(value % self.modulus),
+            "file": "".join(f"{number}\n" for number in numbers),
+            "key": f"{asked} of {' '.join(map(str, numbers))}",
+        }
+
+    @property
+    def templates(self) -> int:
+        """Questions that differ in more than their numbers."""
+        return len(_FUNCTIONS)
+
+
+class FileArithmeticEnv(MathEnv):
+    r"""Find the remainder of the sum, of the largest or of the smallest number in a file.
+
+    Action: the remainder in ``\boxed{...}``; the last box counts.
+
+    Rewards: 1 for the right number, 0 for anything else. One step, besides those of tools. `max_return` is 1;
+    the oracle reaches it.
+
+    The numbers are in no observation: `tool_files` holds the file, and the wrapper ``tools`` hands it to the
+    tools. ``math:FileArithmetic-v0-python`` has the Python tool around it, whose random player reads the
+    file with a random program half of the time.
+    """
+
+    def __init__(
+        self,
+        numbers: int = 8,
+        modulus: int = 10,
+        split: Split = "train",
+        size: int = 100_000,
+        seed: int = 0,
+    ) -> None:
+        """Choose the files.
+
+        Args:
+            numbers: In a file, from 2 to 1,000.
+            modulus: What is divided by, from 2 to 100; the last digit is asked for with 10.
+            split: "train" or "test".
+            size: Number of items.
+            seed: Another seed is another set of items.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+        """
+        check_count("numbers", numbers, 2, 1000)
+        self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
+        check_count("modulus", modulus, 2, 100)
+        self.modulus = modulus
+        self.use_rows(FileArithmeticRows(numbers, modulus, split, size, seed))
+
+    def question(self, row: Row) -> Observation:
+        return f"{row['problem']} Answer with \\boxed{{number}}."
+
+    def random_answer(self, row: Row, random: Random) -> str:
+        return f"\\boxed{{{random.randrange(self.modulus)}}}"
+
+    @property
+    def tool_files(self) -> dict[str, str]:
+        """The file of this episode, for the tools."""
+        return {FILE: str(self.row["file"])}
+
+    def sample_tool_call(self) -> tuple[str, dict[str, Any]]:
+        """A random program on the file, for a random player with tools."""
+        function = self.action_random.choice(list(_FUNCTIONS.values()))
+        return "python", {"code": _PROGRAM.format(function, self.modulus)}
+
+    def oracle_tool_call(self) -> tuple[str, dict[str, Any]]:
+        """The program that finds the answer."""
+        asked = str(self.row["key"]).partition(" of ")[0]
+        return "python", {"code": _PROGRAM.format(_FUNCTIONS[asked], self.modulus)}

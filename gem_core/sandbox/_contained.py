@@ -1,0 +1,63 @@
+"""What runs inside a container: reads one request from standard input, runs it, writes one answer.
+
+Standard library only, any Python from 3.8 on; it is handed to the image's own interpreter as text.
+"""
+
+import base64
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.buffer.readline())
+    os.makedirs("/work/run")
+    os.chdir("/work/run")
+    for name, text in request["files"].items():
+        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(base64.b64decode(text))
+    for name in ("code", "in"):
+        with open(f"/work/{name}", "wb") as file:
+            file.write(base64.b64decode(request[name]))
+    cpu, memory, size, processes, files = request["limits"]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+        for kind, value in (
+            (resource.RLIMIT_AS, memory),
+            (resource.RLIMIT_FSIZE, size),
+            (resource.RLIMIT_NPROC, processes),
+            (resource.RLIMIT_NOFILE, files),
+        ):
+            resource.setrlimit(kind, (value, value))
+
+    with open("/work/in", "rb") as given, open("/work/out", "wb") as out, open("/work/err", "wb") as err:
+        program = subprocess.Popen(
+            [sys.executable, "-I", "/work/code"],
+            stdin=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=limit, env=request["env"],
+        )  # fmt: skip
+        timed_out = False
+        try:
+            program.wait(request["seconds"])
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+    found = {name: head(name, size) for name in request["fetch"] if os.path.isfile(name)}
+    answer = {"exit": program.returncode, "timed_out": timed_out, "files": found}
+    for name in ("out", "err"):
+        answer[name] = head(f"/work/{name}", request["output_bytes"] + 1)
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+def head(path: str, size: int) -> str:
+    with open(path, "rb") as file:
+        return base64.b64encode(file.read(size)).decode()
+
+
+main()

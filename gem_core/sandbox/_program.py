@@ -1,0 +1,157 @@
+"""What a child of the fork server does: it runs the programs that come through its channel."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import sys
+import time
+import traceback
+import types
+from typing import Any, TextIO
+
+WORK = "/work"
+"""The folder of a program."""
+
+
+def open_streams() -> tuple[TextIO, TextIO, TextIO]:
+    """The standard streams of a program; what is behind their descriptors comes with it."""
+    return (
+        open(0, encoding="utf-8", errors="surrogateescape", closefd=False),
+        open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False, buffering=1),
+        open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1),
+    )
+
+
+STREAMS = open_streams()
+
+
+class Child:
+    """Runs what comes through the channel."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.module: types.ModuleType | None = None
+        exec(compile("0", "", "exec"), {})  # touches the memory that the first program needs
+
+    def serve(self) -> None:
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(self.channel, 65536, 8)
+            if not message:
+                os._exit(0)
+            request = json.loads(message)
+            exit_code = self.run(request, descriptors)
+            self.channel.send(json.dumps({"exit": exit_code}).encode())
+            if not request["session"]:
+                os._exit(exit_code)
+
+    def run(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        code, standard_in, out, err, files = descriptors
+        source = read_all(code)
+        unpack(files)
+        for number, descriptor in enumerate((standard_in, out, err)):
+            os.dup2(descriptor, number)
+        for descriptor in (code, standard_in, out, err):
+            os.close(descriptor)
+        if request["session"]:  # the last program may have left something in them
+            sys.stdin, sys.stdout, sys.stderr = open_streams()
+        set_limits(request["limits"], request["session"])
+        result = self.execute(source)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                result = result or 120
+        pack(files, request["fetch"])
+        os.close(files)
+        return result
+
+    def execute(self, source: bytes) -> int:
+        if self.module is None:
+            self.module = types.ModuleType("__main__")
+            self.module.__file__ = "main.py"
+            sys.modules["__main__"] = self.module
+            sys.argv = ["main.py"]
+            sys.path.insert(0, WORK)
+        try:
+            exec(compile(source.decode("utf-8", "surrogatepass"), "main.py", "exec"), self.module.__dict__)
+        except SystemExit as stop:
+            if stop.code is None or isinstance(stop.code, int):
+                return (stop.code or 0) & 255
+            print(stop.code, file=sys.stderr)
+            return 1
+        except BaseException as error:
+            show(error, source)
+            return 1
+        return 0
+
+
+def show(error: BaseException, source: bytes) -> None:
+    """The traceback as Python prints it, without the lines of this file."""
+    import linecache  # here, in the child: few programs fail
+
+    text = source.decode("utf-8", "replace")
+    linecache.cache["main.py"] = (len(text), None, text.splitlines(True), "main.py")
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    try:
+        traceback.print_exception(type(error), error, trace)
+    except BaseException:  # an exception whose text raises
+        print(type(error).__name__, file=sys.stderr)
+
+
+def set_limits(limits: list[int], session: bool) -> None:
+    cpu_seconds, memory_bytes, file_bytes, processes, open_files = limits
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    used = int(time.process_time()) if session else 0
+    soft = used + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY if session else soft + 1))
+    for kind, value in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_NOFILE, open_files),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+    if hasattr(sys, "set_int_max_str_digits"):
+        sys.set_int_max_str_digits(0)
+
+
+def unpack(descriptor: int) -> None:
+    """Write the files that came with the request: lines of JSON, each followed by the bytes."""
+    data = read_all(descriptor)
+    position = 0
+    while position < len(data):
+        end = data.index(b"\n", position)
+        name, size = json.loads(data[position:end])
+        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(data[end + 1 : end + 1 + size])
+        position = end + 1 + size
+
+
+def pack(descriptor: int, names: list[str]) -> None:
+    """Put files of the program in their place, in the same form."""
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    for name in names:
+        try:
+            with open(name, "rb") as file:
+                data = file.read()
+            os.write(descriptor, json.dumps([name, len(data)]).encode() + b"\n")
+            written = 0
+            while written < len(data):
+                written += os.write(descriptor, data[written:])
+        except OSError:
+            continue
+
+
+def read_all(descriptor: int) -> bytes:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read()

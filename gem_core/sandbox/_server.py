@@ -1,0 +1,222 @@
+"""Fork server of level `namespace`: an interpreter in namespaces of its own that makes children ahead.
+
+Runs as ``python -I -S _server.py SOCKET CONFIG``. Three generations:
+
+- the launcher takes new namespaces and waits for the server, so that somebody reaps it;
+- the server is process 1 in there, builds the root folder, imports the packages that are allowed, and forks
+  a child for each channel that it is sent. It never sees a program: that comes through the channel. When the
+  caller goes away, its socket closes, the server ends, and the kernel ends all that is left;
+- a child has process, mount and ipc namespaces of its own, where it is process 1 too: with it ends everything
+  that it started. It runs one program, or those of one session.
+
+A channel ends in the caller, in the child and in the server, which kills the child when the caller closes its
+end, and writes the exit code into it of a child that could not do so itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gem_core.sandbox import _kernel as kernel
+    from gem_core.sandbox._program import STREAMS, WORK, Child
+else:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import _kernel as kernel
+    from _program import STREAMS, WORK, Child
+
+    del sys.path[0]
+
+INSIDE_ID = 1000
+"""User and group of the server; where a range of ids is mapped, each child has another one above it."""
+
+
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    config = json.loads(sys.argv[2])
+    try:
+        launch(control, config)
+    except Exception as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()[:4000])
+        os._exit(1)
+
+
+def launch(control: socket.socket, config: dict[str, Any]) -> None:
+    user, group = os.geteuid(), os.getegid()
+    namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
+    control.send(b"{}")
+    ids = json.loads(control.recv(100))["ids"]  # what the caller could map for us
+    if not ids:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
+        write("/proc/self/gid_map", f"{INSIDE_ID} {group} 1")
+    pid = os.fork()
+    if pid:
+        control.close()
+        os.waitpid(pid, 0)
+        os._exit(0)
+    try:
+        kernel.die_with_parent()
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+        build_root(config)
+        warm_up(config)
+        kernel.no_new_privileges()
+        Server(control, config, ids, own).serve()
+    except Exception as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()[:4000])
+    os._exit(1)
+
+
+def build_root(config: dict[str, Any]) -> None:
+    """A root folder in memory with what a program needs to read, and nothing to write."""
+    base = config["mount_point"]
+    sources = [
+        (os.open(source, os.O_PATH), os.path.isdir(source), inside) for source, inside in config["bind"]
+    ]
+    devices = [(os.open(f"/dev/{name}", os.O_PATH), False, f"/dev/{name}") for name in DEVICES]
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
+    for path in (WORK, "/dev", "/etc"):
+        os.makedirs(base + path, exist_ok=True)
+    for link, target in [*config["links"], ["/tmp", "work"], ["/dev/shm", "../work"]]:
+        os.makedirs(os.path.dirname(base + link), exist_ok=True)
+        os.symlink(target, base + link)
+    for descriptor, folder, inside in sources + devices:
+        target = base + inside
+        os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
+        if not folder:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+        source = f"/proc/self/fd/{descriptor}"
+        kernel.mount(source, target, None, kernel.MS_BIND | kernel.MS_REC)
+        if not inside.startswith("/dev/"):
+            kernel.protect(target, kernel.ATTR_NODEV)
+        os.close(descriptor)
+    kernel.protect(base, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID)
+    kernel.enter_root(base)
+
+
+def warm_up(config: dict[str, Any]) -> None:
+    """Import what programs are likely to import; the children inherit it."""
+    sys.path.extend(config["path"])
+    for name in config["preload"]:
+        try:
+            __import__(name)
+        except Exception:
+            continue  # the program that wants it is told why
+    sys.dont_write_bytecode = True
+    sys.stdin, sys.stdout, sys.stderr = STREAMS
+    gc.collect()
+    gc.freeze()
+
+
+class Server:
+    def __init__(self, control: socket.socket, config: dict[str, Any], ids: int, own: int) -> None:
+        self.control, self.config, self.ids, self.own = control, config, ids, own
+        self.children: dict[
+            int, tuple[int, socket.socket]
+        ] = {}  # descriptor of the process -> (process id, channel)
+        self.channels: dict[int, int] = {}  # descriptor of the channel -> process id
+        self.poll = select.poll()
+        self.made = 0
+
+    def serve(self) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.poll.register(self.control, select.POLLIN)
+        self.control.send(json.dumps({"ready": True}).encode())
+        while True:
+            ready = [descriptor for descriptor, _ in self.poll.poll()]
+            for descriptor in ready:
+                if descriptor in self.children:
+                    self.reap(descriptor)
+                elif descriptor in self.channels:
+                    self.poll.unregister(descriptor)
+                    kill(self.channels.pop(descriptor))
+            if (
+                self.control.fileno() in ready
+            ):  # last: a new descriptor may have the number of one closed above
+                self.start_child()
+
+    def start_child(self) -> None:
+        message, descriptors, _, _ = socket.recv_fds(self.control, 100, 1)
+        if not message:
+            os._exit(0)  # the caller is gone
+        channel = socket.socket(fileno=descriptors[0])
+        self.made += 1
+        kernel.unshare(kernel.CLONE_NEWPID)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self.become_child(channel)
+        finally:
+            kernel.setns(self.own, kernel.CLONE_NEWPID)
+        process = os.pidfd_open(pid)
+        self.children[process] = (pid, channel)
+        self.channels[channel.fileno()] = pid
+        self.poll.register(process, select.POLLIN)
+        self.poll.register(channel, select.POLLRDHUP)
+
+    def reap(self, process: int) -> None:
+        pid, channel = self.children.pop(process)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.poll.unregister(process)
+        if self.channels.pop(channel.fileno(), None):
+            self.poll.unregister(channel)
+        try:
+            channel.send(json.dumps({"exit": status, "over": True}).encode(), socket.MSG_DONTWAIT)
+        except OSError:
+            pass  # the caller is gone, or the program has filled the channel
+        channel.close()
+        os.close(process)
+
+    def become_child(self, channel: socket.socket) -> None:
+        try:
+            os.closerange(3, channel.fileno())
+            os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            shut_in(INSIDE_ID + 1 + self.made % self.ids if self.ids else INSIDE_ID, self.config)
+            Child(channel).serve()
+        except BaseException:
+            os._exit(120)
+
+
+def shut_in(user: int, config: dict[str, Any]) -> None:
+    """Leave what the server could do: from here on there is nothing to gain from breaking out of Python."""
+    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    size = f"size={config['disk_bytes']},nr_inodes={config['files']}"
+    options = f"{size},uid={user},gid={user},mode=700"
+    kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    os.chdir(WORK)
+    if user != INSIDE_ID:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    kernel.drop_capabilities()
+    os.setsid()
+    kernel.filter_calls()
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+main()

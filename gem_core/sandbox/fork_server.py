@@ -1,0 +1,133 @@
+"""Fork servers of level `namespace`: how one is started, asked for children and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import SandboxError
+from gem_core.sandbox.packages import package_paths
+
+_SERVER = str(Path(__file__).with_name("_server.py"))
+_START_SECONDS = 60.0
+_SPARE = 2
+"""Children of each fork server that wait for a program."""
+_FIRST_IDS, _IDS = (1_879_048_192, 1), 60_000
+"""User ids outside that the children have: nobody else's, or those that the root of a container has."""
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
+
+
+class ForkServer:
+    """One process of `_server`, with its children."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._lock = threading.Lock()
+        self._spare: list[socket.socket] = []
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [config["python"], "-I", "-S", _SERVER, str(theirs.fileno()), json.dumps(config)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+                start_new_session=True, pass_fds=(theirs.fileno(),), env=config["env"],
+            )  # fmt: skip
+        try:
+            self._control.settimeout(_START_SECONDS)
+            self._answer()
+            self._control.send(json.dumps({"ids": self._map_ids()}).encode())
+            self._answer()
+            self._control.settimeout(None)
+        except BaseException:
+            self.close()
+            raise
+
+    def _answer(self) -> None:
+        try:
+            message = self._control.recv(8192)
+        except TimeoutError:
+            raise SandboxError(f"the fork server did not start within {_START_SECONDS:g} seconds") from None
+        if not message:
+            raise SandboxError("the fork server did not start")
+        if problem := json.loads(message).get("error"):
+            raise SandboxError(f"level 'namespace' is not available here: {problem}")
+
+    def _map_ids(self) -> int:
+        """Give the children user ids of their own; 0 where that is not ours to do."""
+        if os.geteuid() != 0:
+            return 0
+        for first in _FIRST_IDS:
+            with contextlib.suppress(OSError):
+                for kind, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+                    with open(f"/proc/{self.process.pid}/{kind}", "w") as file:
+                        file.write(f"1000 {own} 1\n1001 {first} {_IDS}\n")
+                return _IDS
+        return 0
+
+    def channel(self) -> socket.socket:
+        """To a child that was made ahead; another one is made in its place."""
+        with self._lock:
+            while len(self._spare) <= _SPARE:
+                self._spare.append(self._ask_for_child())
+            return self._spare.pop(0)
+
+    def _ask_for_child(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"child"], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        return ours
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        self._close_sockets()  # the server ends when it sees that
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()  # and by this, when it sees nothing any more
+        self.process.wait()
+
+    def _close_sockets(self) -> None:
+        for link in (self._control, *self._spare):
+            link.close()
+
+    def forget(self) -> None:
+        """In a forked child: the server is the parent's."""
+        self._close_sockets()
+        self.process.returncode = 0  # not ours to wait for
+
+
+def configure(packages: Sequence[str], disk_bytes: int) -> dict[str, Any]:
+    """What the fork server has to know."""
+    python = os.path.realpath(sys.executable)
+    shown = dict.fromkeys([os.path.realpath(sys.base_prefix), *_LIBRARIES])
+    bind, links = [], []
+    for path in shown:
+        if os.path.islink(path):
+            links.append([path, os.readlink(path)])
+        elif os.path.exists(path) and not any(path.startswith(f"{other}/") for other in shown):
+            bind.append([path, path])
+    site = {top: path for top, path in package_paths(packages).items() if os.path.exists(path)}
+    bind += [[path, f"/packages/{top}"] for top, path in site.items()]
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {
+        "python": python,
+        "mount_point": tempfile.gettempdir(),
+        "bind": bind,
+        "links": links,
+        "path": ["/packages"] if packages else [],
+        "preload": list(packages),
+        "env": {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": "/work", "TMPDIR": "/work", **threads},
+        "disk_bytes": disk_bytes,
+        "files": 4096,
+    }

@@ -1,0 +1,210 @@
+"""The interface of a tool: `Tool`, `ToolState`, `ToolResult`, and tools by name.
+
+    class Dice(Tool):
+        name = "dice"
+        description = "Throws a die and tells the number."
+        parameters = {
+            "type": "object",
+            "properties": {"sides": {"type": "integer", "description": "sides of the die"}},
+            "required": ["sides"],
+        }
+
+        async def call(self, arguments, state):
+            state.data["throws"] = state.data.get("throws", 0) + 1
+            return ToolResult(str(random.randint(1, arguments["sides"])))
+
+    register_tool("dice", "my_package.dice:Dice")
+
+One tool object serves many episodes, at the same time and from any event loop or thread: what belongs to
+one episode is in its `ToolState`. What is expensive to hold (a server, an index, a pool of workers) is
+best kept once a process by the tool's module, because every environment makes its own tool objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from gem_core.errors import ConfigError, UnknownName
+from gem_core.registration import check_arguments, load_attribute, load_entry_points, read_specs, suggest
+
+ENTRY_POINT_GROUP = "gem_core.tools"
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came of a call.
+
+    Attributes:
+        text: Shown to the model.
+        ok: Whether the tool did what it was asked for. An error of the model's (bad arguments, a program
+            that raises) and one of the tool's (a server that is down) are both False; the text says which.
+        metadata: JSON-able facts for the info dict, such as ``{"seconds": 0.1}``.
+    """
+
+    text: str
+    ok: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ToolState:
+    """What a tool keeps of one episode.
+
+    Attributes:
+        data: JSON-able; saved, copied and restored with the state of the environment.
+        live: Anything else (a session, a process). It is not part of a saved state: after a restore it
+            is None again, and the tool makes it anew from `data`.
+    """
+
+    data: dict[str, Any] = field(default_factory=dict)
+    live: Any = None
+
+
+class Tool:
+    """Base class of every tool.
+
+    A subclass gives `name`, `description` and `parameters`, as class attributes or in its constructor,
+    and overrides `call`; the other methods where it holds something.
+    """
+
+    name: str
+    """How the model calls it: letters, digits, ``_``, ``-`` and ``.``, starting with a letter."""
+    description: str
+    """What it does, for the model."""
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}  # never changed
+    """JSON schema of the arguments, an object."""
+    instructions: str | None = None
+    """What the model is told about it; None has the call format write it from the fields above."""
+    stateful: ClassVar[bool] = True
+    """Whether `ToolState.data` is enough to go on from: False for a tool whose state lives elsewhere."""
+
+    state_key: str | None = None
+    """Tools of one environment with the same key share one `ToolState`; None has one of its own."""
+
+    def begin(self) -> ToolState:
+        """The state of a new episode. Cheap: most episodes may never call the tool."""
+        return ToolState()
+
+    async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
+        """Do what the model asks for.
+
+        Args:
+            arguments: Checked against `parameters` already.
+            state: Of this episode. The calls of one episode come one after the other, unless the wrapper
+                was told to run them together.
+
+        Returns:
+            The result. Whatever the model sent is a result too, never an exception; an exception is a
+            failure of the tool, which the wrapper tells the model in one line. A call may be cancelled
+            at any await and must leave nothing behind then.
+        """
+        raise NotImplementedError
+
+    def end(self, state: ToolState) -> None:
+        """Let go of `state.live`, without waiting; called once an episode, whether it was used or not."""
+
+    def close(self) -> None:
+        """Free what the tool object holds. May be called more than once."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+ToolFactory: TypeAlias = Callable[..., Tool | Sequence[Tool]]
+"""Makes a tool, or several: one entry may stand for all functions of a server."""
+ToolLike: TypeAlias = str | Tool
+"""A config string such as ``"python(timeout=3), search"``, or a tool."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    entry_point: str | ToolFactory
+    extra: str | None
+
+
+_tools: dict[str, _Entry] = {}
+
+
+def register_tool(name: str, entry_point: str | ToolFactory, *, extra: str | None = None) -> None:
+    """Make a tool available to config strings.
+
+    Args:
+        name: In the config string; the tools themselves may be called otherwise.
+        entry_point: ``module:attribute``, or the class or function itself. Its keyword arguments are those
+            of the config string.
+        extra: Extra of gem-core that it needs.
+
+    Raises:
+        ConfigError: The name is taken by a different tool, or the entry point is malformed.
+    """
+    if isinstance(entry_point, str) and entry_point.count(":") != 1:
+        raise ConfigError(f"tool {name!r}: entry point {entry_point!r} is not of the form 'module:attribute'")
+    entry = _Entry(entry_point, extra)
+    if _tools.setdefault(name, entry) != entry:
+        raise ConfigError(f"tool {name!r} is registered already, as {_tools[name].entry_point!r}")
+
+
+def list_tools() -> list[str]:
+    """Names of the registered tools, sorted."""
+    load_entry_points(ENTRY_POINT_GROUP)
+    return sorted(_tools)
+
+
+def make_tools(tools: ToolLike | Sequence[ToolLike]) -> list[Tool]:
+    """Make tools.
+
+    Args:
+        tools: A config string such as ``"python(timeout=3), search"``, a `Tool`, or a sequence of these.
+
+    Raises:
+        UnknownName: No tool of that name; the message holds the closest ones.
+        MissingDependency: A tool needs an extra; the message holds the pip command.
+        TypeError: An unknown keyword argument.
+        ConfigError: Not a config string, two tools of the same name, or a tool that lacks something.
+    """
+    made: list[Tool] = []
+    for given in [tools] if isinstance(tools, str | Tool) else tools:
+        if isinstance(given, Tool):
+            made.append(given)
+            continue
+        for spec in read_specs(given, what="tools", example="python(timeout=3), search"):
+            made.extend(_make(spec.name, spec.kwargs))
+    names = [tool.name for tool in made]
+    for tool in made:
+        _check(tool)
+        if names.count(tool.name) > 1:
+            raise ConfigError(f"two tools are called {tool.name!r}; give one of them another name")
+    return made
+
+
+def _make(name: str, kwargs: Mapping[str, Any]) -> Sequence[Tool]:
+    if name not in _tools:
+        load_entry_points(ENTRY_POINT_GROUP)
+    if name not in _tools:
+        raise UnknownName(
+            f"no tool {name!r}.{suggest(name, _tools)} There are: {', '.join(list_tools()) or 'none'}"
+        )
+    entry = _tools[name]
+    given = entry.entry_point
+    factory: ToolFactory = (
+        load_attribute(f"tool {name!r}", given, entry.extra) if isinstance(given, str) else given
+    )
+    check_arguments(f"tool {name!r}", factory, dict(kwargs))
+    made = factory(**kwargs)
+    return [made] if isinstance(made, Tool) else made
+
+
+def _check(tool: Tool) -> None:
+    for attribute in ("name", "description"):
+        if not isinstance(getattr(tool, attribute, None), str) or not getattr(tool, attribute):
+            raise ConfigError(f"{type(tool).__name__} has no {attribute}")
+    if not (tool.name[0].isalpha() and tool.name.isascii()) or not (
+        tool.name.replace("_", "").replace("-", "").replace(".", "").isalnum()
+    ):
+        raise ConfigError(
+            f"a tool cannot be called {tool.name!r}: letters, digits, '_', '-' and '.', a letter first"
+        )
+    if not isinstance(tool.parameters, Mapping) or tool.parameters.get("type") != "object":
+        raise ConfigError(f"the parameters of tool {tool.name!r} are no JSON schema of type 'object'")

@@ -1,0 +1,285 @@
+r"""How a model writes its calls, and how the results are shown to it; each form has a name.
+
+- ``gem``: ``<python>print(1)</python>``, a fenced python block, ``<search>gems</search>``: the name of a tool
+  that takes one text as a tag. Any tool: ``<tool_call><tool_name>n</tool_name><arguments>{...}</arguments>
+  </tool_call>``.
+- ``hermes``: ``<tool_call>{"name": "n", "arguments": {...}}</tool_call>``, as Qwen and Hermes models write.
+- ``llama``: ``{"name": "n", "parameters": {...}}``, ``<function=n>{...}</function>`` or ``[n(key="value")]``,
+  as the whole response, as Llama models write.
+
+A parser takes any text, in time linear in its length. What looks like a call but cannot be read is a
+`ToolCall` with an `error` that says what is wrong, so that the model can be told. Thinking that was closed
+with ``</think>`` is not searched for calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from gem_core.errors import UnknownName
+from gem_core.registration import suggest
+from gem_core.tools import literals
+from gem_core.tools.base import Tool
+from gem_core.tools.reading import ToolCall, checked, json_call, with_json
+
+MAX_CALLS = 64
+"""Calls that are read of one response; also what keeps the parsers linear on hostile text."""
+_THINKING_ENDS = "</think>"
+
+
+class CallFormat(Protocol):
+    """One form of calls."""
+
+    name: str
+
+    def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
+        """The calls of a response in their order, at most `MAX_CALLS`; empty when there is none."""
+        ...
+
+    def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """The call as a model would write it."""
+        ...
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        """What the model is told about the tools."""
+        ...
+
+    def results(self, named: Sequence[tuple[str, str]]) -> str:
+        """The observation: the name of the tool and the result of each call."""
+        ...
+
+
+class _Format:
+    """What the forms share: instructions of a list of schemas and an example."""
+
+    name = ""
+
+    def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        raise NotImplementedError
+
+    def describe(self, tool: Tool) -> str:
+        if tool.instructions is not None:
+            return tool.instructions
+        return json.dumps(schema(tool)["function"])
+
+    def example(self, tool: Tool) -> str:
+        properties = tool.parameters.get("properties", {})
+        required = tool.parameters.get("required", list(properties))
+        return self.write(tool, {key: _example_value(properties.get(key, {})) for key in required})
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        lines = ["You may call a tool before you answer. The tools:"]
+        for tool in tools:
+            lines += [self.describe(tool), f"To call it, write:\n{self.example(tool)}"]
+        lines.append("The result comes back as the next message.")
+        return "\n".join(lines)
+
+    def results(self, named: Sequence[tuple[str, str]]) -> str:
+        return "\n".join(f"Result of {name}:\n{text}" for name, text in named)
+
+
+class GemFormat(_Format):
+    """The tags of GEM."""
+
+    name = "gem"
+
+    def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
+        inputs = {tool.name: key for tool in tools if (key := text_argument(tool))}
+        opening = _gem_opening(tuple(sorted(inputs)), "python" in inputs)
+        calls: list[ToolCall] = []
+        position = _after_thinking(text)
+        while len(calls) < MAX_CALLS and (match := opening.search(text, position)):
+            call, position = self._read(text, match, inputs)
+            calls.append(checked(call, tools))
+        return calls
+
+    def _read(self, text: str, match: re.Match[str], inputs: Mapping[str, str]) -> tuple[ToolCall, int]:
+        start = match.end()
+        if fence := match["fence"]:
+            closing = re.compile(rf"^[ \t]*{fence}", re.MULTILINE).search(text, start)
+            if closing is None:
+                return ToolCall("python", end=len(text), error="the code block is not closed"), len(text)
+            code = text[start : closing.start()]
+            return ToolCall("python", {inputs["python"]: code}, closing.end()), closing.end()
+        tag = match["tag"]
+        close = text.find(f"</{tag}>", start)
+        if close < 0:
+            name = "" if tag == "tool_call" else tag
+            return ToolCall(name, end=len(text), error=f"<{tag}> is not closed with </{tag}>"), len(text)
+        content, end = text[start:close], close + len(tag) + 3
+        if tag in inputs:
+            return ToolCall(tag, {inputs[tag]: _without_fence(content)}, end), end
+        return self._tool_call(content, end), end
+
+    def _tool_call(self, content: str, end: int) -> ToolCall:
+        name, arguments = (_inner(content, tag) for tag in ("tool_name", "arguments"))
+        if name is None:
+            return ToolCall("", end=end, error="there is no <tool_name>...</tool_name> in <tool_call>")
+        name = name.strip()
+        if arguments is None:
+            return ToolCall(name, end=end, error="there is no <arguments>{...}</arguments> in <tool_call>")
+        return with_json(name, arguments, end)
+
+    def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        key = text_argument(tool)
+        if key is not None and set(arguments) <= {key}:
+            return f"<{tool.name}>{arguments.get(key, '')}</{tool.name}>"
+        return (
+            f"<tool_call><tool_name>{tool.name}</tool_name>"
+            f"<arguments>{json.dumps(arguments)}</arguments></tool_call>"
+        )
+
+
+class HermesFormat(_Format):
+    """JSON in tags, the form of Qwen and Hermes models."""
+
+    name = "hermes"
+
+    def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
+        calls: list[ToolCall] = []
+        position = _after_thinking(text)
+        while len(calls) < MAX_CALLS and (start := text.find("<tool_call>", position)) >= 0:
+            call, position = json_call(text, start + len("<tool_call>"), "</tool_call>")
+            calls.append(checked(call, tools))
+        return calls
+
+    def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        return f"<tool_call>\n{json.dumps({'name': tool.name, 'arguments': arguments})}\n</tool_call>"
+
+    def results(self, named: Sequence[tuple[str, str]]) -> str:
+        return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for _, text in named)
+
+
+class LlamaFormat(_Format):
+    """The forms of Llama models. JSON and lists count only where the response begins with them."""
+
+    name = "llama"
+
+    def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
+        position = _after_thinking(text)
+        return [checked(call, tools) for call in self._calls(text, position)][:MAX_CALLS]
+
+    def _calls(self, text: str, position: int) -> Iterator[ToolCall]:
+        begin = _LLAMA_START.match(text, position)
+        position = begin.end() if begin else position
+        if text.startswith("{", position) and _NAME_KEY.match(text, position):
+            yield from self._objects(text, position)
+        elif text.startswith("[", position) and _LIST_CALL.match(text, position):
+            yield from self._list(text, position)
+        else:
+            yield from self._functions(text, position)
+
+    def _objects(self, text: str, position: int) -> Iterator[ToolCall]:
+        for _ in range(MAX_CALLS):
+            call, position = json_call(text, position, None)
+            yield call
+            following = _SEPARATOR.match(text, position)
+            if call.error or following is None:
+                return
+            position = following.end() - 1
+
+    def _functions(self, text: str, position: int) -> Iterator[ToolCall]:
+        for _ in range(MAX_CALLS):
+            match = _FUNCTION.search(text, position)
+            if match is None:
+                return
+            close = text.find("</function>", match.end())
+            if close < 0:  # the closing tag is a stop word in some set-ups
+                close = len(text)
+            position = min(len(text), close + len("</function>"))
+            yield with_json(match[1], text[match.end() : close], position)
+
+    def _list(self, text: str, position: int) -> Iterator[ToolCall]:
+        end = text.find("]\n", position)
+        end = len(text.rstrip()) if end < 0 else end + 1
+        found = literals.read_calls(text[position:end])
+        if isinstance(found, str):
+            yield ToolCall("", end=end, error=found)
+        else:
+            yield from (ToolCall(name, arguments, end) for name, arguments in found)
+
+    def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        return json.dumps({"name": tool.name, "parameters": arguments})
+
+    def results(self, named: Sequence[tuple[str, str]]) -> str:
+        return "\n".join(text for _, text in named)
+
+
+_FORMATS: dict[str, CallFormat] = {form.name: form for form in (GemFormat(), HermesFormat(), LlamaFormat())}
+
+
+def get_format(name: str) -> CallFormat:
+    """The form of that name; `UnknownName` with the closest ones when there is none."""
+    if name not in _FORMATS:
+        raise UnknownName(
+            f"no call format {name!r}.{suggest(name, _FORMATS)} There are: {', '.join(_FORMATS)}"
+        )
+    return _FORMATS[name]
+
+
+def list_formats() -> list[str]:
+    """Names of the forms."""
+    return sorted(_FORMATS)
+
+
+def schema(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates and chat APIs want it in ``tools=``."""
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}
+
+
+def text_argument(tool: Tool) -> str | None:
+    """The argument that a tag around plain text stands for: the only required one, a string."""
+    required = tool.parameters.get("required", [])
+    properties = tool.parameters.get("properties", {})
+    names = list(required) or list(properties)
+    if len(names) == 1 and properties.get(names[0], {}).get("type") == "string":
+        return str(names[0])
+    return None
+
+
+# -- plumbing ---------------------------------------------------------------------------------
+
+_LLAMA_START = re.compile(r"\s*(?:<\|python_tag\|>)?\s*")
+_NAME_KEY = re.compile(r'\{\s*"(?:name|type|function|parameters|arguments)"')
+_LIST_CALL = re.compile(r"\[\s*[A-Za-z][\w.-]{0,80}\(")
+_SEPARATOR = re.compile(r"\s*[;,]?\s*(?:<\|python_tag\|>)?\s*\{")
+_FUNCTION = re.compile(r"<function=([^>\s]{1,200})>")
+
+
+def _gem_opening(names: tuple[str, ...], python: bool) -> re.Pattern[str]:
+    tags = "|".join(map(re.escape, (*names, "tool_call")))
+    fence = (
+        r"|^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:python|py|python3)[ \t]*\n" if python else "|(?P<fence>(?!))"
+    )
+    return re.compile(rf"<(?P<tag>{tags})>{fence}", re.MULTILINE | re.IGNORECASE)
+
+
+def _after_thinking(text: str) -> int:
+    end = text.rfind(_THINKING_ENDS)
+    return 0 if end < 0 else end + len(_THINKING_ENDS)
+
+
+def _inner(content: str, tag: str) -> str | None:
+    start = content.find(f"<{tag}>")
+    end = content.rfind(f"</{tag}>")
+    return None if start < 0 or end < start else content[start + len(tag) + 2 : end]
+
+
+def _without_fence(content: str) -> str:
+    """Code in a fence inside the tags: models write both at once."""
+    stripped = content.strip()
+    head, line, body = stripped.partition("\n")
+    if line and head.startswith("```") and body.rstrip().endswith("```"):
+        return body.rstrip()[:-3]
+    return content
+
+
+def _example_value(property: Mapping[str, Any]) -> Any:
+    if "enum" in property:
+        return property["enum"][0]
+    examples = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+    return examples.get(property.get("type", "string"), "...")

@@ -1,0 +1,211 @@
+"""A client for JSON over HTTP: connections that stay, a limit of time, retries with growing pauses.
+
+The standard library does the transfers, from as many threads as like. Messages of errors hold neither the
+query string nor the headers, where keys stand.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import ssl
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gem_core.errors import ConfigError, ServiceError
+
+MOST_BYTES = 32 * 2**20
+"""Size of an answer from which on it is refused."""
+_LONGEST_PAUSE = 30.0
+_WORTH_A_RETRY = (408, 425, 429, 500, 502, 503, 504)
+
+
+class HttpClient:
+    """Speaks to one server.
+
+    Args:
+        url: ``http://host:port/path``; the paths of requests are added to it.
+        timeout: Seconds that one attempt may take as a whole.
+        retries: Further attempts after one that failed for a reason that may pass: no connection, no answer
+            in time, or a status of 408, 425, 429, 500 or 502 to 504.
+        backoff: Seconds before the first further attempt; each pause is twice as long as the one before, up
+            to half of it by chance. A server that says how long to wait (``Retry-After``) is heard.
+        connections: Requests at a time; the others wait for one of these.
+        headers: Sent with every request.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        retries: int = 3,
+        backoff: float = 0.25,
+        connections: int = 8,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"url={url!r}: expected http://host:port or https://host")
+        for name, value, least in (
+            ("timeout", timeout, 0.001),
+            ("retries", retries, 0),
+            ("backoff", backoff, 0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+                raise ConfigError(f"{name}={value!r}: expected a number of at least {least}")
+        self.where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        self.timeout, self.retries, self.backoff = float(timeout), int(retries), float(backoff)
+        self._host, self._port, self._secure = parts.hostname, parts.port, parts.scheme == "https"
+        self._path = parts.path.rstrip("/")
+        self._proxy = _proxy_for(parts)
+        self._headers = {"Accept": "application/json", "User-Agent": "gem-core", **(headers or {})}
+        self._free = threading.BoundedSemaphore(connections)
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+
+    def get(self, path: str, query: Mapping[str, str]) -> Any:
+        """Answer to a GET, read as JSON.
+
+        Raises:
+            ServiceError: There is no answer, or none that is right.
+        """
+        return self._ask("GET", f"{path}?{urllib.parse.urlencode(query)}", None)
+
+    def post(self, path: str, body: Any) -> Any:
+        """Answer to a POST of `body` as JSON, read as JSON.
+
+        Raises:
+            ServiceError: There is no answer, or none that is right.
+        """
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def close(self) -> None:
+        """Close the connections that no request is using."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        shown = f"{self.where}{self._path}{path.partition('?')[0]}"
+        attempt = 0
+        while True:
+            reply: _Reply | None = None
+            try:
+                with self._free:
+                    reply = self._once(method, self._path + path, body)
+                if reply.status < 300:
+                    return json.loads(reply.body)
+                problem = f"{shown} answered with status {reply.status}{_said(reply.body)}"
+                again = reply.status in _WORTH_A_RETRY
+            except (OSError, http.client.HTTPException) as error:
+                problem, again = f"{shown} does not answer ({_reason(error)})", True
+            except ValueError:
+                problem, again = f"{shown} answered with something that is not JSON", False
+            if not again or attempt >= self.retries:
+                tries = f", after {attempt + 1} attempts" if attempt else ""
+                raise ServiceError(f"{problem}{tries}")
+            pause = self.backoff * 2**attempt * (1 + random.random() / 2)
+            time.sleep(min(_LONGEST_PAUSE, max(pause, reply.wait if reply else 0.0)))
+            attempt += 1
+
+    def _once(self, method: str, path: str, body: bytes | None) -> _Reply:
+        end = time.monotonic() + self.timeout
+        while True:
+            connection, used = self._connection()
+            try:
+                return self._exchange(connection, method, path, body, end)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                connection.close()
+                if not used:  # else the server had closed it since: that says nothing about this request
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, end: float
+    ) -> _Reply:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        connection.timeout = _left(end)
+        if connection.sock is not None:
+            connection.sock.settimeout(_left(end))
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        parts, size = [], 0
+        while True:
+            if connection.sock is not None:
+                connection.sock.settimeout(_left(end))
+            part = response.read1(2**16)
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+            if size > MOST_BYTES:
+                raise http.client.HTTPException(f"an answer of more than {MOST_BYTES} bytes")
+        if response.length:
+            raise http.client.HTTPException("the answer ends early")
+        response.close()
+        wait = response.headers.get("Retry-After", "")
+        if response.will_close:
+            connection.close()
+        else:
+            with self._lock:
+                self._idle.append(connection)
+        return _Reply(response.status, b"".join(parts), float(wait) if wait.isdecimal() else 0.0)
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        """A connection, and whether it was used before."""
+        with self._lock:
+            if self._owner != os.getpid():  # forked: the parent goes on using the connections
+                self._owner, self._idle = os.getpid(), []
+            if self._idle:
+                return self._idle.pop(), True
+        host, port = self._proxy or (self._host, self._port)
+        if not self._secure:
+            return http.client.HTTPConnection(host, port), False
+        connection = http.client.HTTPSConnection(host, port, context=ssl.create_default_context())
+        if self._proxy:
+            connection.set_tunnel(self._host, self._port or 443)
+        return connection, False
+
+
+class _Reply(NamedTuple):
+    status: int
+    body: bytes
+    wait: float
+    """Seconds that the server asked to wait."""
+
+
+def _proxy_for(parts: urllib.parse.SplitResult) -> tuple[str, int] | None:
+    """The proxy for HTTPS that the environment names for a host."""
+    found = urllib.request.getproxies().get("https") if parts.scheme == "https" else None
+    if not found or urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    proxy = urllib.parse.urlsplit(found)
+    return (proxy.hostname, proxy.port or 8080) if proxy.hostname else None
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no whole answer in time")
+    return left
+
+
+def _said(body: bytes) -> str:
+    """What the server said of an error, in short."""
+    text = " ".join(body[:2000].decode("utf-8", "replace").split())
+    return f": {text[:200]}" if text and not text.startswith("<") else ""
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__

@@ -1,0 +1,108 @@
+"""Which MCP servers there are and how they are reached."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from gem_core.errors import ConfigError, DataError
+
+Sessions = Literal["shared", "episode"]
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """One MCP server: a command that starts it, or the address of one that runs.
+
+    Attributes:
+        name: For messages, and in front of a tool's name where two servers have a tool of that name.
+        command: Program to start; the server speaks over its pipes.
+        args: Its arguments.
+        env: Environment variables for it, beside a few of ours: PATH, HOME, PYTHONPATH and the like.
+        cwd: Folder that it starts in.
+        url: Address of a server over streamable HTTP, such as ``http://localhost:8000/mcp``.
+        headers: Sent with every request to it.
+        sessions: "shared": one session serves all episodes, for a server that keeps nothing between calls.
+            "episode": each has its own, for one that does; a process each when the server is a command.
+        timeout: Seconds that a call may take.
+        connect_timeout: Seconds to start the server, or to wait for one that is down.
+        concurrency: Calls at a time; over HTTP also connections.
+        max_sessions: Sessions of "episode" at a time; more episodes wait for one.
+    """
+
+    name: str = "mcp"
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    sessions: Sessions = "shared"
+    timeout: float = 30.0
+    connect_timeout: float = 60.0
+    concurrency: int = 64
+    max_sessions: int = 64
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ConfigError(f"MCP server {self.name!r}: give command= or url=")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"MCP server {self.name!r}: url={self.url!r} is not http:// or https://")
+        if self.sessions not in get_args(Sessions):
+            raise ConfigError(f"sessions={self.sessions!r}: expected {' or '.join(get_args(Sessions))}")
+        for name in ("timeout", "connect_timeout", "concurrency", "max_sessions"):
+            value = getattr(self, name)
+            whole = name in ("concurrency", "max_sessions")
+            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or value <= 0:
+                raise ConfigError(f"{name}={value!r}: expected a {'whole ' * whole}number above 0")
+
+    @property
+    def key(self) -> str:
+        """Text that is the same for the same server in the same way."""
+        return json.dumps(asdict(self), sort_keys=True, default=list)
+
+    def __str__(self) -> str:
+        where = self.url if self.url is not None else shlex.join([self.command or "", *self.args])
+        return f"MCP server {self.name!r} ({where})"
+
+
+def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
+    """The servers of a file ``{"mcpServers": {"name": {"command": ..., "args": [...]}, ...}}``.
+
+    Other programs use such files too; keys that we do not know are passed over. `defaults` are the values of
+    fields that a server does not give.
+
+    Raises:
+        DataError: The file cannot be read.
+        ConfigError: It does not hold such servers.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from None
+    servers = found.get("mcpServers", found.get("servers")) if isinstance(found, dict) else None
+    if not isinstance(servers, dict) or not all(isinstance(server, dict) for server in servers.values()):
+        raise ConfigError(f"{path}: expected an object 'mcpServers' with an object for each server")
+    known = {f.name for f in fields(ServerConfig)} - {"name"}
+    return [
+        server_config(name, **{**defaults, **{key: v for key, v in server.items() if key in known}})
+        for name, server in servers.items()
+        if not server.get("disabled")
+    ]
+
+
+def server_config(name: str, **given: Any) -> ServerConfig:
+    """A server from plain values; a command without arguments may be a whole command line.
+
+    Raises:
+        ConfigError: A value that cannot be honoured.
+        TypeError: An unknown field.
+    """
+    command, args = given.get("command"), given.pop("args", ())
+    if isinstance(command, str) and not args:
+        command, *args = shlex.split(command) or [""]
+    return ServerConfig(name, **{**given, "command": command or None, "args": tuple(args)})

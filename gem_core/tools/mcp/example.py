@@ -1,0 +1,126 @@
+"""A small MCP server to try things with: the time, a calculator and a key-value store.
+
+    python -m gem_core.tools.mcp.example                 # over pipes
+    python -m gem_core.tools.mcp.example --port 8000     # http://localhost:8000/mcp
+
+The store belongs to a session: two sessions do not see each other's keys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import operator
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from gem_core.tools.mcp import sdk
+from gem_core.tools.mcp.sdk import Context
+
+_MOST_SESSIONS, _MOST_KEYS, _LONGEST_VALUE = 4096, 1000, 10_000
+_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
+
+
+def example_server() -> Any:
+    """The server; a new one has an empty store."""
+    server = sdk.Server("gem-core example", log_level="WARNING")
+    stores: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    def store(context: Context) -> dict[str, str]:
+        session = sdk.session_of(context)
+        stores[session] = kept = stores.pop(session, {})
+        while len(stores) > _MOST_SESSIONS:
+            stores.popitem(last=False)
+        return kept
+
+    @sdk.tool(server)
+    def time() -> str:
+        """The time now, in UTC."""
+        return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+    @sdk.tool(server)
+    def calculate(expression: str) -> str:
+        """The value of an expression of numbers with + - * / // % and parentheses."""
+        try:
+            return str(value_of(expression))
+        except ValueError as error:
+            raise sdk.ToolError(str(error)) from None
+
+    @sdk.tool(server)
+    def set_value(key: str, value: str, context: Context) -> str:
+        """Keep a value under a key."""
+        kept = store(context)
+        if len(value) > _LONGEST_VALUE or (key not in kept and len(kept) >= _MOST_KEYS):
+            raise sdk.ToolError(f"at most {_MOST_KEYS} keys with {_LONGEST_VALUE} letters each")
+        kept[key] = value
+        return f"Kept {key}."
+
+    @sdk.tool(server)
+    def get_value(key: str, context: Context) -> str:
+        """The value that was kept under a key."""
+        kept = store(context)
+        if key not in kept:
+            raise sdk.ToolError(f"there is no key {key!r}")
+        return kept[key]
+
+    @sdk.tool(server)
+    def list_keys(context: Context) -> str:
+        """The keys that have a value, one a line."""
+        return "\n".join(sorted(store(context))) or "There are no keys."
+
+    @sdk.tool(server)
+    async def wait(seconds: float) -> str:
+        """Wait for some seconds, 60 at most."""
+        await asyncio.sleep(min(60.0, seconds))
+        return f"Waited. This is process {os.getpid()}."
+
+    return server
+
+
+def value_of(expression: str) -> int | float:
+    """The value of an arithmetic expression.
+
+    Raises:
+        ValueError: It is none, or its value cannot be had.
+    """
+    if len(expression) > 500:
+        raise ValueError("the expression is longer than 500 letters")
+    try:
+        return _value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise ValueError(f"cannot calculate {expression!r}: {error}") from None
+
+
+def _value(node: ast.AST) -> int | float:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        value: int | float = _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+        return value
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATIONS:
+        signed: int | float = _OPERATIONS[type(node.op)](_value(node.operand))
+        return signed
+    raise ValueError("only numbers with + - * / // % and parentheses are allowed")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--port", type=int, help="serve over HTTP on this port")
+    parser.add_argument("--host", default="127.0.0.1")
+    args = parser.parse_args(argv)
+    if args.port is None:
+        example_server().run("stdio")
+    else:
+        sdk.run_http(example_server(), args.host, args.port)
+
+
+if __name__ == "__main__":
+    main()

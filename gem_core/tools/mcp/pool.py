@@ -1,0 +1,187 @@
+"""Sessions with MCP servers: opened when needed, shared or one an episode, opened anew after a crash.
+
+Everything here runs on the background loop of `gem_core.tools.loop`: a session belongs to the event loop that
+it was opened on, and episodes come from any. There is one pool for each server in a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gem_core.errors import ServiceError
+from gem_core.tools import loop
+from gem_core.tools.mcp import sdk
+from gem_core.tools.mcp.config import ServerConfig
+from gem_core.tools.mcp.session import Lost, NotMade, Session
+from gem_core.tools.mcp.transport import http_client
+
+_LONGEST_PAUSE = 2.0
+_MOST_ATTEMPTS = 3
+
+
+class Reply(NamedTuple):
+    """What came of a call."""
+
+    content: Any
+    """The package's result; None when there is none."""
+    problem: str = ""
+    """Why there is none."""
+
+
+class Pool:
+    """The sessions with one server."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.opened = 0
+        """Sessions that were ever opened."""
+        self._shared: Session | None = None
+        self._sessions: set[Session] = set()
+        self._opening = asyncio.Lock()
+        self._calls = asyncio.Semaphore(config.concurrency)
+        self._places = asyncio.Semaphore(config.max_sessions)
+        self._client = http_client(config.headers, config.concurrency) if config.url else None
+
+    async def tools(self) -> list[Any]:
+        """What the server offers.
+
+        Raises:
+            ServiceError: It cannot be reached.
+        """
+        session = await self._alive(None, self.config.connect_timeout)
+        return session.tools
+
+    async def call(self, holder: Holder | None, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Call a tool; in the session of `holder`, or in the shared one."""
+        last = ""
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                session = await self._alive(holder, self.config.connect_timeout)
+                async with self._calls:
+                    return Reply(await session.call(name, arguments, self.config.timeout))
+            except ServiceError as error:
+                return Reply(None, str(error))
+            except NotMade as error:
+                last = str(error)
+            except Lost as error:
+                kept = " What it kept of this episode may be gone." if holder is not None else ""
+                return Reply(None, f"the server went away during the call ({error}).{kept}")
+            except asyncio.TimeoutError:
+                return Reply(None, f"no answer within {self.config.timeout:g} seconds")
+            except sdk.Error as error:
+                return Reply(None, str(error))
+        return Reply(None, f"the server was not reached in {_MOST_ATTEMPTS} attempts ({last})")
+
+    async def release(self, holder: Holder) -> None:
+        """Close the session of an episode that has ended."""
+        async with holder.lock:
+            holder.ended = True
+            session, holder.session = holder.session, None
+            if session is not None:
+                session.close()
+                await session.closed()
+                self._places.release()
+
+    async def close(self) -> None:
+        """Close all sessions and the connections."""
+        for session in self._sessions:
+            session.close()
+        await asyncio.gather(*(session.closed() for session in self._sessions))
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _alive(self, holder: Holder | None, seconds: float) -> Session:
+        """A session that works as far as is known, opened if need be."""
+        if holder is None:
+            async with self._opening:
+                if self._shared is None or self._shared.dead:
+                    self._shared = await self._open(seconds)
+                return self._shared
+        async with holder.lock:
+            if holder.session is not None and not holder.session.dead:
+                return holder.session
+            if holder.ended:
+                raise ServiceError("the episode has ended")
+            if holder.session is None:
+                await self._place(seconds)
+            try:
+                holder.session = await self._open(seconds)
+            except BaseException:
+                holder.session = None
+                self._places.release()
+                raise
+            return holder.session
+
+    async def _place(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._places.acquire(), seconds)
+        except asyncio.TimeoutError:
+            raise ServiceError(
+                f"{self.config}: all {self.config.max_sessions} sessions are taken by other episodes "
+                f"for {seconds:g} seconds; raise max_sessions"
+            ) from None
+
+    async def _open(self, seconds: float) -> Session:
+        """A new session; a server that is down is waited for."""
+        end, pause = time.monotonic() + seconds, 0.05
+        while True:
+            session = Session(self.config, self._client)
+            try:
+                await session.open(max(0.01, end - time.monotonic()))
+                self.opened += 1
+                self._sessions = {other for other in self._sessions if not other.gone} | {session}
+                return session
+            except ServiceError:
+                if time.monotonic() + pause >= end or isinstance(session.failure, FileNotFoundError):
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+class Holder:
+    """The session of one episode, once it has one."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.session: Session | None = None
+        self.lock = asyncio.Lock()
+        self.ended = False
+
+
+_pools: dict[str, Pool] = {}
+_lock = threading.Lock()
+
+
+def pool_of(config: ServerConfig) -> Pool:
+    """The pool of this process for a server."""
+    with _lock:
+        if config.key not in _pools:
+            _pools[config.key] = Pool(config)
+        return _pools[config.key]
+
+
+def close_pools() -> None:
+    """Close all shared sessions; the next call opens them anew."""
+    with _lock:
+        pools = list(_pools.values())
+        _pools.clear()
+    loop.run(_close_all(pools))
+
+
+async def _close_all(pools: list[Pool]) -> None:
+    await asyncio.gather(*(pool.close() for pool in pools))
+
+
+def _forget() -> None:
+    """In a forked child: the sessions are the parent's."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

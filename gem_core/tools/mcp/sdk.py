@@ -1,0 +1,199 @@
+"""The official package ``mcp``, versions 1 and 2, behind one face.
+
+Version 2 renamed the server class and the fields of results and changed its HTTP library; sessions are the
+same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeVar
+
+from gem_core.errors import MissingDependency
+
+F = TypeVar("F", bound=Callable[..., Any])
+CLOSED = -32000
+"""Code of the package's own error for a session whose connection ended."""
+
+try:
+    MAJOR = int(version("mcp").partition(".")[0])
+    import anyio
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+except (PackageNotFoundError, ImportError) as error:
+    raise MissingDependency(
+        "MCP needs the package 'mcp', 1.24 or newer: pip install 'gem-core[mcp]'"
+    ) from error
+
+if MAJOR >= 2:
+    http: Any = importlib.import_module("httpx2")
+    _server: Any = importlib.import_module("mcp.server.mcpserver")
+    Server, Context = _server.MCPServer, _server.Context
+    ToolError: type[Exception] = importlib.import_module("mcp.server.mcpserver.exceptions").ToolError
+    Error: type[Exception] = importlib.import_module("mcp").MCPError
+else:
+    http = importlib.import_module("httpx")
+    _server = importlib.import_module("mcp.server.fastmcp")
+    Server, Context = _server.FastMCP, _server.Context
+    ToolError = importlib.import_module("mcp.server.fastmcp.exceptions").ToolError
+    Error = importlib.import_module("mcp").McpError
+
+__all__ = ["ClientSession", "Context", "Error", "Server", "ToolError", "http", "streamable_http_client"]
+# `ToolError` is what a tool of ours raises: version 2 tells the client nothing of other exceptions.
+
+
+# -- clients ----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_session(
+    streams: AbstractAsyncContextManager[Any], on_end: Callable[[], None]
+) -> AsyncIterator[ClientSession]:
+    """A session over a transport, ready for calls; `on_end` is called when the server's side ends."""
+    async with streams as opened:
+        read, write = opened[0], opened[1]
+        async with ClientSession(_Watched(read, on_end), write) as session:
+            try:
+                await session.initialize()
+            except Error as error:
+                if not hasattr(session, "discover") or error_code(error) not in (-32601, -32022):
+                    raise
+                await session.discover()  # a server that speaks the stateless protocol only
+            yield session
+
+
+def stdio_transport(
+    command: str, args: list[str], env: Mapping[str, str] | None, cwd: str | None, errlog: Any
+) -> AbstractAsyncContextManager[Any]:
+    """Start a server as a process and speak to it over its pipes."""
+    ours = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    parameters = StdioServerParameters(command=command, args=args, env={**ours, **(env or {})}, cwd=cwd)
+    return stdio_client(parameters, errlog=errlog)
+
+
+def error_code(error: Exception) -> int:
+    """Code of an error of the package."""
+    code: int = getattr(error, "error").code  # noqa: B009  # the class differs between the versions
+    return code
+
+
+def tool_schema(tool: Any) -> dict[str, Any]:
+    """JSON schema of the arguments of a tool."""
+    schema: dict[str, Any] = tool.input_schema if MAJOR >= 2 else tool.inputSchema
+    return schema
+
+
+def is_error(result: Any) -> bool:
+    """Whether the server says that a call failed."""
+    return bool(result.is_error if MAJOR >= 2 else result.isError)
+
+
+def structured(result: Any) -> Any:
+    """The structured content of a result; None when there is none."""
+    return result.structured_content if MAJOR >= 2 else result.structuredContent
+
+
+async def list_tools(session: ClientSession) -> list[Any]:
+    """All tools of a server, page by page."""
+    tools: list[Any] = []
+    cursor: str | None = None
+    while True:
+        page = await session.list_tools(**_page(cursor))
+        tools += page.tools
+        cursor = page.next_cursor if MAJOR >= 2 else page.nextCursor  # type: ignore[attr-defined]
+        if not cursor:
+            return tools
+
+
+def _page(cursor: str | None) -> dict[str, Any]:
+    if cursor is None:
+        return {}
+    return {"params": importlib.import_module("mcp.types").PaginatedRequestParams(cursor=cursor)}
+
+
+class _Watched:
+    """A transport's read stream that says when it has ended: an idle session does not notice by itself."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
+        self._stream, self._on_end = stream, on_end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except (StopAsyncIteration, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._on_end()
+            raise
+
+    async def receive(self) -> Any:
+        try:
+            return await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *args: Any) -> Any:
+        return await self._stream.__aexit__(*args)
+
+
+# -- servers ----------------------------------------------------------------------------------
+
+
+def tool(server: Any) -> Callable[[F], F]:
+    """Decorator that makes a function a tool of a server; it returns text."""
+    decorator: Callable[[F], F] = server.tool(structured_output=False)
+    return decorator
+
+
+def session_of(context: Any) -> str:
+    """The session that a request belongs to; one for all over pipes and in the stateless protocol."""
+    request = context.request_context.request
+    return "" if request is None else str(request.headers.get("mcp-session-id", ""))
+
+
+def http_app(server: Any, host: str) -> Any:
+    """The web application of a server, for uvicorn; its address ends in ``/mcp``."""
+    if MAJOR >= 2:
+        known = inspect.signature(server.streamable_http_app).parameters
+        return server.streamable_http_app(
+            host=host, **({"max_sessions": None} if "max_sessions" in known else {})
+        )
+    if hasattr(server.settings, "max_sessions"):
+        server.settings.max_sessions = None
+    if host not in (
+        "127.0.0.1",
+        "localhost",
+        "::1",
+    ):  # else it takes requests to this machine's own names only
+        server.settings.transport_security = None
+    return server.streamable_http_app()
+
+
+def run_http(server: Any, host: str, port: int) -> None:
+    """Serve over streamable HTTP until Ctrl-C or SIGTERM.
+
+    Raises:
+        OSError: The port is taken.
+    """
+    import socket
+
+    import uvicorn
+
+    with socket.create_server((host, port), backlog=1024) as listener:
+        config = uvicorn.Config(http_app(server, host), log_level="warning", timeout_keep_alive=300)
+        uvicorn.Server(config).run([listener])

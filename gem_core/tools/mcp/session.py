@@ -1,0 +1,184 @@
+"""One session with an MCP server: a task that holds it, its calls, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import anyio
+
+from gem_core.errors import ServiceError
+from gem_core.tools.mcp import sdk, transport
+from gem_core.tools.mcp.config import ServerConfig
+
+_CLOSING = 15.0
+"""Seconds for a session to end in order."""
+
+
+class NotMade(Exception):
+    """The call did not reach the server and can be made again."""
+
+
+class Lost(Exception):
+    """The server went away during the call."""
+
+
+class Session:
+    """One session; a task of its own holds it, because its parts have to be closed by who opened them."""
+
+    def __init__(self, config: ServerConfig, client: Any) -> None:
+        self._config, self._client = config, client
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._session: Any = None
+        self.tools: list[Any] = []
+        self._said = _LastWords()
+        self._under_way = 0
+        self.dead = False
+        """Whether no new call is to be made."""
+        self.failure: BaseException | None = None
+        """Why it could not be opened."""
+
+    async def open(self, seconds: float) -> None:
+        """Connect.
+
+        Raises:
+            ServiceError: It does not work, or not in time.
+        """
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(ready))
+        try:
+            await asyncio.wait_for(asyncio.shield(ready), seconds)
+        except asyncio.TimeoutError:
+            self._task.cancel()
+            raise ServiceError(f"{self._config} did not answer within {seconds:.3g} seconds") from None
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+
+    async def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Any:
+        """Result of one call.
+
+        Raises:
+            NotMade, Lost: The session is of no more use; whether the call was made tells which.
+            asyncio.TimeoutError: No answer in time.
+            Exception: What the package raises for an error that the server reports.
+        """
+        if self.dead:
+            raise NotMade("the session has ended")
+        self._under_way += 1
+        answer = asyncio.ensure_future(self._session.call_tool(name, dict(arguments)))
+        try:
+            await asyncio.wait({answer, self._gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if self._gone.done():
+                raise Lost("the connection has ended")
+            raise asyncio.TimeoutError
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            self.close()
+            raise NotMade("the connection has ended") from error
+        except sdk.Error as error:
+            code = sdk.error_code(error)
+            if code in (transport.NOT_SENT, transport.NO_SESSION):
+                self.dead = True  # other calls may find out for themselves
+                raise NotMade(str(error)) from error
+            if code in (transport.BROKEN, sdk.CLOSED):
+                if code == sdk.CLOSED or not self._config.url:
+                    self.close()
+                raise Lost(str(error)) from error
+            raise
+        finally:
+            answer.cancel()
+            self._under_way -= 1
+            if self.dead and not self._under_way:
+                self.close()
+
+    @property
+    def gone(self) -> bool:
+        """Whether everything of it is closed."""
+        return self._task.done()
+
+    def close(self) -> None:
+        """Let the session go, without waiting."""
+        self.dead = True
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    async def closed(self) -> None:
+        """Wait until everything is closed; what takes too long is cut short."""
+        done, _ = await asyncio.wait([self._task], timeout=_CLOSING)
+        if not done:
+            self._task.cancel()
+
+    async def _hold(self, ready: asyncio.Future[None]) -> None:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                session = await stack.enter_async_context(
+                    sdk.open_session(self._transport(stack), self.close)
+                )
+                self._session = session
+                self.tools = await sdk.list_tools(session)
+                if not ready.done():
+                    ready.set_result(None)
+                await self._gone
+        except BaseException as error:
+            if not ready.done():
+                self.failure, reason = _innermost(error)
+                if said := self._said.last_line():
+                    reason = f"{reason}; the last that it said is: {said}"
+                ready.set_exception(ServiceError(f"{self._config} cannot be reached: {reason}"))
+                ready.exception()  # read, or a caller that was cancelled would leave a complaint
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self.close()
+
+    def _transport(self, stack: contextlib.AsyncExitStack) -> Any:
+        config = self._config
+        if config.url is not None:
+            return transport.http_transport(config.url, self._client)
+        errors = stack.enter_context(self._said)
+        return sdk.stdio_transport(str(config.command), list(config.args), config.env, config.cwd, errors)
+
+
+class _LastWords:
+    """Where a server writes its errors; the end is kept, for a message."""
+
+    _KEPT = 4096
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def __enter__(self) -> TextIO:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        asyncio.get_running_loop().add_reader(self._read, self._take)
+        self._write = open(write, "w")
+        return self._write
+
+    def __exit__(self, *_: object) -> None:
+        self._write.close()
+        self._take()
+        asyncio.get_running_loop().remove_reader(self._read)
+        os.close(self._read)
+
+    def last_line(self) -> str:
+        """The last line that is not empty."""
+        lines = self._kept.decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._read, 2**16):
+                self._kept = (self._kept + part)[-self._KEPT :]
+            asyncio.get_running_loop().remove_reader(self._read)  # nobody can write any more
+
+
+def _innermost(error: BaseException) -> tuple[BaseException, str]:
+    """The first real error in a group of errors, and a line on it."""
+    while getattr(error, "exceptions", None):
+        error = error.exceptions[0]  # type: ignore[attr-defined]
+    return error, " ".join(f"{type(error).__name__}: {error}".split())[:300]

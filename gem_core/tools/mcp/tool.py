@@ -1,0 +1,127 @@
+"""`McpTool`: a function of an MCP server as a tool, and `mcp_tools`, all of some servers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from gem_core.errors import ConfigError
+from gem_core.tools import loop
+from gem_core.tools.base import Tool, ToolResult, ToolState
+from gem_core.tools.mcp import sdk
+from gem_core.tools.mcp.config import ServerConfig, read_config, server_config
+from gem_core.tools.mcp.pool import Holder, pool_of
+
+
+class McpTool(Tool):
+    """One function of an MCP server.
+
+    Calls of all episodes share the connections of this process. A server that goes away costs the calls
+    that were on their way; the next call starts it again, or waits for it.
+
+    Args:
+        config: The server.
+        function: How the server calls it.
+        name: How the model calls it.
+        description: What it does.
+        parameters: JSON schema of its arguments.
+    """
+
+    stateful: ClassVar[bool] = False
+
+    def __init__(
+        self, config: ServerConfig, function: str, name: str, description: str, parameters: Mapping[str, Any]
+    ) -> None:
+        self.config, self.function = config, function
+        self.name, self.description, self.parameters = name, description, parameters
+        self.state_key = config.key if config.sessions == "episode" else None
+
+    async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
+        if self.config.sessions == "episode" and state.live is None:
+            state.live = Holder(pool_of(self.config))
+        pool = pool_of(self.config) if state.live is None else state.live.pool
+        reply = await loop.on_background(pool.call(state.live, self.function, arguments))
+        facts = {"server": self.config.name}
+        if reply.content is None:
+            return ToolResult(f"{self.name} failed: {reply.problem}", ok=False, metadata=facts)
+        return ToolResult(as_text(reply.content), ok=not sdk.is_error(reply.content), metadata=facts)
+
+    def end(self, state: ToolState) -> None:
+        if state.live is not None:
+            loop.submit(state.live.pool.release(state.live))
+            state.live = None
+
+
+def mcp_tools(
+    command: str | None = None,
+    url: str | None = None,
+    config: str | None = None,
+    only: Sequence[str] | None = None,
+    **options: Any,
+) -> list[Tool]:
+    """The tools of one MCP server, or of all in a file.
+
+        tools(tools="mcp(command='python -m gem_core.tools.mcp.example', sessions='episode')")
+        tools(tools="mcp(url='http://localhost:8000/mcp', only=['search'])")
+        tools(tools="mcp(config='servers.json')")
+
+    Args:
+        command: Command line that starts the server.
+        url: Address of a server that runs.
+        config: File with several servers; see `gem_core.tools.mcp.config.read_config`.
+        only: Names of the tools to take; None for all.
+        options: Other fields of `ServerConfig`, for every server that does not give its own.
+
+    Raises:
+        ConfigError: A value that cannot be honoured, or a tool in `only` that no server has.
+        ServiceError: A server cannot be reached.
+    """
+    if sum(given is not None for given in (command, url, config)) != 1:
+        raise ConfigError("mcp: give one of command=, url= and config=")
+    try:
+        if config is not None:
+            servers = read_config(config, **options)
+        else:
+            servers = [server_config(options.pop("name", "mcp"), command=command, url=url, **options)]
+    except TypeError as error:
+        raise TypeError(f"mcp: {error}") from None
+    found = [(server, tool) for server in servers for tool in loop.run(pool_of(server).tools())]
+    names = [tool.name for _, tool in found]
+    if missing := [name for name in only or () if name not in names]:
+        raise ConfigError(
+            f"mcp: no server has {', '.join(missing)}; there is {', '.join(names) or 'nothing'}"
+        )
+    return [
+        McpTool(
+            server,
+            tool.name,
+            tool_name(tool.name if names.count(tool.name) == 1 else f"{server.name}_{tool.name}"),
+            tool.description or f"{tool.name} of the server {server.name}.",
+            {**sdk.tool_schema(tool), "type": "object"},
+        )
+        for server, tool in found
+        if only is None or tool.name in only
+    ]
+
+
+def tool_name(name: str) -> str:
+    """A name as tools of ours may have it: other signs become ``_``, and a letter comes first."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    return plain if plain[:1].isalpha() else f"t_{plain}"
+
+
+def as_text(result: Any) -> str:
+    """What a model is shown of a result: its texts, and a word on each part that is none."""
+    parts = []
+    for part in result.content:
+        text = getattr(getattr(part, "resource", part), "text", None)
+        if isinstance(text, str):
+            parts.append(text)
+        else:
+            facts = (getattr(part, name, None) for name in ("uri", "mimeType", "mime_type"))
+            parts.append(f"[{part.type}: {next(filter(None, facts), 'no text')}]")
+    if not parts and sdk.structured(result) is not None:
+        parts.append(json.dumps(sdk.structured(result), ensure_ascii=False))
+    return "\n".join(parts) or "(The tool returned nothing.)"

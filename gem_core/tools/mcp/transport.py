@@ -1,0 +1,141 @@
+"""Streamable HTTP for MCP sessions: connections that stay open, and failures that concern one call only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+
+from gem_core.tools.mcp.sdk import http, streamable_http_client
+
+NOT_SENT, BROKEN, REFUSED, NO_SESSION = -32101, -32102, -32103, -32104
+"""Codes of the errors that `_JsonErrors` makes: the server was not reached; the connection broke during the
+call; a status that is an error; the server does not know the session (any more). After the first and the last
+the call was not made."""
+_DRAIN = 5.0
+"""Seconds for a server to end a stream of events after the answer."""
+
+
+@asynccontextmanager
+async def http_transport(url: str, client: Any) -> AsyncIterator[Any]:
+    """Speak to a server over streamable HTTP, with a client that `http_client` made."""
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(streamable_http_client(url, http_client=client))
+
+
+def http_client(headers: Mapping[str, str] | None, connections: int) -> Any:
+    """A client whose connections stay open, for all sessions with one server."""
+    limits = http.Limits(
+        max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=120.0
+    )
+    inner = http.AsyncHTTPTransport(retries=2, limits=limits)
+    timeout = http.Timeout(30.0, read=None, pool=None)  # a call has its own limit of time
+    return http.AsyncClient(
+        transport=_json_errors(inner), timeout=timeout, headers=dict(headers or {}), follow_redirects=False
+    )
+
+
+def _json_errors(inner: Any) -> Any:
+    """A transport that turns what goes wrong with one request into the answer to this request.
+
+    Left to the package, version 1 ends the whole session for it, or waits for an answer that will not come.
+    The stream for messages that the server sends by itself is declined: each would hold a connection.
+    """
+
+    class Transport(http.AsyncBaseTransport):  # type: ignore[misc]
+        async def handle_async_request(self, request: Any) -> Any:
+            if request.method == "GET":
+                return http.Response(405, request=request)
+            number = _request_number(await request.aread()) if request.method == "POST" else None
+            try:
+                response = await inner.handle_async_request(request)
+            except http.TransportError as error:
+                if request.method == "DELETE":
+                    return http.Response(204, request=request)
+                if number is None:
+                    raise
+                refused = isinstance(error, (http.ConnectError, http.ConnectTimeout))
+                return _answer(request, number, NOT_SENT if refused else BROKEN, _line(error))
+            if request.method == "DELETE" and response.status_code >= 400:  # a session that is gone is gone
+                await response.aclose()
+                return http.Response(204, request=request)
+            if number is None:
+                return response
+            if response.status_code < 300:
+                if response.headers.get("content-type", "").startswith("text/event-stream"):
+                    response.stream = _stream(response.stream, number)
+                return response
+            body = await response.aread()
+            await response.aclose()
+            if response.status_code == 404 and "mcp-session-id" in request.headers:
+                return _answer(request, number, NO_SESSION, "the server does not know the session")
+            said = _said(body) or f"status {response.status_code}"
+            return _answer(request, number, REFUSED, said)
+
+        async def aclose(self) -> None:
+            await inner.aclose()
+
+    return Transport()
+
+
+def _stream(inner: Any, number: Any) -> Any:
+    """A stream of events that ends with an answer, also when its connection breaks before.
+
+    The package closes it once it has the answer, and a stream that is closed before its end takes its
+    connection with it: so what is left is read first, which a server ends after the answer.
+    """
+
+    class Stream(http.AsyncByteStream):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._parts = inner.__aiter__()
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield await self._parts.__anext__()
+            except StopAsyncIteration:
+                return
+            except http.TransportError as error:
+                data = json.dumps(_error(number, BROKEN, _line(error)))
+                yield f"\n\nevent: message\ndata: {data}\n\n".encode()
+
+        async def aclose(self) -> None:
+            with contextlib.suppress(StopAsyncIteration, http.TransportError), anyio.move_on_after(_DRAIN):
+                while True:
+                    await self._parts.__anext__()
+            await inner.aclose()
+
+    return Stream()
+
+
+def _request_number(body: bytes) -> Any:
+    """The id of a JSON-RPC request; None for anything that wants no answer."""
+    try:
+        message = json.loads(body)
+    except ValueError:
+        return None
+    return message.get("id") if isinstance(message, dict) and "method" in message else None
+
+
+def _answer(request: Any, number: Any, code: int, message: str) -> Any:
+    return http.Response(200, json=_error(number, code, message), request=request)
+
+
+def _error(number: Any, code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}
+
+
+def _said(body: bytes) -> str:
+    """The message of a JSON-RPC error that a server sent with its status."""
+    try:
+        return str(json.loads(body)["error"]["message"])[:300]
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -1,0 +1,142 @@
+"""The tool ``python``: programs of the model in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from gem_core.errors import ConfigError
+from gem_core.sandbox import ISOLATED, Limits, RunResult, Sandbox, open_sandbox
+from gem_core.tools.base import Tool, ToolResult, ToolState
+
+_lock = threading.Lock()
+_pools: dict[int, ThreadPoolExecutor] = {}
+"""By process id; all tools share one. It waits for programs, so that no event loop has to."""
+
+
+class PythonTool(Tool):
+    """Runs a program and shows what it wrote.
+
+    The metadata of a result has ``level`` (the isolation it ran under) and ``ending`` ("ok", "failed",
+    "timeout" or "killed").
+
+    Args:
+        timeout: Seconds that a program may take.
+        level: Isolation by name; None takes the strongest fast one that works here. See
+            `gem_core.sandbox.levels`.
+        min_level: Refuse to run at a weaker level.
+        stateful: Whether variables and files stay from one call of an episode to the next. The state of the
+            environment then holds the programs, and a restored episode runs them again.
+        packages: Distributions that programs can import, such as ``("numpy", "sympy")``; at level
+            ``process`` one opens all that is installed.
+        memory_mb: Address space of a program.
+        last_error_line: Show the last line of an error instead of the whole traceback.
+        files: Files in the folder of each program, name to text; those of the episode, in ``files`` of its
+            state, come on top.
+        name: How the model calls it.
+
+    Raises:
+        ConfigError: A value that cannot be honoured.
+        SandboxError: The level is not available here, or weaker than `min_level`.
+    """
+
+    description = "Runs a Python program and returns what it prints."
+    parameters: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "the program; print what you want to see"}},
+        "required": ["code"],
+    }
+
+    def __init__(
+        self,
+        *,
+        timeout: float = 5.0,
+        level: str | None = None,
+        min_level: str | None = None,
+        stateful: bool = False,
+        packages: Sequence[str] | str = (),
+        memory_mb: int = 512,
+        last_error_line: bool = False,
+        files: Mapping[str, str] | None = None,
+        name: str = "python",
+    ) -> None:
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise ConfigError(f"timeout={timeout!r}: expected seconds above 0")
+        self.name = name
+        self._keep = stateful
+        self._last_line = last_error_line
+        self._files = {path: text.encode() for path, text in (files or {}).items()}
+        self._sandbox: Sandbox = open_sandbox(
+            level, min_level=min_level, packages=(packages,) if isinstance(packages, str) else tuple(packages)
+        )
+        self._limits = replace(
+            Limits() if self._sandbox.level == "process" else ISOLATED,
+            wall_seconds=timeout,
+            cpu_seconds=timeout,
+            memory_bytes=memory_mb * 2**20,
+        )
+        if stateful:
+            self._sandbox.session().close()  # a level without sessions says so here
+            self.description += " Variables stay from one call to the next."
+        self.timeout = timeout
+
+    async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
+        event_loop = asyncio.get_running_loop()
+        return await event_loop.run_in_executor(_pool(), self._call, arguments["code"], state)
+
+    def end(self, state: ToolState) -> None:
+        if state.live is not None:
+            session, state.live = state.live, None
+            _pool().submit(session.close)  # it waits for a program that still runs
+
+    def _call(self, code: str, state: ToolState) -> ToolResult:
+        result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code, state)
+        told = {"level": result.level, "ending": result.ending}
+        return ToolResult(self._text(result), ok=result.ending == "ok", metadata=told)
+
+    def _run(self, where: Any, code: str, state: ToolState) -> RunResult:
+        own = {name: text.encode() for name, text in state.data.get("files", {}).items()}
+        result: RunResult = where.run(code, files={**self._files, **own}, limits=self._limits)
+        return result
+
+    def _run_in_session(self, code: str, state: ToolState) -> RunResult:
+        past = state.data.setdefault("programs", [])
+        if state.live is None:
+            state.live = self._sandbox.session()
+            for program in past:  # a restored episode, or a process that was stopped
+                self._run(state.live, program, state)
+        result = self._run(state.live, code, state)
+        if state.live.alive:
+            past.append(code)
+        else:  # it was stopped, or ended the process: to be made anew without this program
+            state.live.close()
+            state.live = None
+        return result
+
+    def _text(self, result: RunResult) -> str:
+        error = result.stderr.strip()
+        if self._last_line:
+            error = error.rpartition("\n")[2]
+        if result.cut:
+            error = f"{error}\nThe output was longer than what is shown.".strip()
+        if result.ending == "timeout":
+            error = f"{error}\nThe program took more than {self.timeout:g} seconds and was stopped.".strip()
+        if result.ending == "killed" and not error:
+            error = f"The program was ended by signal {-result.exit_code}."
+        parts = [part for part in (result.stdout.strip("\n"), error) if part]
+        return "\n".join(parts) or "The program printed nothing."
+
+
+def _pool() -> ThreadPoolExecutor:
+    process = os.getpid()
+    with _lock:
+        if process not in _pools:
+            _pools[process] = ThreadPoolExecutor(
+                max(8, 4 * (os.cpu_count() or 1)), thread_name_prefix="gem-python"
+            )
+        return _pools[process]

@@ -1,0 +1,125 @@
+"""Reading one call out of JSON: `ToolCall` and what makes it, or says why it cannot be made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gem_core.tools.base import Tool
+from gem_core.tools.schema import problem
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call.
+
+    Attributes:
+        name: Of the tool, as the model wrote it.
+        arguments: By name.
+        end: Where the call ends in the response.
+        error: Why it cannot be made; None when it can.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    end: int = 0
+    error: str | None = None
+
+
+def checked(call: ToolCall, tools: Sequence[Tool]) -> ToolCall:
+    """The call, with an error when there is no such tool or its arguments do not fit."""
+    if call.error is not None:
+        return call
+    known = {tool.name: tool for tool in tools}
+    if call.name not in known:
+        error = f'there is no tool "{call.name[:80]}"; there are: {", ".join(known)}'
+    else:
+        found = problem(known[call.name].parameters, dict(call.arguments))
+        if found is None:
+            return call
+        error = found
+    return ToolCall(call.name, call.arguments, call.end, error)
+
+
+def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, int]:
+    """A ``{"name": ..., "arguments": ...}`` and the position after it."""
+    brace = _skip_blanks(text, position)
+    value, end = _read_json(text, brace)
+    after = _skip_blanks(text, end)
+    if closing is not None and text.startswith(closing, after):
+        end = after + len(closing)
+    elif closing is not None and not isinstance(value, _Wrong) and after < len(text):
+        value = _Wrong(f"there is something between the JSON object and {closing}")
+    if isinstance(value, _Wrong):
+        close = text.find(closing, brace) if closing is not None else -1
+        end = close + len(closing) if closing is not None and close >= 0 else len(text)
+        return ToolCall("", end=end, error=value.why), end
+    if not isinstance(value, dict):
+        return ToolCall("", end=end, error="a call is a JSON object with name and arguments"), end
+    inner = value.get("function")
+    if isinstance(inner, dict):  # the form of chat APIs
+        value = inner
+    name = value.get("name", inner)
+    if not isinstance(name, str) or not name:
+        return ToolCall("", end=end, error='the JSON object has no "name" of a tool'), end
+    arguments: Any = next((value[key] for key in ("arguments", "parameters") if key in value), {})
+    return with_arguments(name, arguments, end), end
+
+
+def with_json(name: str, text: str, end: int) -> ToolCall:
+    """The call of a tool whose arguments are the JSON object `text`; none when it is blank."""
+    start = _skip_blanks(text, 0)
+    if start == len(text):
+        return ToolCall(name, {}, end)
+    value, stop = _read_json(text, start)
+    if isinstance(value, _Wrong):
+        return ToolCall(name, end=end, error=value.why)
+    if _skip_blanks(text, stop) < len(text):
+        return ToolCall(name, end=end, error="there is something after the JSON object of the arguments")
+    return with_arguments(name, value, end)
+
+
+def with_arguments(name: str, arguments: Any, end: int) -> ToolCall:
+    """The call with these arguments, if they are an object or the text of one."""
+    if isinstance(arguments, str):  # JSON in a JSON string: chat APIs and some models
+        read, stop = _read_json(arguments, _skip_blanks(arguments, 0))
+        if isinstance(read, _Wrong):
+            return ToolCall(name, end=end, error=read.why)
+        arguments = read if _skip_blanks(arguments, stop) == len(arguments) else arguments
+    if not isinstance(arguments, dict):
+        return ToolCall(name, end=end, error="the arguments are no JSON object")
+    return ToolCall(name, arguments, end)
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    why: str
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, strict=False)
+
+
+def _read_json(text: str, position: int) -> tuple[Any, int]:
+    """A JSON value and where it ends; a `_Wrong` that says why there is none."""
+    try:
+        return _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        where = f"at {text[error.pos : error.pos + 20]!r}" if error.pos < len(text) else "at the end"
+        return _Wrong(f"that is no JSON: {error.msg} {where}"), position
+    except (ValueError, RecursionError) as error:
+        return _Wrong(f"that is no JSON: {error}"), position
+
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    match = _BLANKS.match(text, position)
+    return match.end() if match else position

@@ -1,0 +1,81 @@
+"""Checking the arguments of a call against the JSON schema of a tool, in words that a model understands.
+
+The part of JSON Schema that tools use: ``type``, ``properties``, ``required``, ``additionalProperties``,
+``items``, ``enum``, ``minimum``, ``maximum``. Other keywords are the tool's own business. An argument that
+the schema does not name is refused unless it says ``"additionalProperties": true``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def problem(schema: Mapping[str, Any], value: Any, where: str = "") -> str | None:
+    """What is wrong with `value`, in one line; None when nothing is.
+
+    >>> problem({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, {})
+    'the argument "n" is missing'
+    """
+    name = f'the argument "{where}"' if where else "the arguments"
+    kinds = schema.get("type")
+    if kinds is not None and not _is_any(value, [kinds] if isinstance(kinds, str) else kinds):
+        wanted = kinds if isinstance(kinds, str) else " or ".join(map(str, kinds))
+        return f"{name} must be of type {wanted}, not {_kind(value)}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{name} must be one of {', '.join(map(repr, schema['enum']))}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value < schema.get("minimum", value):
+            return f"{name} must be at least {schema['minimum']}"
+        if value > schema.get("maximum", value):
+            return f"{name} must be at most {schema['maximum']}"
+    if isinstance(value, dict):
+        return _object_problem(schema, value, where)
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for number, item in enumerate(value):
+            if found := problem(schema["items"], item, f"{where}[{number}]"):
+                return found
+    return None
+
+
+def _object_problem(schema: Mapping[str, Any], value: Mapping[str, Any], where: str) -> str | None:
+    properties = schema.get("properties", {})
+    prefix = f"{where}." if where else ""
+    for key in schema.get("required", ()):
+        if key not in value:
+            return f'the argument "{prefix}{key}" is missing'
+    for key, item in value.items():
+        if key in properties:
+            if found := problem(properties[key], item, f"{prefix}{key}"):
+                return found
+        elif schema.get("additionalProperties", bool(where) or not properties) is False:
+            known = ", ".join(f'"{prefix}{name}"' for name in properties) or "none"
+            return f'there is no argument "{prefix}{key:.80}"; there are: {known}'
+    return None
+
+
+def _is_any(value: Any, kinds: list[str]) -> bool:
+    for kind in kinds:
+        if kind not in _TYPES:
+            return True
+        if isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)):
+            return True
+        if kind == "integer" and isinstance(value, float) and value.is_integer():
+            return True
+    return False
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return next(kind for kind, types in _TYPES.items() if isinstance(value, types))

@@ -1,0 +1,19 @@
+"""Searching documents: an index of your own, a server, or a web search with a key.
+
+    from gem_core.tools.search import open_searcher
+
+    with open_searcher("bm25", corpus="multihop") as searcher:
+        for hit in searcher.search("Who is the mayor of Bemburg?", k=3):
+            print(hit.score, hit.document["title"])
+
+`corpus` reads documents, `bm25` and `dense` are indexes on disk, `remote` asks servers, `server` is one, and
+`tool` gives any of them to a model.
+"""
+
+from __future__ import annotations
+
+from gem_core.tools.search.backends import open_searcher
+from gem_core.tools.search.corpus import Document
+from gem_core.tools.search.searcher import Hit, Searcher
+
+__all__ = ["Document", "Hit", "Searcher", "open_searcher"]

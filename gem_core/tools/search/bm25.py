@@ -1,0 +1,256 @@
+"""BM25 over documents on disk: built once, mapped into memory, shared by every process that opens it.
+
+The weights are those of Lucene's BM25, computed by the package ``bm25s``; asking the index needs numpy only.
+A search looks at the rare words of a query first and skips what cannot come among the best any more, so
+that words like "the" cost little; the result is the same as without that.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+import threading
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gem_core.errors import ConfigError, DataError, MissingDependency
+from gem_core.tools.search.corpus import Document, fingerprint, read_corpus
+from gem_core.tools.search.documents import Documents, write_documents
+from gem_core.tools.search.folders import build_once, cache_folder, read_facts, write_facts
+from gem_core.tools.search.searcher import Hit, Searcher
+
+Numbers = npt.NDArray[np.int32]
+Weights = npt.NDArray[np.float32]
+
+VERSION = 1
+_WORD = re.compile(r"\w+")
+_LONGEST = 20_000
+"""Letters of a query that count."""
+_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Searches at a time: they compute, and each needs four bytes for a document."""
+_COMMON = 4096
+"""Documents with a word from which on it pays to ask whether the word can still matter."""
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, as the index and its queries see them: runs of letters and digits, folded."""
+    return _WORD.findall(text.casefold())
+
+
+class Bm25Index(Searcher):
+    """A BM25 index on disk.
+
+    Args:
+        folder: That `build_bm25` made.
+        options: As for `Searcher`.
+
+    Raises:
+        DataError: There is no index in the folder.
+    """
+
+    def __init__(self, folder: str | Path, **options: Any) -> None:
+        super().__init__(**options)
+        self.folder = Path(folder)
+        read_facts(self.folder, "bm25", VERSION)
+        self.documents = Documents(self.folder)
+        self._words = _Words(self.folder)
+        self._columns = _mapped(self.folder / "columns.npy")
+        self._starts = _mapped(self.folder / "starts.npy")
+        self._numbers = _mapped(self.folder / "numbers.npy")
+        self._weights = _mapped(self.folder / "weights.npy")
+        self._tops = _mapped(self.folder / "tops.npy")
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._idle: list[Weights] = []
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def find(self, query: str, k: int) -> list[Hit]:
+        return [Hit(self.documents[number], score) for number, score in self.best(query, k)]
+
+    def best(self, query: str, k: int) -> list[tuple[int, float]]:
+        """Numbers and scores of the best documents; of equal ones the first."""
+        terms = self._terms(query)
+        if not terms or k < 1:
+            return []
+        with self._turns:
+            scores = self._zeros()
+            try:
+                return self._best(terms, k, scores)
+            finally:
+                self._idle.append(scores)
+
+    def _best(self, terms: list[_Term], k: int, scores: Weights) -> list[tuple[int, float]]:
+        """`best`, with zeros for all documents to count in, which it leaves as zeros."""
+        numbers = np.empty(0, np.int32)
+        rest = sum(term.top for term in terms)  # what a document not seen yet could still get
+        try:
+            for place, term in enumerate(terms):
+                if len(term.numbers) >= _COMMON and len(numbers) >= k:
+                    found = scores[numbers]
+                    last = np.partition(found, -k)[-k]
+                    if last > rest * 1.0001:  # rounding
+                        likely = np.sort(numbers[found >= last - rest * 1.0001])
+                        return _first(likely, _completed(scores[likely], likely, terms[place:]), k)
+                numbers = np.concatenate([numbers, term.numbers[scores[term.numbers] == 0]])
+                scores[term.numbers] += term.weights * np.float32(term.times)
+                rest -= term.top
+            return _first(numbers, scores[numbers], k)
+        finally:
+            scores[numbers] = 0
+
+    def _terms(self, query: str) -> list[_Term]:
+        """What the index knows of the words of a query, those that weigh most first."""
+        terms = []
+        for word, count in Counter(words(query[:_LONGEST])).items():
+            place = self._words.find(word)
+            if place is not None:
+                column = int(self._columns[place])
+                part = slice(int(self._starts[column]), int(self._starts[column + 1]))
+                top = float(self._tops[column]) * count
+                terms.append(_Term(top, count, self._numbers[part], self._weights[part]))
+        return sorted(terms, key=lambda term: (-term.top, len(term.numbers)))
+
+    def _zeros(self) -> Weights:
+        """A zero for each document; there are no more of these arrays than searches at a time."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return np.zeros(len(self), np.float32)
+
+
+class _Term(NamedTuple):
+    top: float
+    """Most that it adds to the score of a document."""
+    times: int
+    """How often it is in the query."""
+    numbers: Numbers
+    """Documents that have it, ascending."""
+    weights: Weights
+
+
+def _completed(scores: Weights, numbers: Numbers, terms: Sequence[_Term]) -> Weights:
+    """The scores of some documents, with those of the remaining words added."""
+    for term in terms:
+        places = np.searchsorted(term.numbers, numbers)
+        places[places == len(term.numbers)] = 0
+        there = term.numbers[places] == numbers
+        scores += np.where(there, term.weights[places] * np.float32(term.times), np.float32(0))
+    return scores
+
+
+def _first(numbers: Numbers, scores: Weights, k: int) -> list[tuple[int, float]]:
+    if len(numbers) > k:
+        last = np.partition(scores, -k)[-k]
+        above, equal = scores > last, np.flatnonzero(scores == last)
+        equal = equal[np.argsort(numbers[equal])][: k - int(above.sum())]
+        chosen = np.concatenate([np.flatnonzero(above), equal])
+        numbers, scores = numbers[chosen], scores[chosen]
+    order = np.lexsort((numbers, -scores))
+    return [(int(numbers[n]), float(scores[n])) for n in order]
+
+
+class _Words:
+    """The vocabulary, sorted, on disk; read through memoryviews, whose items are plain Python at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._letters = _mapped(folder / "words.npy").data
+        self._ends = _mapped(folder / "word_ends.npy").data
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: int) -> bytes:
+        return bytes(self._letters[self._ends[place] : self._ends[place + 1]])
+
+    def find(self, word: str) -> int | None:
+        wanted = word.encode("utf-8", "replace")
+        place = bisect.bisect_left(self, wanted)
+        return place if place < len(self) and self[place] == wanted else None
+
+
+def _mapped(file: Path) -> npt.NDArray[Any]:
+    """An array on disk, as a plain array: slices of numpy's memmap class are slow."""
+    return np.asarray(np.load(file, mmap_mode="r"))
+
+
+# -- building ---------------------------------------------------------------------------------
+
+
+def open_bm25(corpus: str | Path, *, k1: float = 1.5, b: float = 0.75, **options: Any) -> Bm25Index:
+    """The index of a corpus; built on first use and kept in the cache folder.
+
+    Args:
+        corpus: See `gem_core.tools.search.corpus`.
+        k1: How much a word counts that comes more than once.
+        b: How much the length of a document counts, from 0 to 1.
+        options: As for `Searcher`.
+
+    Raises:
+        ConfigError: There is no such corpus.
+        DataError: It cannot be read, or holds no words.
+        MissingDependency: The index has to be built and ``bm25s`` is missing.
+    """
+    facts = {"kind": "bm25", "version": VERSION, "k1": k1, "b": b, "corpus": fingerprint(corpus)}
+    folder = cache_folder("bm25", facts)
+    return Bm25Index(build_once(folder, lambda f: _fill(read_corpus(corpus), f, k1, b)), **options)
+
+
+def build_bm25(
+    documents: Iterable[Document], folder: str | Path, *, k1: float = 1.5, b: float = 0.75
+) -> Bm25Index:
+    """Build an index in a folder of your choice, which must not exist or hold one already.
+
+    Raises:
+        As `open_bm25`.
+    """
+    return Bm25Index(build_once(Path(folder), lambda f: _fill(documents, f, k1, b)))
+
+
+def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> None:
+    if not k1 >= 0 or not 0 <= b <= 1:
+        raise ConfigError(f"k1={k1}, b={b}: expected k1 of at least 0 and b from 0 to 1")
+    try:
+        import bm25s
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            "building a BM25 index needs the package 'bm25s': pip install 'gem-core[search]'"
+        ) from error
+    vocabulary: dict[str, int] = {}
+    rows = list(_numbered(write_documents(documents, folder), vocabulary))
+    if not vocabulary:
+        raise DataError("the corpus holds no words to search for")
+    model = bm25s.BM25(method="lucene", k1=k1, b=b, dtype="float32", int_dtype="int32")
+    model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
+    del rows
+    starts = np.asarray(model.scores["indptr"], np.int64)
+    weights = np.asarray(model.scores["data"], np.float32)
+    numbers = np.asarray(model.scores["indices"], np.int32)
+    np.save(folder / "starts.npy", starts)
+    np.save(folder / "numbers.npy", numbers)
+    np.save(folder / "weights.npy", weights)
+    np.save(folder / "tops.npy", np.maximum.reduceat(weights, starts[:-1]))
+    _save_words(vocabulary, folder)
+    write_facts(folder, {"kind": "bm25", "version": VERSION, "k1": k1, "b": b})
+
+
+def _numbered(documents: Iterable[Document], vocabulary: dict[str, int]) -> Iterator[array[int]]:
+    """The words of each document as numbers, new ones being given as they come."""
+    for document in documents:
+        found = words(f"{document['title']} {document['text']}")
+        yield array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in found])
+
+
+def _save_words(vocabulary: dict[str, int], folder: Path) -> None:
+    pairs = sorted((word.encode("utf-8", "replace"), column) for word, column in vocabulary.items())
+    ends = np.cumsum([0, *(len(word) for word, _ in pairs)])
+    np.save(folder / "words.npy", np.frombuffer(b"".join(word for word, _ in pairs), np.uint8))
+    np.save(folder / "word_ends.npy", ends.astype(np.int64))
+    np.save(folder / "columns.npy", np.array([column for _, column in pairs], np.int32))

@@ -1,0 +1,44 @@
+"""Documents on disk, found by their number without reading the others."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gem_core.tools.search.corpus import Document
+
+_FILE, _STARTS = "documents.jsonl", "document_starts.npy"
+
+
+def write_documents(documents: Iterable[Document], folder: Path) -> Iterator[Document]:
+    """Write the documents as they pass; complete when the last one has."""
+    starts = [0]
+    with open(folder / _FILE, "wb") as file:
+        for document in documents:
+            line = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            file.write(line)
+            starts.append(starts[-1] + len(line))
+            yield document
+    np.save(folder / _STARTS, np.array(starts, dtype=np.int64))
+
+
+class Documents:
+    """The documents of a folder; shared by all processes that read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._starts = np.load(folder / _STARTS, mmap_mode="r")
+        with open(folder / _FILE, "rb") as file:
+            size = int(self._starts[-1])
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: int) -> Document:
+        start, end = int(self._starts[number]), int(self._starts[number + 1])
+        document: Document = json.loads(self._data[start:end])
+        return document

@@ -1,0 +1,83 @@
+"""Folders that are built once and read by many processes: indexes on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import DataError
+
+
+def cache_folder(kind: str, facts: dict[str, Any]) -> Path:
+    """Where the index of these facts is kept: under ``$GEM_CORE_CACHE``, else in the user's cache folder."""
+    given = os.environ.get("GEM_CORE_CACHE")
+    root = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "gem-core"
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return root.expanduser() / "search" / f"{kind}-{digest}"
+
+
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Have `build` fill `folder` unless it is there already.
+
+    The folder appears at once and whole. Of several processes that come at the same time one builds and the
+    others wait; what a killed one left behind is removed by the next.
+
+    Raises:
+        OSError: A full disk, a folder that may not be written to.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(f".{folder.name}.lock")):
+        if folder.is_dir():
+            return folder
+        unfinished = folder.with_name(f".{folder.name}.building")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        try:
+            build(unfinished)
+            for file in unfinished.iterdir():
+                with open(file, "rb") as written:
+                    os.fsync(written.fileno())
+            unfinished.rename(folder)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """A lock between processes that goes when its holder does, however it ends."""
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """What `read_facts` reads."""
+    (folder / "index.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def read_facts(folder: Path, kind: str, version: int) -> dict[str, Any]:
+    """The facts of an index.
+
+    Raises:
+        DataError: The folder holds no index of this kind and version.
+    """
+    try:
+        facts: dict[str, Any] = json.loads((folder / "index.json").read_text())
+        if (facts["kind"], facts["version"]) != (kind, version):
+            raise ValueError(f"it is a {facts['kind']} index of version {facts['version']}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{folder} holds no {kind} index of version {version} ({error}); build it again"
+        ) from None
+    return facts

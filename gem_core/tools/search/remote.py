@@ -1,0 +1,182 @@
+"""Searches that a server does: one that speaks the retrieval protocol, or a web search with a key.
+
+Keys are read from the environment when a search is made, never written into messages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core.errors import ConfigError, ServiceError
+from gem_core.tools.http import HttpClient
+from gem_core.tools.search.corpus import Document, as_document
+from gem_core.tools.search.searcher import Hit, Searcher
+
+
+class _Remote(Searcher):
+    """A search over HTTP."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        retries: int,
+        backoff: float,
+        concurrency: int,
+        cache: int,
+        cache_seconds: float | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(concurrency, cache, cache_seconds)
+        self.client = HttpClient(
+            url, timeout=timeout, retries=retries, backoff=backoff, connections=concurrency, headers=headers
+        )
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()
+
+
+class RetrievalServer(_Remote):
+    """A server that speaks the retrieval protocol of Search-R1: ours, or one of many others.
+
+    A request is ``POST /retrieve`` with ``{"queries": [...], "topk": 3, "return_scores": true}``; the
+    answer is ``{"result": [[{"document": {"id": ..., "contents": ...}, "score": 1.5}, ...], ...]}``.
+
+    Args:
+        url: The server, ``http://host:port``, or with the path where that is not ``/retrieve``.
+        timeout: Seconds that one attempt may take.
+        retries: Further attempts after a failure that may pass.
+        backoff: Seconds before the first of them; they double.
+        concurrency: Requests at a time.
+        cache: Results that are kept; 0 for none.
+        cache_seconds: How long; None for ever.
+        token: Sent as a bearer token, where the server asks for one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        retries: int = 3,
+        backoff: float = 0.25,
+        concurrency: int = 8,
+        cache: int = 0,
+        cache_seconds: float | None = None,
+        token: str | None = None,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        super().__init__(url, timeout, retries, backoff, concurrency, cache, cache_seconds, headers)
+        self._path = "" if url.partition("://")[2].strip("/").count("/") else "/retrieve"
+
+    def find(self, query: str, k: int) -> list[Hit]:
+        (hits,) = self.find_all([query], k)
+        return hits
+
+    def find_all(self, queries: list[str], k: int) -> list[list[Hit]]:
+        """`find` for several queries in one request."""
+        answer = self.client.post(self._path, {"queries": queries, "topk": k, "return_scores": True})
+        results = answer.get("result") if isinstance(answer, dict) else None
+        if not isinstance(results, list) or len(results) != len(queries):
+            raise ServiceError(f"{self.client.where} answered without a 'result' for each query")
+        return [self._hits(result)[:k] for result in results]
+
+    def _hits(self, result: Any) -> list[Hit]:
+        hits = []
+        for number, item in enumerate(result if isinstance(result, list) else ()):
+            row = item.get("document", item) if isinstance(item, dict) else {"contents": item}
+            document = as_document(row, number) if isinstance(row, dict) else None
+            if document is None:
+                raise ServiceError(f"{self.client.where} answered with a document without text")
+            score = item.get("score") if isinstance(item, dict) else None
+            hits.append(Hit(document, float(score) if isinstance(score, (int, float)) else 1 / (number + 1)))
+        return hits
+
+
+class SerpApi(_Remote):
+    """Google's results by SerpApi.
+
+    Args:
+        key: None reads ``SERPAPI_API_KEY``.
+        url: Of the service.
+        timeout: As for `RetrievalServer`; so are those that follow.
+    """
+
+    def __init__(
+        self,
+        key: str | None = None,
+        *,
+        url: str = "https://serpapi.com",
+        timeout: float = 20.0,
+        retries: int = 3,
+        backoff: float = 1.0,
+        concurrency: int = 4,
+        cache: int = 10_000,
+        cache_seconds: float | None = None,
+    ) -> None:
+        super().__init__(url, timeout, retries, backoff, concurrency, cache, cache_seconds)
+        self._key = key or _from_environment("SERPAPI_API_KEY", "serpapi")
+
+    def find(self, query: str, k: int) -> list[Hit]:
+        answer = self.client.get(
+            "/search", {"engine": "google", "q": query, "num": str(k), "output": "json", "api_key": self._key}
+        )
+        if isinstance(answer, dict) and "error" in answer and "organic_results" not in answer:
+            if "hasn't returned any results" in str(answer["error"]):
+                return []
+            raise ServiceError(f"{self.client.where} refuses the search: {str(answer['error'])[:200]}")
+        return _web_hits(answer, "organic_results", k)
+
+
+class GoogleSearch(_Remote):
+    """Google's Custom Search JSON API.
+
+    Args:
+        key: None reads ``GOOGLE_API_KEY``.
+        engine: Id of the search engine; None reads ``GOOGLE_CSE_ID``.
+        url: Of the service.
+        timeout: As for `RetrievalServer`; so are those that follow.
+    """
+
+    def __init__(
+        self,
+        key: str | None = None,
+        engine: str | None = None,
+        *,
+        url: str = "https://www.googleapis.com",
+        timeout: float = 20.0,
+        retries: int = 3,
+        backoff: float = 1.0,
+        concurrency: int = 4,
+        cache: int = 10_000,
+        cache_seconds: float | None = None,
+    ) -> None:
+        super().__init__(url, timeout, retries, backoff, concurrency, cache, cache_seconds)
+        self._key = key or _from_environment("GOOGLE_API_KEY", "google")
+        self._engine = engine or _from_environment("GOOGLE_CSE_ID", "google")
+
+    def find(self, query: str, k: int) -> list[Hit]:
+        asked = {"key": self._key, "cx": self._engine, "q": query, "num": str(min(k, 10))}
+        return _web_hits(self.client.get("/customsearch/v1", asked), "items", k)
+
+
+def _web_hits(answer: Any, field: str, k: int) -> list[Hit]:
+    """Title, link and snippet of each result, the first scoring highest."""
+    found = answer.get(field, []) if isinstance(answer, dict) else None
+    if not isinstance(found, list):
+        raise ServiceError(f"the web search answered without a list of {field}")
+    hits = []
+    for number, item in enumerate(item for item in found if isinstance(item, dict)):
+        title, link, snippet = (str(item.get(name) or "") for name in ("title", "link", "snippet"))
+        document: Document = {"id": link or str(number), "title": title, "text": snippet}
+        hits.append(Hit(document, 1 / (number + 1)))
+    return hits[:k]
+
+
+def _from_environment(name: str, backend: str) -> str:
+    if value := os.environ.get(name):
+        return value
+    raise ConfigError(f"the search {backend!r} needs a key: set the environment variable {name}")

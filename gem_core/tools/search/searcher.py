@@ -1,0 +1,123 @@
+"""What every search has in common: `Searcher`, its threads and its cache."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from gem_core.errors import ConfigError
+from gem_core.tools.search.corpus import Document
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class Hit(NamedTuple):
+    """A document that was found."""
+
+    document: Document
+    score: float
+    """Higher is better; scores of different searches do not compare."""
+
+
+class Searcher:
+    """Finds documents. A subclass overrides `find`.
+
+    Any thread and any event loop may use one searcher.
+
+    Args:
+        concurrency: Searches that `asearch` runs at a time; the others wait.
+        cache: Searches whose results are kept, the least recent going first; 0 for none. Two callers that
+            ask the same at the same time share one search.
+        cache_seconds: How long a result is kept; None for ever.
+    """
+
+    def __init__(self, concurrency: int = 8, cache: int = 0, cache_seconds: float | None = None) -> None:
+        for name, value, least in (("concurrency", concurrency, 1), ("cache", cache, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name}={value!r}: expected a whole number of at least {least}")
+        self.concurrency = concurrency
+        self._cache = _Cache(cache, cache_seconds) if cache else None
+        self._threads: tuple[int, ThreadPoolExecutor] | None = None
+        self._lock = threading.Lock()
+
+    def find(self, query: str, k: int) -> list[Hit]:
+        """At most `k` documents, the best first.
+
+        Raises:
+            ServiceError: A server does not answer, or not as it should.
+        """
+        raise NotImplementedError
+
+    def search(self, query: str, k: int = 3) -> list[Hit]:
+        """`find`, or what it found before."""
+        if self._cache is None:
+            return self.find(query, k)
+        return self._cache.get((query, k), lambda: self.find(query, k))
+
+    async def asearch(self, query: str, k: int = 3) -> list[Hit]:
+        """`search` in a thread of this searcher."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor(), self.search, query, k)
+
+    def close(self) -> None:
+        """Let the threads and connections go. May be called more than once."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None and threads[0] == os.getpid():
+            threads[1].shutdown(wait=False, cancel_futures=True)
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None or self._threads[0] != os.getpid():  # threads do not survive a fork
+                pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="gem-search")
+                self._threads = os.getpid(), pool
+            return self._threads[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Cache:
+    """Results by query, each found once; a failure is not kept."""
+
+    def __init__(self, size: int, seconds: float | None) -> None:
+        self._size, self._seconds = size, seconds
+        self._kept: OrderedDict[tuple[str, int], tuple[float, Future[list[Hit]]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, int], find: Callable[[], list[Hit]]) -> list[Hit]:
+        now = time.monotonic()
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and (self._seconds is None or now - kept[0] <= self._seconds):
+                self._kept.move_to_end(key)
+                future, mine = kept[1], False
+            else:
+                future, mine = Future(), True
+                self._kept[key] = now, future
+                self._kept.move_to_end(key)
+                while len(self._kept) > self._size:
+                    self._kept.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(find())
+            except BaseException as error:
+                with self._lock:
+                    if self._kept.get(key, (0.0, None))[1] is future:
+                        del self._kept[key]
+                future.set_exception(error)
+        return list(future.result())

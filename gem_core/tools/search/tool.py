@@ -1,0 +1,84 @@
+"""`SearchTool`: a search that a model may call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core.errors import ConfigError, ServiceError
+from gem_core.tools.base import Tool, ToolResult, ToolState
+from gem_core.tools.search.backends import shared_searcher
+from gem_core.tools.search.searcher import Hit
+
+LONGEST_QUERY = 2000
+"""Letters of a query that are looked at."""
+
+
+class SearchTool(Tool):
+    """Finds documents and shows them.
+
+    The search itself is opened once a process and shared by all environments; its options say which:
+
+        tools(tools="search(corpus='multihop', k=3)")
+        tools(tools="search(backend='server', url='http://localhost:8000')")
+        tools(tools="search(backend='google')")
+
+    Args:
+        backend: ``bm25``, ``dense``, ``server``, ``serpapi`` or ``google``.
+        k: Documents of a search.
+        max_chars: Letters of a document that are shown.
+        name: How the model calls it.
+        options: Of the backend, such as ``corpus=`` or ``url=``; without any, ``bm25`` searches the corpus
+            ``multihop``.
+
+    Raises:
+        ConfigError: A value that cannot be honoured.
+        TypeError: An option that the backend does not have.
+    """
+
+    def __init__(
+        self,
+        backend: str = "bm25",
+        k: int = 3,
+        max_chars: int = 2000,
+        name: str = "search",
+        **options: Any,
+    ) -> None:
+        for argument, value in (("k", k), ("max_chars", max_chars)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{argument}={value!r}: expected a whole number of at least 1")
+        if backend == "bm25" and "corpus" not in options:
+            options["corpus"] = "multihop"
+        self.name = name
+        where = "the web" if backend in ("serpapi", "google") else "a collection of documents"
+        self.description = f"Searches {where} and shows the {k} best results."
+        self.parameters = {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "what to look for"}},
+            "required": ["query"],
+        }
+        self.k, self.max_chars = k, max_chars
+        self._how = backend, options
+        shared_searcher(backend, **options)  # a wrong option shows here
+
+    async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
+        query = str(arguments["query"]).strip()[:LONGEST_QUERY]
+        if not query:
+            return ToolResult("The query is empty: say what to look for.", ok=False)
+        backend, options = self._how
+        try:
+            hits = await shared_searcher(backend, **options).asearch(query, self.k)
+        except ServiceError as error:
+            return ToolResult(f"The search failed: {error}", ok=False, metadata={"hits": 0})
+        found = {"hits": len(hits), "ids": [hit.document["id"] for hit in hits]}
+        return ToolResult(as_text(hits, self.max_chars) or "Nothing was found.", metadata=found)
+
+
+def as_text(hits: list[Hit], max_chars: int) -> str:
+    """The documents one under the other, each with its number and title."""
+    shown = []
+    for number, hit in enumerate(hits, start=1):
+        title, text = hit.document["title"], hit.document["text"]
+        cut = text if len(text) <= max_chars else text[:max_chars] + " ..."
+        shown.append(f"[{number}] {title}\n{cut}" if title else f"[{number}] {cut}")
+    return "\n\n".join(shown)

@@ -1,0 +1,115 @@
+"""Tool turns in the one episode loop: tokens, rewards, metrics, and an event loop that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import gem_core
+from gem_core.rollout import AppendContext, EnvPool, RolloutOptions, run_episode
+from gem_core.rollout.metrics import episode_metrics
+from gem_core.tasks import TaskRow
+from gem_core.tools import make_tools
+from gem_core.tools.formats import schema
+from gem_core.tools.native import native_format
+from tests.rollout.policies import ScriptedPolicy
+from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
+
+TOKENIZER = CharTokenizer()
+CONTEXT = AppendContext(TOKENIZER)
+CALL, WRONG, ANSWER = "<python>print(6 * 7)</python>", "<python>1 / 0</python>", "\\boxed{0}"
+
+
+def tokens(text: str) -> list[int]:
+    return [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
+
+
+def test_an_episode_with_tool_turns_is_token_exact_and_paid_turn_by_turn() -> None:
+    given = RolloutOptions.read({"wrappers": "python_tool(tool_error_reward=-0.5)"})
+    env = gem_core.make("math:Arithmetic-v0", wrappers=given.wrappers)
+    policy = ScriptedPolicy([tokens(CALL), tokens(WRONG), tokens(ANSWER)])
+    episode = asyncio.run(run_episode(env, policy, CONTEXT, seed=0, max_tokens_per_turn=100))
+    env.close()
+    assert [turn.action for turn in episode.turns] == [CALL, WRONG, ANSWER]
+    assert [round(reward, 6) for reward in episode.rewards] == [0.3, -0.45, 0.0]
+    assert episode.turns[1].observation == "Result of python:\n42"
+    shown = TOKENIZER.decode(episode.turns[1].context_ids, skip_special_tokens=True)
+    assert "Result of python:\n42" in shown
+    assert (episode.terminated, episode.trainable) == (True, True)
+    sequence = episode.sequence()
+    trained = [id for id, mask in zip(sequence.token_ids, sequence.response_mask, strict=True) if mask]
+    assert trained == [*tokens(CALL), *tokens(WRONG), *tokens(ANSWER)]
+    metrics = episode_metrics([episode])
+    assert (metrics["gem/tool_calls"], metrics["gem/tool_errors"]) == (2.0, 1.0)
+    assert metrics["gem/format_error_rate"] == 0.0
+
+
+def test_episodes_wait_for_their_tools_at_the_same_time() -> None:
+    code = "<python>import time; time.sleep(0.4)</python>"
+
+    async def play_all(count: int) -> tuple[float, float]:
+        pool = EnvPool("tools(tools='python')")
+        policies = [ScriptedPolicy([tokens(code), tokens(ANSWER)]) for _ in range(count)]
+        task = TaskRow(env_id="math:Arithmetic-v0", env_kwargs={}, seed=0, index=0)
+        longest, playing = 0.0, True
+
+        async def watch() -> None:
+            nonlocal longest
+            while playing:
+                before = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - before)
+
+        watching = asyncio.ensure_future(watch())
+        start = time.monotonic()
+        episodes = await asyncio.gather(
+            *(pool.play(task, policy, CONTEXT, max_tokens_per_turn=100) for policy in policies)
+        )
+        seconds = time.monotonic() - start
+        playing = False
+        await watching
+        pool.close()
+        assert all(len(episode.turns) == 2 for episode in episodes)
+        return seconds, longest
+
+    asyncio.run(play_all(1))  # the sandbox is up
+    seconds, longest = asyncio.run(play_all(8))
+    assert seconds < 8 * 0.4  # not one after the other
+    assert longest < 8 * 0.4  # the loop went on
+
+
+# A template with native tool calls, as Qwen models have it: schemas in the system message, JSON in tags.
+NATIVE = (
+    "{% if tools %}<|im_start|>system\n# Tools\n<tools>"
+    "{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n</tools><|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "{% for call in message.get('tool_calls', []) %}"
+    '<tool_call>\n{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
+    "\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_template_with_native_tool_calls_explains_them_itself() -> None:
+    pytest.importorskip("transformers", reason="needs the extra 'train'")
+    tokenizer = bpe_tokenizer(chat_template=NATIVE)
+    (tool,) = make_tools("python(level='process')")
+    form = native_format(tokenizer)
+    env = gem_core.make(
+        "math:Arithmetic-v0",
+        wrappers=f"tools(tools='python(level=\"process\")', format={form.name!r}, instructions=False)",
+    )
+    context = AppendContext(tokenizer, template_kwargs={"tools": [schema(tool)]})
+
+    def sampled(text: str) -> list[int]:
+        return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+
+    policy = ScriptedPolicy([sampled(form.write(tool, {"code": "print(6 * 7)"})), sampled(ANSWER)])
+    episode = asyncio.run(run_episode(env, policy, context, seed=0, max_tokens_per_turn=500))
+    env.close()
+    first, second = (tokenizer.decode(turn.context_ids) for turn in episode.turns)
+    assert first.count(tool.description) == 1
+    assert "<tool_response>\n42\n</tool_response>" in second
+    assert tool.description not in second

@@ -1,0 +1,42 @@
+"""What the tests of the sandbox share."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gem_core.sandbox import self_check
+
+needs_namespace = pytest.mark.skipif(
+    not self_check()["namespace"].available, reason=self_check()["namespace"].reason
+)
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            below = [int(word) for word in task.read_text().split()]
+        except OSError:
+            continue
+        for child in below:
+            found += [child, *children(child)]
+    return found
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def settles(condition, seconds: float = 20.0) -> bool:
+    """Whether `condition` becomes true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()

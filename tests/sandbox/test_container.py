@@ -1,0 +1,89 @@
+"""Level ``container`` in a real Podman, with an image made of the interpreter that runs the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from gem_core.errors import SandboxError
+from gem_core.sandbox import Limits
+from gem_core.sandbox.container import Container
+from gem_core.sandbox.escape import attack_level
+
+IMAGE = "localhost/gem-core-test:1"
+RUNTIME = ["--runtime", "runc"] if shutil.which("runc") else []
+ENGINE = " ".join(["podman", *RUNTIME])
+
+pytestmark = pytest.mark.skipif(not shutil.which("podman"), reason="needs podman")
+
+
+def libraries(path: str) -> list[str]:
+    listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    return re.findall(r"(/\S+) \(0x", listed)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory):
+    """An image with this interpreter, its standard library and what they are linked to."""
+    python = os.path.realpath(sys.executable)
+    standard = Path(sysconfig.get_path("stdlib"))
+    left_out = {"test", "site-packages", "idlelib", "ensurepip", "lib2to3", "tkinter", "__pycache__"}
+    needed = {python, *libraries(python)}
+    for module in (standard / "lib-dynload").glob("*.so"):
+        needed.update(libraries(str(module)))
+    archive = tmp_path_factory.mktemp("image") / "root.tar"
+    with tarfile.open(archive, "w", dereference=True) as tar:
+        for path in sorted(needed):
+            tar.add(path)
+        tar.add(standard, filter=lambda entry: None if left_out & set(Path(entry.name).parts) else entry)
+        link = tarfile.TarInfo("usr/bin/python3")
+        link.type, link.linkname = tarfile.SYMTYPE, python
+        tar.addfile(link)
+    subprocess.run(["podman", "import", "--quiet", str(archive), IMAGE], check=True, capture_output=True)
+    archive.unlink()
+    yield Container(image=IMAGE, engine=ENGINE)
+    subprocess.run(["podman", "rmi", "--force", IMAGE], check=False, capture_output=True)
+
+
+def test_output_input_and_files(sandbox):
+    code = (
+        "print(input())\nprint(open('in/a.txt').read())\nopen('b.txt', 'w').write('out')\n"
+        "import os; print(os.getuid(), os.getcwd())"
+    )
+    result = sandbox.run(code, stdin="typed", files={"in/a.txt": b"given"}, fetch=["b.txt", "c.txt"])
+    assert result[:4] == ("typed\ngiven\n65534 /work/run\n", "", "ok", 0)
+    assert (result.level, dict(result.files)) == ("container", {"b.txt": b"out"})
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [("1/0", "failed"), ("raise SystemExit(3)", "failed"), ("while True: pass", "timeout")],
+)
+def test_endings(sandbox, code, ending):
+    assert sandbox.run(code, limits=Limits(wall_seconds=3, cpu_seconds=1, processes=32)).ending == ending
+
+
+def test_nothing_is_left_of_a_container(sandbox):
+    sandbox.run("import os, time\nif os.fork() == 0:\n  os.setsid(); time.sleep(600)")
+    names = subprocess.run(
+        ["podman", "ps", "--all", "--format", "{{.Names}}"], capture_output=True, text=True
+    )
+    assert "gem-core-" not in names.stdout
+
+
+def test_every_attack_is_blocked(sandbox):
+    outcomes = attack_level("container", sandbox=sandbox)
+    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+
+
+def test_an_image_that_is_not_there_is_an_error_that_says_so():
+    with pytest.raises(SandboxError, match="the container did not start"):
+        Container(image="localhost/no-such-image:1", engine=ENGINE).run("1")

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gem_core.cli import main
+from gem_core.sandbox import RunResult, escape, levels
+from gem_core.sandbox.attacks import ATTACKS
+from gem_core.sandbox.escape import attack_level
+from tests.sandbox.support import needs_namespace
+
+HARMLESS = {attack.name for attack in ATTACKS if attack.least_level == "none"}
+
+
+@pytest.fixture(autouse=True)
+def sooner(monkeypatch):
+    monkeypatch.setattr(escape, "LATE_SECONDS", 0.3)
+
+
+@needs_namespace
+def test_every_attack_is_blocked_at_namespace():
+    outcomes = attack_level("namespace")
+    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+    assert len(outcomes) == len(ATTACKS)
+
+
+def test_at_none_what_does_no_harm_gets_through_and_the_rest_is_not_run():
+    outcomes = {o.attack: o for o in attack_level("none")}
+    assert {name: o.seen for name, o in outcomes.items() if o.verdict == "blocked"} == {}
+    assert {name for name, o in outcomes.items() if o.verdict == "gets through"} == HARMLESS
+    assert outcomes["fork bomb"].verdict == "not run"
+
+
+def test_destructive_attacks_are_never_handed_to_a_level_that_does_not_hold_them():
+    seen = []
+
+    class Spy:
+        level = "process"
+
+        def run(self, code, **kwargs):
+            seen.append(code)
+            return RunResult("", "", "timeout", -9, 0.1, False, "process")
+
+    for level in ("none", "process"):
+        attack_level(level, sandbox=Spy())
+    programs = "\n".join(seen)
+    assert "range(500)" not in programs  # the fork bomb
+    assert "file{number}" not in programs  # filling the disk
+
+
+def test_an_escape_is_seen_and_is_exit_code_1(monkeypatch, capsys):
+    leaky = levels.open_sandbox("process")
+    monkeypatch.setattr(levels, "_shared", {("namespace", (), None, levels.os.getpid()): leaky})
+    monkeypatch.setattr(
+        levels, "_checks", {name: levels.Check(name, name == "namespace", "-") for name in levels.LEVELS}
+    )
+    monkeypatch.setattr(escape, "ATTACKS", [a for a in ATTACKS if a.name in HARMLESS])
+    assert main(["sandbox", "check", "--level", "namespace", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    verdicts = {a["attack"]: a["verdict"] for a in report["levels"][0]["attacks"]}
+    assert not report["ok"]
+    assert verdicts["read a file outside"] == verdicts["connect to this machine"] == "gets through"
+    assert verdicts["read environment variables"] == "blocked"
+
+
+def test_the_command_tells_levels_attacks_and_what_is_not_blocked(monkeypatch, capsys):
+    monkeypatch.setattr(escape, "ATTACKS", [a for a in ATTACKS if a.name == "write a file outside"])
+    assert main(["sandbox", "check", "--level", "none", "--level", "process"]) == 0
+    told = capsys.readouterr().out
+    assert "write a file outside  gets through  gets through" in told
+    assert "process does not stop:\n  - reading and writing the files of this user" in told
+    assert main(["sandbox", "check", "--level", "jail"]) == 2

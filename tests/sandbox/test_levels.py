@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from gem_core.errors import ConfigError, SandboxError
+from gem_core.sandbox import LEVELS, Check, Limits, close_sandboxes, levels, open_sandbox, self_check
+from tests.sandbox.support import needs_namespace
+
+
+@pytest.mark.parametrize("level", ["none", "process", pytest.param("namespace", marks=needs_namespace)])
+def test_levels_have_one_interface(level):
+    sandbox = open_sandbox(level)
+    assert sandbox is open_sandbox(level)
+    code = (
+        "from pathlib import Path\nprint(input())\n"
+        "print(Path('a.txt').read_text())\nPath('b.txt').write_text('out')"
+    )
+    result = sandbox.run(code, stdin="typed", files={"a.txt": b"given"}, fetch=["b.txt", "c.txt"])
+    assert result[:4] == ("typed\ngiven\n", "", "ok", 0)
+    assert (result.level, dict(result.files)) == (level, {"b.txt": b"out"})
+    failed = sandbox.run("1/0")
+    assert failed.ending == "failed"
+    assert failed.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert sandbox.run("raise SystemExit(3)").exit_code == 3
+    cut = sandbox.run("print('x' * 100)", limits=Limits(output_bytes=10))
+    assert (cut.stdout, cut.cut) == ("x" * 10, True)
+    with pytest.raises(SandboxError, match="relative paths"):
+        sandbox.run("", files={"../x": b""})
+
+
+def test_sessions_exist_where_they_are_promised():
+    session = open_sandbox("none").session()
+    session.run("x = 1")
+    assert session.run("print(x)").stdout == "1\n"
+    with pytest.raises(SandboxError, match="use level 'namespace'"):
+        open_sandbox("process").session()
+
+
+def test_a_link_that_is_asked_for_is_not_followed(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    code = f"import os\nos.symlink({str(secret)!r}, 'a')\nos.symlink({str(tmp_path)!r}, 'b')\nopen('c', 'w')"
+    result = open_sandbox("process").run(code, fetch=["a", "b/secret", "c"])
+    assert dict(result.files) == {"c": b""}
+
+
+def test_the_self_check_names_every_level():
+    checks = self_check()
+    assert list(checks) == list(LEVELS)
+    assert checks["none"].available
+    assert checks["process"].available
+    assert all(check.reason for check in checks.values())
+
+
+def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
+    works = self_check()["namespace"].available
+    assert open_sandbox().level == ("namespace" if works else "process")
+    monkeypatch.setattr(
+        levels, "_checks", {"namespace": Check("namespace", False, "user namespaces are off")}
+    )
+    assert open_sandbox().level == "process"
+    with pytest.raises(SandboxError, match=r"only level 'process' .*\(user namespaces are off\)"):
+        open_sandbox(min_level="namespace")
+    with pytest.raises(SandboxError, match="min_level='process'"):
+        open_sandbox("none", min_level="process")
+    with pytest.raises(ConfigError, match="there are: none, process, namespace, container"):
+        open_sandbox("jail")
+
+
+def test_a_program_that_gets_out_makes_a_level_unavailable(monkeypatch):
+    monkeypatch.setattr(levels, "_make", lambda *_: open_sandbox("process"))
+    check = levels._check("namespace")
+    assert not check.available
+    assert "can get out" in check.reason
+
+
+@needs_namespace
+def test_closed_sandboxes_are_made_anew():
+    first = open_sandbox("namespace")
+    close_sandboxes()
+    assert open_sandbox("namespace") is not first
+    assert open_sandbox("namespace").run("print(1)").stdout == "1\n"
+
+
+@pytest.mark.parametrize("engine", [None, "engine-that-is-not-there"])
+def test_a_container_says_what_it_lacks(monkeypatch, engine):
+    from gem_core.sandbox.container import Container
+
+    monkeypatch.delenv("GEM_CORE_SANDBOX_IMAGE", raising=False)
+    monkeypatch.delenv("GEM_CORE_SANDBOX_ENGINE", raising=False)
+    if engine is None:
+        with pytest.raises(SandboxError, match=r"needs (podman|an image)"):
+            Container()
+    else:
+        with pytest.raises(SandboxError, match="cannot be run"):
+            Container(image="x", engine=engine).run("1")

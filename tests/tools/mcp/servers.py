@@ -1,0 +1,91 @@
+"""MCP servers that the tests start for real, and a way to count the connections to one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = f"{sys.executable} -m gem_core.tools.mcp.example"
+ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def start(*command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*command], cwd=ROOT, stderr=subprocess.DEVNULL)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+@contextlib.contextmanager
+def example_over_http(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The example server, listening."""
+    process = start(*EXAMPLE.split(), "--port", str(port))
+    try:
+        wait_for(port, process)
+        yield process
+    finally:
+        stop(process)
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    while True:
+        assert process.poll() is None
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+
+
+class CountingProxy:
+    """Passes connections on to a port and counts them."""
+
+    def __init__(self, target: int) -> None:
+        self.target, self.connections = target, 0
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            try:
+                there = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                here.close()
+                continue
+            for source, sink in ((here, there), (there, here)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(2**16):
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def __enter__(self) -> CountingProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.close()

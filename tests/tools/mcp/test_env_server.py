@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+import gem_core
+from gem_core.core import render_observation
+from gem_core.errors import ConfigError, ResetNeeded
+from gem_core.tools import loop
+
+pytest.importorskip("mcp", reason="needs the extra 'mcp'")
+
+from gem_core.tools.mcp.env_server import Episodes
+from gem_core.tools.mcp.pool import close_pools
+from gem_core.tools.mcp.tool import mcp_tools
+from tests.tools.mcp.servers import ENVIRONMENT, free_port, start, stop, wait_for
+
+ID = "game:GuessTheNumber-v0-easy"
+
+
+def make():
+    return gem_core.make(ID)
+
+
+@pytest.fixture(params=["pipes", "http"])
+def tools(request):
+    """The tools of `gem-core serve mcp`, started for real."""
+    if request.param == "pipes":
+        options = {"command": f"{sys.executable} -m gem_core serve mcp {ID}", "env": ENVIRONMENT}
+        yield {tool.name: tool for tool in mcp_tools(**options)}
+        close_pools()
+        return
+    port = free_port()
+    process = start(sys.executable, "-m", "gem_core", "serve", "mcp", ID, "--port", str(port))
+    wait_for(port, process)
+    yield {tool.name: tool for tool in mcp_tools(url=f"http://127.0.0.1:{port}/mcp")}
+    close_pools()
+    stop(process)
+
+
+def ask(tool, **arguments):
+    return loop.run(tool.call(arguments, tool.begin()))
+
+
+def test_an_agent_outside_plays_the_same_episode(tools):
+    assert sorted(tools) == ["reset", "step"]
+    env = make()
+    expected = render_observation(*env.reset(seed=3))
+    told = json.loads(ask(tools["reset"], seed=3).text)
+    assert told["observation"] == expected
+    for _ in range(20):
+        action = env.oracle_action()
+        observation, reward, terminated, truncated, info = env.step(action)
+        answer = json.loads(ask(tools["step"], episode=told["episode"], action=action).text)
+        assert answer.pop("episode") == told["episode"]
+        assert answer.pop("observation") == render_observation(observation, info)
+        assert (answer["reward"], answer["terminated"], answer["truncated"]) == (
+            reward,
+            terminated,
+            truncated,
+        )
+        if terminated or truncated:
+            assert answer["success"] == info["success"]
+            break
+    after = ask(tools["step"], episode=told["episode"], action="5")
+    assert not after.ok
+    assert "there is no episode" in after.text
+
+
+def test_episodes_run_side_by_side():
+    async def play():
+        episodes = Episodes(make)
+        one, two = await episodes.reset(1, None), await episodes.reset(2, None)
+        assert one["episode"] != two["episode"]
+        for answer in (one, two):
+            step = await episodes.step(answer["episode"], "no box")
+            assert (step["invalid"], step["terminated"]) == ("format", True)
+        await episodes.reset(None, None)
+        episodes.close()
+
+    asyncio.run(play())
+
+
+def test_the_episode_that_waited_longest_makes_room():
+    async def play():
+        episodes = Episodes(make, most=2)
+        names = [(await episodes.reset(n, None))["episode"] for n in range(2)]
+        await episodes.step(names[0], r"\boxed{0}")
+        await episodes.reset(3, None)
+        with pytest.raises(ConfigError, match="there is no episode"):
+            await episodes.step(names[1], r"\boxed{1}")
+        await episodes.step(names[0], r"\boxed{0}")
+        episodes.close()
+
+    asyncio.run(play())
+
+
+def test_a_refused_reset_leaves_nothing():
+    async def play():
+        episodes = Episodes(make)
+        with pytest.raises(ConfigError, match="from 0 on"):
+            await episodes.reset(-1, None)
+        answer = await episodes.reset(0, None)
+        first = episodes._running[answer["episode"]].env
+        episodes.close()
+        return first
+
+    with pytest.raises(ResetNeeded):
+        gem_core.make(ID).step("x")
+    asyncio.run(play())

@@ -1,0 +1,23 @@
+"""Corpora for the tests of search."""
+
+from __future__ import annotations
+
+import random
+
+from gem_core.tools.search import Document
+
+
+def random_documents(count: int, words: int = 12, vocabulary: int = 400, seed: int = 0) -> list[Document]:
+    """Documents of words that follow Zipf's law, as those of a language do."""
+    rng = random.Random(seed)
+    weights = [1 / rank for rank in range(1, vocabulary + 1)]
+    return [
+        {
+            "id": f"d{number}",
+            "title": "",
+            "text": " ".join(
+                f"w{n}" for n in rng.choices(range(vocabulary), weights, k=rng.randint(1, words))
+            ),
+        }
+        for number in range(count)
+    ]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gem_core.errors import DataError, ModelError
+from gem_core.tools.search import open_searcher
+from gem_core.tools.search.dense import open_dense
+
+pytest.importorskip("sentence_transformers", reason="needs the extra 'dense'")
+
+WORDS = ["cat", "dog", "lamp", "red", "blue", "house", "garden", "[UNK]"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model whose vector of a text is the mean of its words', each word having an axis of its own."""
+    import numpy as np
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    weights = np.eye(len(WORDS), dtype=np.float32)
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)]).save(str(folder))
+    return str(folder)
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEM_CORE_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "corpus.jsonl"
+    texts = ["cat dog", "lamp red", "lamp blue", "house garden"]
+    file.write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)))
+    return file
+
+
+def test_the_nearest_documents_come_first(model, corpus):
+    with open_searcher("dense", corpus=str(corpus), model=model) as searcher:
+        assert [hit.document["id"] for hit in searcher.search("red lamp", k=2)] == ["1", "2"]
+        found = searcher.search("red lamp", k=9)
+        assert [hit.score for hit in found[:2]] == pytest.approx([1.0, 0.5], abs=1e-3)
+        assert len(found) == 4
+        assert searcher.search(" ", k=3) == []
+        assert len(searcher) == 4
+
+
+def test_an_index_is_built_once_for_a_model_and_a_prompt(model, corpus, tmp_path):
+    def folders():
+        return sorted(tmp_path.glob("cache/search/dense-*"))
+
+    open_dense(corpus, model=model).close()
+    (first,) = folders()
+    inode = first.stat().st_ino
+    open_dense(corpus, model=model, query_prompt="cat ").close()
+    assert folders() == [first]
+    assert first.stat().st_ino == inode
+    open_dense(corpus, model=model, document_prompt="cat ").close()
+    assert len(folders()) == 2
+
+
+def test_a_prompt_is_put_in_front_of_a_query(model, corpus):
+    with open_dense(corpus, model=model, query_prompt="house garden ") as searcher:
+        assert searcher.search("lamp", k=1)[0].document["id"] == "3"
+
+
+def test_what_cannot_be_opened_is_one_line(model, corpus):
+    with pytest.raises(ModelError, match=r"the model '/no/such/model' cannot be loaded"):
+        open_dense(corpus, model="/no/such/model")
+    corpus.write_text("")
+    with pytest.raises(DataError, match="no documents"):
+        open_dense(corpus, model=model)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import ClassVar
+
+import pytest
+
+import gem_core
+from gem_core.errors import ConfigError, ResetNeeded, UnknownName
+from gem_core.tools import Tool, ToolResult, base, register_tool
+from gem_core.wrappers.tools import LAST_USE, Tools
+from tests.support import ScriptedEnv
+
+TEXT: dict = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+
+class Upper(Tool):
+    name = "upper"
+    description = "Writes a text in capitals; refuses an empty one."
+    parameters: ClassVar = TEXT
+
+    def __init__(self, name="upper", delay=0.0):
+        self.name, self.delay = name, delay
+        self.ended, self.closed = [], 0
+
+    async def call(self, arguments, state):
+        await asyncio.sleep(self.delay)
+        state.data["calls"] = [*state.data.get("calls", []), arguments["text"]]
+        state.live = state.live or object()
+        if arguments["text"] == "raise":
+            raise RuntimeError("the tool\nbroke")
+        if not arguments["text"]:
+            return ToolResult("nothing to write", ok=False)
+        return ToolResult(arguments["text"].upper(), metadata={"calls": len(state.data["calls"])})
+
+    def end(self, state):
+        self.ended.append(state)
+
+    def close(self):
+        self.closed += 1
+
+
+def make(tools=None, rewards=None, **kwargs):
+    return Tools(ScriptedEnv(rewards or [0.0, 1.0]), tools=tools or Upper(), **kwargs)
+
+
+def test_a_call_is_answered_without_the_environment():
+    env = make(tool_reward=0.05, tool_success_reward=0.25, tool_error_reward=-0.5)
+    observation, info = env.reset(seed=0)
+    assert observation.startswith("seed 0")
+    assert "<upper>...</upper>" in observation
+    assert info == {
+        "use_tool": False, "tool_use_counter": 0, "tool_success_counter": 0,
+        "prev_ep_tool_use_counter": 0, "prev_ep_tool_success_counter": 0,
+    }  # fmt: skip
+    observation, reward, terminated, truncated, info = env.step("so: <upper>abc</upper> and more")
+    assert (observation, terminated, truncated) == ("Result of upper:\nABC", False, False)
+    assert reward == pytest.approx(0.3)
+    assert info == {
+        "parsed_action": "so: <upper>abc</upper>", "tool_type": "upper", "use_tool": True,
+        "tool_results": [{"name": "upper", "ok": True, "calls": 1}],
+        "tool_use_counter": 1, "tool_success_counter": 1,
+    }  # fmt: skip
+    assert env.unwrapped.actions == []
+    _, reward, *_, info = env.step("<upper></upper>")
+    assert reward == pytest.approx(-0.45)
+    assert info["tool_error"] == "nothing to write"
+    assert (info["tool_use_counter"], info["tool_success_counter"]) == (2, 1)
+    observation, reward, *_, info = env.step("no call")
+    assert (reward, info["use_tool"], info["tool_use_counter"]) == (0.0, False, 2)
+    assert env.unwrapped.actions == ["no call"]
+    assert env.step("end")[2] is True
+    with pytest.raises(ResetNeeded):
+        env.step("<upper>abc</upper>")
+    assert env.reset(seed=1)[1]["prev_ep_tool_use_counter"] == 2
+
+
+def test_the_last_use_says_so_and_later_calls_go_to_the_environment():
+    env = make(max_tool_uses=2)
+    env.reset(seed=0)
+    assert LAST_USE not in env.step("<upper>a</upper>")[0]
+    assert env.step("<upper>a</upper>")[0].endswith(LAST_USE)
+    assert env.step("<upper>b</upper>")[4]["use_tool"] is False
+    assert env.unwrapped.actions == ["<upper>b</upper>"]
+
+
+def test_no_tool_hides_the_result_of_another():
+    tools = [Upper(), Upper("shout")]
+    env = make(tools, max_calls=3)
+    env.reset(seed=0)
+    observation, *_, info = env.step("<upper></upper> <shout>b</shout> <upper>c</upper> <upper>d</upper>")
+    assert observation == "Result of upper:\nnothing to write\nResult of shout:\nB\nResult of upper:\nC"
+    assert info["tool_type"] == "upper,shout,upper"
+    assert info["tool_error"] == "nothing to write"
+    assert info["parsed_action"].endswith("<upper>c</upper>")
+    assert [result["ok"] for result in info["tool_results"]] == [False, True, True]
+
+
+def test_a_malformed_call_and_a_broken_tool_are_told_to_the_model():
+    env = make()
+    env.reset(seed=0)
+    observation, *_, info = env.step("<upper>abc")
+    assert observation == "Result of upper:\nThe call was not made: <upper> is not closed with </upper>."
+    assert info["tool_error"].startswith("The call was not made")
+    assert info["invalid"] == "format"
+    observation, *_, info = env.step("<upper>raise</upper>")
+    assert observation == "Result of upper:\nupper failed: RuntimeError: the tool broke"
+    assert info["tool_success_counter"] == 0
+
+
+def test_a_call_that_cannot_be_read_pays_like_any_format_error():
+    env = Tools(gem_core.make("game:GuessTheNumber-v0-easy"), tools=Upper(), tool_reward=0.5)
+    env.reset(seed=0)
+    assert env.step("<upper>abc")[1] == env.format_error_reward == -0.1
+    assert env.step("<upper></upper>")[1] == 0.5
+
+
+def test_a_slow_tool_costs_its_time_only():
+    env = make(Upper(delay=60), timeout=0.05)
+    env.reset(seed=0)
+    assert env.step("<upper>a</upper>")[0].endswith("upper gave no answer within 0.05 seconds.")
+
+
+def test_a_long_result_loses_its_middle():
+    env = make(max_result_chars=10)
+    env.reset(seed=0)
+    shown = env.step(f"<upper>{'a' * 50}z</upper>")[0]
+    assert shown == "Result of upper:\nAAAAA\n... (41 characters left out) ...\nAAAAZ"
+
+
+def test_calls_of_one_response_may_run_together():
+    env = make(Upper(delay=0.2), max_calls=8, together=True)
+    env.reset(seed=0)
+    start = time.monotonic()
+    observation = env.step("<upper>a</upper>" * 8)[0]
+    assert observation.count("A") == 8
+    assert time.monotonic() - start < 8 * 0.2
+
+
+def test_episodes_on_one_loop_wait_for_their_tools_at_the_same_time():
+    async def play(env):
+        await env.areset(seed=0)
+        return (await env.astep("<upper>abc</upper>"))[0]
+
+    async def play_all():
+        return await asyncio.gather(*(play(make(Upper(delay=0.2))) for _ in range(50)))
+
+    start = time.monotonic()
+    assert set(asyncio.run(play_all())) == {"Result of upper:\nABC"}
+    assert time.monotonic() - start < 50 * 0.2
+
+
+def test_the_state_holds_counters_and_what_tools_keep():
+    env = make()
+    env.reset(seed=0)
+    env.step("<upper>a</upper>")
+    saved = json.loads(json.dumps(env.get_state()))
+    env.step("<upper>b</upper>")
+    env.set_state(saved)
+    assert env.step("<upper>c</upper>")[4]["tool_results"] == [{"name": "upper", "ok": True, "calls": 2}]
+    twin = env.spawn(same_state=True)
+    assert twin.step("<upper>c</upper>")[4]["tool_use_counter"] == 3
+    fresh = make()
+    fresh.reset(seed=5, options={"state": saved})
+    assert fresh.step("<upper>c</upper>")[4]["tool_use_counter"] == 2
+
+
+def test_what_tools_hold_is_let_go_of_with_the_episode():
+    tool = Upper()
+    env = make(tool)
+    env.reset(seed=0)
+    env.step("<upper>a</upper>")
+    env.step("one")
+    assert tool.ended == []
+    env.step("two")
+    assert len(tool.ended) == 1
+    env.reset(seed=0)
+    env.step("<upper>a</upper>")
+    env.reset(seed=0)
+    assert len(tool.ended) == 2
+    env.step("<upper>a</upper>")
+    env.close()
+    assert (len(tool.ended), tool.closed) == (3, 0)  # who made the tool closes it
+
+
+def test_wrappers_with_tools_stack():
+    env = Tools(Tools(ScriptedEnv(), tools=Upper(), format="hermes"), tools=Upper("shout"), format="hermes")
+    env.reset(seed=0)
+
+    def call(name):
+        return env.step(f'<tool_call>{{"name": "{name}", "arguments": {{"text": "a"}}}}</tool_call>')
+
+    assert call("shout")[4]["tool_use_counter"] == 1
+    observation, *_, info = call("upper")
+    assert (observation, info["tool_use_counter"]) == ("<tool_response>\nA\n</tool_response>", 2)
+    assert "there is no tool" in call("whisper")[0]
+    assert env.unwrapped.actions == []
+
+
+def test_instructions_may_be_left_out_or_replaced():
+    assert "upper" not in make(instructions=False).reset(seed=0)[0]
+    assert make(instructions="Use <upper>.").reset(seed=0)[0].endswith("\nUse <upper>.")
+
+
+def test_options_that_make_no_sense_are_refused():
+    for wrong in ({"max_tool_uses": 0}, {"max_calls": None}, {"max_result_chars": -1}, {"timeout": 0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            make(**wrong)
+    with pytest.raises(ConfigError, match="at least one tool"):
+        Tools(ScriptedEnv(), tools="")
+    with pytest.raises(UnknownName, match="no call format"):
+        make(format="xml")
+
+
+def test_max_return_is_known_only_where_tools_pay_nothing():
+    inner = ScriptedEnv()
+    inner.max_return = 1.5
+    assert Tools(inner, tools=Upper()).max_return == 1.5
+    assert Tools(inner, tools=Upper(), tool_reward=0.1).max_return is None
+
+
+def test_the_wrapper_goes_by_name(monkeypatch):
+    monkeypatch.setattr(base, "_tools", dict(base._tools))
+    made = []
+    register_tool("upper", lambda name="upper": made.append(Upper(name)) or made[-1])
+    env = gem_core.make(
+        "game:GuessTheNumber-v0-easy",
+        wrappers="tools(tools='upper, upper(name=\\'shout\\')', format='hermes'), time_limit(max_turns=3)",
+    )
+    env.reset(seed=0)
+    assert env.step('<tool_call>{"name": "shout", "arguments": {"text": "a"}}</tool_call>')[4]["use_tool"]
+    again = gem_core.EnvSpec.from_json(env.spec.to_json()).make()
+    assert again.tool_names == ("upper", "shout")
+    env.close()
+    assert [tool.closed for tool in made] == [1, 1, 0, 0]
+
+
+def test_a_game_under_the_wrapper_still_passes_the_checker():
+    env = Tools(gem_core.make("game:GuessTheNumber-v0-easy"), tools=Upper())
+    gem_core.check_env(env)
+
+
+def test_tools_with_the_same_key_share_the_state_of_an_episode():
+    tools = [Upper("one"), Upper("two"), Upper("own")]
+    tools[0].state_key = tools[1].state_key = "server"
+    env = make(tools=tools)
+    env.reset(seed=0)
+    for name in ("one", "two", "own"):
+        env.step(f"<{name}>a</{name}>")
+    assert env.get_state()["fields"]["tool_data"] == {
+        "server": {"calls": ["a", "a"]},
+        "own": {"calls": ["a"]},
+    }
+    env.reset(seed=0)
+    assert sorted(len(tool.ended) for tool in tools) == [0, 1, 1]  # a state that is shared ends once
