@@ -25,6 +25,7 @@ nox.options.sessions = [
     "wheel",
     "docs",
     "demo",
+    "eval",
     "verl",
     "openrlhf",
     "oat",
@@ -99,6 +100,18 @@ def wheel(session: nox.Session) -> None:
     with session.chdir(session.create_tmp()):
         session.run("gem-core", "check", "game:GuessTheNumber-v0-easy")
         session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll")
+
+
+@nox.session(name="eval", python="3.11")
+def evaluation(session: nox.Session) -> None:
+    """Evaluation against a real endpoint, llama.cpp's server with SmolLM2, and Inspect reading its logs."""
+    session.install("--no-deps", "-r", "constraints/eval.txt")
+    session.install("--no-deps", "-e", ".")
+    session.env["GEM_CORE_EVAL"] = "1"
+    pytest(session, "tests/endpoint", "tests/eval/test_inspect_log.py")
+    _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
+    if skipped:
+        session.error(f"{skipped} tests were skipped")
 
 
 @nox.session(python="3.11")

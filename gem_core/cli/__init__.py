@@ -19,8 +19,8 @@ from gem_core.cli import _console
 from gem_core.errors import GemError
 
 COMMANDS = (
-    "envs", "play", "check", "train", "tiny", "export", "path", "view", "bench", "consistency", "sandbox",
-    "serve", "doctor",
+    "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
+    "consistency", "sandbox", "serve", "doctor",
 )  # fmt: skip
 """Modules of this package, in the order of the help."""
 
@@ -85,7 +85,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of one: a command need not wait for the modules of the others."""
     parser = argparse.ArgumentParser(
         prog="gem-core",
-        description="Environments for LLM agents: look at them, play them, check them, train on them.",
+        description="Environments for LLM agents: play them, check them, train and evaluate on them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,0 +1,23 @@
+"""Evaluation: how good a policy is at some environments, and pages to read the episodes in.
+
+    outcome = evaluate(EvalConfig("random", ["game:Mastermind-v0-easy"], episodes=50, out="runs/random"))
+    outcome.summary["overall"]["return"]
+
+Models behind an endpoint need the extra ``eval``, those in a folder the extra ``train``.
+"""
+
+from __future__ import annotations
+
+from gem_core.eval.config import EvalConfig
+from gem_core.eval.run import EvalOutcome, Player, Reporter, evaluate
+from gem_core.eval.summary import evaluation_metrics, summarise
+
+__all__ = [
+    "EvalConfig",
+    "EvalOutcome",
+    "Player",
+    "Reporter",
+    "evaluate",
+    "evaluation_metrics",
+    "summarise",
+]

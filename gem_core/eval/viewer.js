@@ -22,8 +22,10 @@ const family = families.size === 1 ? [...families][0] : "";
 const shortName = (env) => (env.startsWith(family) ? env.slice(family.length) : env) || "(no id)";
 
 const PAGE = 200; // rows added to the list at a time
+const hasRuns = episodes.some((episode) => episode.run); // several evaluations in one page
 const COLUMNS = [
   { key: "number", label: "#", numeric: true },
+  ...(hasRuns ? [{ key: "run", label: "run" }] : []),
   { key: "env", label: "environment" },
   { key: "seed", label: "seed", numeric: true },
   { key: "return", label: "return", numeric: true },
@@ -31,7 +33,7 @@ const COLUMNS = [
   { key: "success", label: "✓", title: "Solved" },
   { key: "stop", label: "stopped by" },
 ];
-const DEFAULTS = { episode: "0", q: "", env: "", stop: "", success: "", sort: "number", tokens: "", theme: "" };
+const DEFAULTS = { episode: "0", q: "", run: "", env: "", stop: "", success: "", sort: "number", tokens: "", theme: "" };
 let state = { ...DEFAULTS };
 let shown = []; // numbers of the episodes that pass the filters, in order
 let rendered = 0;
@@ -84,6 +86,7 @@ function escaped(text) {
 
 function matches(number, needle, plain) {
   const episode = episodes[number];
+  if (state.run && episode.run !== state.run) return false;
   if (state.env && episode.env !== state.env) return false;
   if (state.stop && episode.stop !== state.stop) return false;
   if (state.success && episode.success !== (state.success === "yes")) return false;
@@ -139,6 +142,7 @@ function row(number) {
   const failed = !episode.trainable;
   return make("tr", { "data-number": number, "aria-selected": String(number === openNumber) },
     make("td", { class: "number soft", text: number }),
+    ...(hasRuns ? [make("td", { class: "run", text: episode.run })] : []),
     make("td", { class: "env", text: shortName(episode.env), title: episode.env }),
     make("td", { class: "number", text: format(episode.seed) }),
     make("td", { class: "number", text: format(episode.return) }),
@@ -246,9 +250,11 @@ function turnCard(number, texts, turn) {
     chip("reward", format(turn.reward, true)), chip("return-to-go", format(turn.return_to_go, true)),
     advantageChip(turn.advantage, about.max_advantage));
   if (turn.info.invalid) bar.append(chip("invalid", turn.info.invalid, "bad"));
-  if (turn.finish_reason === "length") bar.append(chip("cut at", `${turn.response_ids.length} tokens`, "bad"));
+  const counted = turn.info.reply || {}; // of an endpoint, which shows no tokens
+  const given = turn.response_ids.length || counted.response_tokens || 0;
+  if (turn.finish_reason === "length") bar.append(chip("cut at", `${given} tokens`, "bad"));
   bar.append(make("span", { class: "space" }),
-    make("span", { class: "soft", text: `${turn.context_ids.length} + ${turn.response_ids.length} tokens` }));
+    make("span", { class: "soft", text: `${turn.context_ids.length || counted.prompt_tokens || 0} + ${given} tokens` }));
   const card = make("article", { class: "turn" }, bar);
   const shownParts = make("div", { class: "part observation" }, make("h4", { text: "observation" }),
     make("pre", {}, ...marked(observation)));
@@ -280,7 +286,7 @@ function renderEpisode() {
   }
   const episode = episodes[number];
   const texts = JSON.parse(textLines[number]), turns = JSON.parse(turnLines[number]);
-  const tokens = turns.reduce((sum, turn) => sum + turn.response_ids.length, 0);
+  const tokens = turns.reduce((sum, turn) => sum + (turn.response_ids.length || (turn.info.reply || {}).response_tokens || 0), 0);
   const step = (label, offset) => {
     const button = make("button", { text: label, title: offset < 0 ? "Previous (k)" : "Next (j)" });
     button.addEventListener("click", () => move(offset));
@@ -327,11 +333,11 @@ let episodeKey = null;
 function render() {
   readAddress();
   document.documentElement.dataset.theme = state.theme;
-  for (const id of ["q", "env", "stop", "success"]) if (byId(id).value !== state[id]) byId(id).value = state[id];
+  for (const id of ["q", "run", "env", "stop", "success"]) if (byId(id).value !== state[id]) byId(id).value = state[id];
   const nextEpisode = JSON.stringify([state.episode, state.tokens, state.q]);
   if (nextEpisode !== episodeKey) renderEpisode();
   episodeKey = nextEpisode;
-  const nextList = JSON.stringify([state.q, state.env, state.stop, state.success, state.sort]);
+  const nextList = JSON.stringify([state.q, state.run, state.env, state.stop, state.success, state.sort]);
   if (nextList !== listKey) {
     renderList();
     renderSummary();
@@ -355,6 +361,8 @@ function options(select, label, key) {
 
 byId("name").textContent = name;
 byId("about").textContent = about.text;
+options(byId("run"), "all runs", "run");
+byId("run").hidden = !hasRuns;
 options(byId("env"), "all environments", "env");
 options(byId("stop"), "any stop reason", "stop");
 for (const column of COLUMNS) {
@@ -362,7 +370,7 @@ for (const column of COLUMNS) {
   button.addEventListener("click", () => change({ sort: state.sort === column.key ? "-" + column.key : column.key }));
   byId("columns").append(make("th", { id: "column-" + column.key, class: column.numeric ? "number" : "", scope: "col" }, button));
 }
-for (const id of ["q", "env", "stop", "success"]) byId(id).addEventListener("input", (event) => change({ [id]: event.target.value }));
+for (const id of ["q", "run", "env", "stop", "success"]) byId(id).addEventListener("input", (event) => change({ [id]: event.target.value }));
 byId("body").addEventListener("click", (event) => {
   const line = event.target.closest("tr");
   if (line) change({ episode: line.dataset.number });

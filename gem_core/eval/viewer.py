@@ -43,6 +43,7 @@ def write_page(
     title: str = "trace",
     token_text: Callable[[int], str | None] = lambda id: None,
     gamma: float = 1.0,
+    head: str = "",
 ) -> PageSummary:
     """Write the page of some episodes.
 
@@ -52,6 +53,7 @@ def write_page(
         title: Heading of the page.
         token_text: Text of a token id, None where it is not known; asked for ids in use only.
         gamma: Discount of the return-to-go, for episodes whose metadata does not say ``gamma``.
+        head: HTML above the episodes, of the caller's making and already escaped.
 
     Raises:
         OSError: The page cannot be written.
@@ -85,6 +87,7 @@ def write_page(
         "POLICY": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'",
         "TITLE": html.escape(title),
+        "HEAD": head,
         "INDEX": _inert({"name": title, "about": about, "episodes": index}),
         "VOCABULARY": _inert(known),
         "TEXTS": "\n".join(texts),
@@ -108,6 +111,7 @@ def readable(observation: Observation) -> str:
 def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
     return {
         "env": episode.env_id,
+        "run": str(episode.metadata.get("run", "")),
         "seed": episode.seed,
         "return": sum(episode.rewards),  # not fsum, which refuses infinities of both signs
         "turns": len(episode.turns),
@@ -131,6 +135,8 @@ def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | Non
     observation = readable(turn.observation)
     if turn.action:
         return [observation, turn.action, None]
+    if not turn.response_ids:  # an episode of messages: the runner keeps the text of a cut answer
+        return [observation, str((turn.info.get("reply") or {}).get("text", "")), turn.action]
     pieces = [vocabulary[id] for id in turn.response_ids]
     known = [piece for piece in pieces if piece is not None]
     return [observation, "".join(known) if len(known) == len(pieces) else "", turn.action]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
+from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
 from gem_core.rollout.metrics import episode_metrics, outline
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy
@@ -21,12 +22,17 @@ from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
 
 __all__ = [
     "AppendContext",
+    "ChatPolicy",
     "Context",
+    "ContextFull",
+    "EnvPlayer",
     "EnvPool",
     "Episode",
     "Generation",
+    "MessagesContext",
     "Policy",
     "RebuildContext",
+    "Reply",
     "RolloutOptions",
     "Sequence",
     "TraceWriter",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gem_core.rollout.context import Context
+from gem_core.rollout.policy import Generation
+from gem_core.rollout.trajectory import FinishReason
 
 
 def engine_stop_ids(tokenizer: Any) -> set[int]:
@@ -32,3 +34,12 @@ def extra_stop_id(context: Context, tokenizer: Any) -> int | None:
     """The context's end-of-turn token where an engine would not stop at it by itself, else None."""
     end: int | None = getattr(context, "end_of_turn_id", None)
     return None if end is None or end in engine_stop_ids(tokenizer) else end
+
+
+def vllm_generation(output: Any) -> Generation:
+    """What a vLLM `RequestOutput` with one sample says; sampled with ``logprobs=1``."""
+    (sample,) = output.outputs
+    ids = list(sample.token_ids)
+    logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]
+    reason: FinishReason = "length" if sample.finish_reason == "length" else "stop"
+    return Generation(ids, logprobs, reason)

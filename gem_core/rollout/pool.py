@@ -8,6 +8,7 @@ from typing import Any
 from gem_core.core import Env
 from gem_core.registration import WrapperLike
 from gem_core.rollout.context import Context
+from gem_core.rollout.messages import ChatPolicy, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.trajectory import Episode
@@ -36,7 +37,13 @@ class EnvPool:
         """
         self._idle.setdefault(source.label, []).append(source.make(self._wrappers))
 
-    async def play(self, task: TaskRow, policy: Policy, context: Context, **limits: Any) -> Episode:
+    async def play(
+        self,
+        task: TaskRow,
+        policy: Policy | ChatPolicy | EnvPlayer,
+        context: Context | MessagesContext,
+        **limits: Any,
+    ) -> Episode:
         """Play the episode of a task row; `limits` and what else there is go to `run_episode`."""
         source = TaskSource(task["env_id"], task["env_kwargs"])
         idle = self._idle.setdefault(source.label, [])

@@ -22,10 +22,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gem_core.core import Env, Observation, ResetOptions, Wrapper, render_observation
-from gem_core.errors import ConfigError, EnvError, PolicyError
+from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout.context import Context
-from gem_core.rollout.policy import Generation, Policy
-from gem_core.rollout.trajectory import ContextMode, Episode, StopReason, Turn
+from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
+from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
+from gem_core.rollout.policy import Policy
+from gem_core.rollout.trajectory import Episode, StopReason, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +43,8 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 async def run_episode(
     env: Env,
-    policy: Policy,
-    context: Context,
+    policy: Policy | ChatPolicy | EnvPlayer,
+    context: Context | MessagesContext,
     *,
     seed: int | None = None,
     options: ResetOptions | None = None,
@@ -67,8 +69,9 @@ async def run_episode(
     Args:
         env: Reset by this function. A blocking one runs in a thread, unless it has its own
             `areset` and `astep`.
-        policy: Samples the responses. Its errors are passed on.
-        context: Makes token ids of observations.
+        policy: Samples the responses: a `ChatPolicy` or an `EnvPlayer` for a `MessagesContext`, a
+            `Policy` for every other context. Its errors are passed on.
+        context: Makes token ids, or messages, of observations.
         seed: For `Env.reset`; None goes on with the environment's own stream.
         options: For `Env.reset`.
         max_turns: Most turns; the environment may end sooner. None for no limit.
@@ -107,6 +110,11 @@ async def run_episode(
         raise ConfigError(f"max_response_tokens must be at least 1 or None, not {max_response_tokens}")
     if max_turns is not None and max_turns < 1:
         raise ConfigError(f"max_turns must be at least 1 or None, not {max_turns}")
+    if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
+        raise ConfigError(
+            "max_total_tokens and max_response_tokens count tokens, which an episode of messages does not "
+            "have; leave them out, the endpoint keeps its own limit"
+        )
     if on_length_cut not in ("invalid", "pass"):
         raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {on_length_cut!r}")
     spec = env.spec
@@ -122,14 +130,13 @@ async def run_episode(
         metadata=jsonable(metadata or {}),
     )
     calls = _EnvCalls(env, executor, step_timeout)
-    limits = _Limits(
+    limits = Limits(
         max_turns, max_tokens_per_turn, max_total_tokens, max_response_tokens, on_length_cut == "invalid"
     )
     try:
         observation = await calls.reset(seed, options)
-        await _play(
-            episode, observation, calls, policy, context, limits, request_id or uuid.uuid4().hex, on_turn
-        )
+        dialogue = _dialogue(env, policy, context, limits, request_id or uuid.uuid4().hex)
+        await _play(episode, observation, calls, dialogue, limits, on_turn)
     except EnvError as error:
         _end(episode, "env_error", error=str(error))
         calls.close()
@@ -147,46 +154,43 @@ async def _play(
     episode: Episode,
     observation: Observation,
     calls: _EnvCalls,
-    policy: Policy,
-    context: Context,
-    limits: _Limits,
-    request_id: str,
+    dialogue: Dialogue,
+    limits: Limits,
     on_turn: Callable[[Turn], None] | None,
 ) -> None:
     """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
-    context_ids = context.first(observation)
-    prompt_ids = list(context_ids)
-    limits = limits.after(len(prompt_ids), context.mode)
-    if limits.room(prompt_ids) < 1:
-        error = (
-            f"the first prompt has {len(prompt_ids)} tokens, which leaves no room for a response in "
-            f"max_total_tokens={limits.total}; raise max_total_tokens or shorten the prompt"
-        )
+    error = dialogue.begin(observation)
+    if error is not None:
         _end(episode, "token_budget", error=error)
         return
     while True:
-        room = limits.room(prompt_ids)
-        generation = await policy.generate(list(prompt_ids), max_tokens=room, request_id=request_id)
-        _check_generation(generation, room)
-        response_ids = list(generation.token_ids)
-        if not response_ids:
+        try:
+            answer = await dialogue.answer()
+        except ContextFull as full:
+            _end(episode, "token_budget", error=None if episode.turns else str(full))
+            if episode.turns:
+                episode.turns[-1].info["final_obs"] = jsonable(observation)
+            return
+        if answer is None:
             _end(episode, "empty_response")
             return
-        cut = limits.refuse_cut and generation.finish_reason == "length"
-        action = "" if cut else context.decode(response_ids)
+        cut = limits.refuse_cut and answer.finish_reason == "length"
+        action = "" if cut else answer.text
         result = await calls.step(action)
         info = jsonable(result.info)
         if cut:
             info["invalid"] = "length"
+        if answer.notes or (cut and not answer.response_ids):  # without tokens the text would be lost
+            info["reply"] = jsonable(answer.notes) | ({"text": answer.text} if cut else {})
         episode.turns.append(
             Turn(
-                context_ids=context_ids,
-                response_ids=response_ids,
-                logprobs=None if generation.logprobs is None else list(generation.logprobs),
+                context_ids=answer.context_ids,
+                response_ids=answer.response_ids,
+                logprobs=answer.logprobs,
                 reward=result.reward,
                 observation=jsonable(observation),
                 action=action,
-                finish_reason=generation.finish_reason,
+                finish_reason=answer.finish_reason,
                 info=info,
             )
         )
@@ -199,15 +203,29 @@ async def _play(
             _end(episode, "truncated")
         elif len(episode.turns) == limits.turns:
             _end(episode, "max_turns")
+        elif dialogue.go_on(observation):
+            continue
         else:
-            context_ids = context.extend(observation, response_ids)
-            history = [*prompt_ids, *response_ids] if context.mode == "append" else []
-            prompt_ids = history + context_ids
-            if limits.room(prompt_ids) >= 1:
-                continue
             _end(episode, "token_budget")
         info["final_obs"] = jsonable(observation)
         return
+
+
+def _dialogue(
+    env: Env,
+    policy: Policy | ChatPolicy | EnvPlayer,
+    context: Context | MessagesContext,
+    limits: Limits,
+    request_id: str,
+) -> Dialogue:
+    bound: Any = policy.bind(env) if isinstance(policy, EnvPlayer) else policy
+    if isinstance(context, MessagesContext):
+        if not hasattr(bound, "reply"):
+            raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that makes tokens")
+        return MessageDialogue(bound, context, limits, request_id)
+    if not hasattr(bound, "generate"):
+        raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")
+    return TokenDialogue(bound, context, limits, request_id)
 
 
 def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:
@@ -215,27 +233,6 @@ def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> N
     episode.error = error
     episode.terminated = reason == "terminated"
     episode.truncated = not episode.terminated
-
-
-class _Limits(NamedTuple):
-    turns: int | None
-    per_turn: int
-    total: int | None
-    response: int | None
-    refuse_cut: bool
-
-    def after(self, prompt_length: int, mode: ContextMode) -> _Limits:
-        """The limits of an episode whose first prompt has that many tokens."""
-        if self.response is None:
-            return self
-        if mode == "rebuild":
-            return self._replace(per_turn=min(self.per_turn, self.response))
-        end = prompt_length + self.response
-        return self._replace(total=end if self.total is None else min(self.total, end))
-
-    def room(self, prompt_ids: list[int]) -> int:
-        """Tokens that the response to this prompt may have."""
-        return self.per_turn if self.total is None else min(self.per_turn, self.total - len(prompt_ids))
 
 
 class _StepResult(NamedTuple):
@@ -356,20 +353,6 @@ def _shown(observation: Any, info: Any) -> Observation:
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _check_generation(generation: Generation, max_tokens: int) -> None:
-    count = len(generation.token_ids)
-    if count > max_tokens:
-        raise PolicyError(f"the policy returned {count} tokens, but was asked for at most {max_tokens}")
-    if generation.finish_reason not in ("stop", "length"):
-        raise PolicyError(f"finish_reason must be 'stop' or 'length', not {generation.finish_reason!r}")
-    if generation.logprobs is None:
-        return
-    if len(generation.logprobs) != count:
-        raise PolicyError(f"the policy returned {len(generation.logprobs)} log-probs for {count} tokens")
-    if not all(map(math.isfinite, generation.logprobs)):
-        raise PolicyError(f"the policy returned log-probs that are not finite: {generation.logprobs!r:.200}")
 
 
 def jsonable(value: Any) -> Any:

@@ -21,7 +21,7 @@ FinishReason: TypeAlias = Literal["stop", "length"]
 StopReason: TypeAlias = Literal[
     "terminated", "truncated", "max_turns", "token_budget", "empty_response", "env_error"
 ]
-ContextMode: TypeAlias = Literal["append", "rebuild"]
+ContextMode: TypeAlias = Literal["append", "rebuild", "messages"]
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Turn:
 
     Attributes:
         context_ids: In append mode the tokens added since the previous response (turn 0: the whole
-            prompt); in rebuild mode the whole prompt of this turn.
-        response_ids: Sampled token ids, at least one.
+            prompt); in rebuild mode the whole prompt of this turn; in messages mode empty.
+        response_ids: Sampled token ids, at least one; in messages mode none.
         logprobs: Log-probability of each response token under the sampling policy, same length as
             `response_ids`; None when the engine did not report them.
         reward: What `Env.step` paid for this turn.
@@ -138,8 +138,9 @@ class Episode:
             ConfigError: The episode was rolled out in rebuild mode: its turns share no prefix.
         """
         if self.context_mode != "append":
+            instead = "; use transitions()" if self.context_mode == "rebuild" else ", it holds no tokens"
             raise ConfigError(
-                f"an episode of context mode {self.context_mode!r} has no single sequence; use transitions()"
+                f"an episode of context mode {self.context_mode!r} has no single sequence{instead}"
             )
         token_ids: list[int] = []
         turn_ids: list[int] = []
@@ -161,7 +162,13 @@ class Episode:
         )
 
     def transitions(self) -> list[Transition]:
-        """The episode as one row per turn, in either context mode."""
+        """The episode as one row per turn, in either context mode that has tokens.
+
+        Raises:
+            ConfigError: The episode holds messages, not tokens.
+        """
+        if self.context_mode == "messages":
+            raise ConfigError("an episode of context mode 'messages' holds no tokens to train on")
         rows = []
         history: list[int] = []
         for number, turn in enumerate(self.turns):

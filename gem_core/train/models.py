@@ -1,14 +1,9 @@
-"""Loading a model and its tokenizer, with one clear line for whatever is wrong with them."""
+"""The model that a run of the trainer starts from."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from gem_core.errors import ConfigError, ModelError
 from gem_core.train.config import TINY, TrainConfig
 from gem_core.train.report import Reporter
 from gem_core.train.tiny import TinyOptions, recorded_options, save_tiny
@@ -28,81 +23,3 @@ def prepare_model(config: TrainConfig, reporter: Reporter) -> str:
         digest = save_tiny(folder, options)
         reporter.note(f"tiny model: sha256 {digest}")
     return str(folder)
-
-
-def load_tokenizer(source: str) -> Any:
-    """The tokenizer of a model folder or name.
-
-    Raises:
-        ModelError: There is none, or it has no end-of-sequence token.
-    """
-    _require_folder(source)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # transformers raises whatever its loaders raise
-        raise ModelError(
-            f"{source}: no tokenizer can be loaded ({_first_line(error)}); a model folder needs its "
-            "tokenizer's files beside the weights"
-        ) from error
-    if tokenizer.eos_token_id is None:
-        raise ModelError(f"{source}: the tokenizer has no end-of-sequence token, so no response would end")
-    return tokenizer
-
-
-def load_model(source: str, device: torch.device, dtype: str) -> Any:
-    """The causal LM of a model folder or name, in evaluation mode.
-
-    Raises:
-        ModelError: It cannot be loaded.
-    """
-    _require_folder(source)
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(source)
-    except Exception as error:
-        raise ModelError(f"{source}: no causal LM can be loaded ({_first_line(error)})") from error
-    return model.to(device=device, dtype=getattr(torch, dtype)).eval()
-
-
-def context_limit(config: TrainConfig, model: Any) -> int | None:
-    """Most tokens of an episode: what the config asks for, else what the model takes.
-
-    Raises:
-        ConfigError: The config asks for more than the model takes.
-    """
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if config.max_total_tokens is None:
-        return limit
-    if limit is not None and config.max_total_tokens > limit:
-        raise ConfigError(
-            f"max_total_tokens={config.max_total_tokens} is longer than the model's context of {limit} tokens"
-        )
-    return config.max_total_tokens
-
-
-def pick_device(name: str) -> torch.device:
-    """The torch device; "auto" is CUDA where there is one.
-
-    Raises:
-        ConfigError: There is no such device.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device must be 'auto', 'cpu' or 'cuda[:N]', not {name!r}") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"there is no device {name!r}: {torch.cuda.device_count()} CUDA devices were found")
-    return device
-
-
-def _require_folder(source: str) -> None:
-    """A path that does not exist is a typing mistake, and no name to be looked up on the network."""
-    path = Path(source)
-    if not path.is_dir() and (path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
-        raise ModelError(f"{source}: no such model folder")
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

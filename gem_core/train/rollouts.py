@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from gem_core.eval.play import play_tasks
 from gem_core.rollout import Context, EnvPool, Episode, Policy
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import TaskRow, make_tasks
 from gem_core.train.config import TrainConfig
 
 
@@ -27,11 +28,6 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
     )
 
 
-def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
-    """The first `episodes` held-out seeds."""
-    return list(make_tasks([source], episodes, split="held_out"))
-
-
 class Rollouts:
     """Plays tasks concurrently; keeps its environments and one event loop for the whole run.
 
@@ -45,7 +41,6 @@ class Rollouts:
         self.config = config
         self.context = context
         self.max_total_tokens = max_total_tokens
-        self._room = asyncio.Semaphore(config.max_batch)
         self._envs = EnvPool(config.wrappers or ())
         for source in config.sources:
             self._envs.prepare(source)
@@ -61,27 +56,25 @@ class Rollouts:
                 and with them the random numbers of sampling.
         """
 
-        async def all_tasks() -> list[Episode]:
-            return await asyncio.gather(
-                *(self._play(task, policy, f"{name}/{number}") for number, task in enumerate(tasks))
-            )
+        async def one(number: int, task: TaskRow) -> Episode:
+            return await self._play(task, policy, f"{name}/{number}")
 
-        return self._loop.run_until_complete(all_tasks())
+        # No more environments than rows of a batch.
+        return self._loop.run_until_complete(play_tasks(tasks, one, at_once=self.config.max_batch))
 
     async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> Episode:
-        async with self._room:  # no more environments than rows of a batch
-            return await self._envs.play(
-                task,
-                policy,
-                self.context,
-                max_turns=self.config.max_turns,
-                max_tokens_per_turn=self.config.max_tokens_per_turn,
-                max_total_tokens=self.max_total_tokens,
-                on_length_cut=self.config.on_length_cut,
-                request_id=request_id,
-                metadata={"request": request_id, "group": task["index"]},
-                log_errors=False,  # the trainer has one line for those of a step
-            )
+        return await self._envs.play(
+            task,
+            policy,
+            self.context,
+            max_turns=self.config.max_turns,
+            max_tokens_per_turn=self.config.max_tokens_per_turn,
+            max_total_tokens=self.max_total_tokens,
+            on_length_cut=self.config.on_length_cut,
+            request_id=request_id,
+            metadata={"request": request_id, "group": task["index"]},
+            log_errors=False,  # the trainer has one line for those of a step
+        )
 
     def close(self) -> None:
         """Close the environments and the event loop."""

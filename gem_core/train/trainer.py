@@ -24,7 +24,11 @@ import torch
 from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import CheckpointError, EnvError
+from gem_core.eval.play import evaluation_tasks
+from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import AppendContext, Episode, TraceWriter, episode_metrics, read_traces
+from gem_core.rollout.models import context_limit, load_model, load_tokenizer, pick_device
+from gem_core.rollout.sampler import BatchingPolicy
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.tasks import TaskRow
 from gem_core.train.checkpoint import (
@@ -36,11 +40,10 @@ from gem_core.train.checkpoint import (
     write_text,
 )
 from gem_core.train.config import TrainConfig
-from gem_core.train.models import context_limit, load_model, load_tokenizer, pick_device, prepare_model
+from gem_core.train.models import prepare_model
 from gem_core.train.objective import Batch, make_batch, policy_loss, score_tokens, token_weights
 from gem_core.train.report import Outcome, Reporter, write_report
-from gem_core.train.rollouts import Rollouts, evaluation_tasks, training_tasks
-from gem_core.train.sampler import BatchingPolicy
+from gem_core.train.rollouts import Rollouts, training_tasks
 from gem_core.train.sinks import MetricSinks, require_packages
 
 logger = logging.getLogger(__name__)
@@ -115,7 +118,7 @@ class Trainer:
         self.tokenizer = load_tokenizer(source)
         self.context = AppendContext(self.tokenizer)
         self.model = load_model(str(checkpoints[-1]) if checkpoints else source, device, config.dtype)
-        limit = context_limit(config, self.model)
+        limit = context_limit(self.model, config.max_total_tokens)
         self.rollouts = resources.enter_context(contextlib.closing(Rollouts(config, self.context, limit)))
         self.reference = load_model(source, device, config.dtype) if config.kl else None
         self.critic: torch.nn.Module | None = None
@@ -372,7 +375,7 @@ class Trainer:
             # The same name and so the same random numbers before and after: what differs is the policy.
             name = f"{_EVALUATION} of {source.label}"
             episodes = self._play(tasks, self._policy(f"{config.seed}/eval"), name, self.progress.step)
-            results[source.label] = episode_metrics(episodes)
+            results[source.label] = evaluation_metrics(episodes)
             played += episodes
             self._trace(episodes[: config.trace_episodes])
         recorded = {"before": self.progress.before or results}

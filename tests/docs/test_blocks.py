@@ -25,6 +25,7 @@ MODULES = {
     "train": ("torch", "transformers", "rich", "matplotlib"),
     "ray": ("ray",),
     "docs": ("mkdocs",),
+    "eval": ("openai",),
     "rg": ("reasoning_gym",),
     "search": ("bm25s",),
     "mcp": ("mcp",),

@@ -8,12 +8,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.core import render_observation  # noqa: E402
+from gem_core.eval.play import evaluation_tasks  # noqa: E402
 from gem_core.rollout import AppendContext, Generation  # noqa: E402
+from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
 from gem_core.tasks import TaskSource  # noqa: E402
 from gem_core.train.config import TrainConfig  # noqa: E402
 from gem_core.train.objective import compute_logprobs, make_batch  # noqa: E402
-from gem_core.train.rollouts import Rollouts, evaluation_tasks  # noqa: E402
-from gem_core.train.sampler import BatchingPolicy  # noqa: E402
+from gem_core.train.rollouts import Rollouts  # noqa: E402
 from tests.train.helpers import LONG, options  # noqa: E402
 
 

@@ -14,12 +14,14 @@ from typing import Any
 from oat.algorithms.ppo import PPOActor
 
 from gem_core.errors import ConfigError
+from gem_core.eval.play import play_tasks
 from gem_core.rollout import EnvPool, Episode, Generation, extra_stop_id
+from gem_core.rollout.engine import vllm_generation
 from gem_core.tasks import TaskRow
 from gem_oat import upstream
 from gem_oat.args import Args, import_modules
 from gem_oat.collect import collect, complaint
-from gem_oat.policy import BatchedPolicy, generation_of
+from gem_oat.policy import BatchedPolicy
 from gem_oat.rows import lay_out, turn_values
 
 upstream.check()
@@ -131,17 +133,14 @@ class Actor(PPOActor):  # type: ignore[misc]
             Oat's handle to the list of episodes, in the order of the tasks.
         """
         policy = self._policy(self.eval_sampling_params)
-        room = asyncio.Semaphore(max(self.args.num_env, self.args.eval_batch_size))
 
         async def one(number: int, task: str) -> Episode:
-            async with room:
-                tokens = self.args.eval_generate_max_length
-                return await self._play(json.loads(task), number, policy, "validation", tokens)
+            tokens = self.args.eval_generate_max_length
+            return await self._play(json.loads(task), number, policy, "validation", tokens)
 
-        async def every() -> list[Episode]:
-            return await asyncio.gather(*(one(number, task) for number, task in enumerate(tasks)))
-
-        return bytes(self.ipc_client.serialize_ipc(self._loop.run_until_complete(every())))
+        at_once = max(self.args.num_env, self.args.eval_batch_size)
+        episodes = self._loop.run_until_complete(play_tasks(tasks, one, at_once=at_once))
+        return bytes(self.ipc_client.serialize_ipc(episodes))
 
     async def _play(
         self, task: TaskRow, sample: int, policy: BatchedPolicy, split: str, max_tokens: int
@@ -174,6 +173,6 @@ class Actor(PPOActor):  # type: ignore[misc]
             for most in max_tokens:
                 params.append(sampling_params.clone())
                 params[-1].max_tokens = most
-            return [generation_of(output) for output in self.generate(prompts, params)]
+            return [vllm_generation(output) for output in self.generate(prompts, params)]
 
         return BatchedPolicy(sample, self._thread)

@@ -14,6 +14,7 @@ from oat.algorithms.ppo import PPOLearner
 from oat.utils.ops import masked_sum
 
 from gem_core.advantages import ReturnStats
+from gem_core.eval.summary import evaluation_metrics
 from gem_core.files import write_atomically
 from gem_core.rollout import Episode, episode_metrics, outline
 from gem_core.tasks import TaskSource
@@ -132,7 +133,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
             box[0] = {
                 f"eval/{label}/{name}": value
                 for label, episodes in played.items()
-                for name, value in episode_metrics(episodes).items()
+                for name, value in evaluation_metrics(episodes).items()
             }
         dist.barrier(group=self._same_actor_group)  # on the CPU: the others wait here, not on their GPUs
         dist.broadcast_object_list(box, src=0)

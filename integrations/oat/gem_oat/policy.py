@@ -6,10 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gem_core.rollout import Generation
-from gem_core.rollout.trajectory import FinishReason
 
 Sample: TypeAlias = Callable[[list[list[int]], list[int]], list[Generation]]
 """Prompts and the most tokens of each response in, one generation each out, in the same order."""
@@ -81,12 +80,3 @@ def _settle(batch: list[_Request], outcomes: Sequence[Generation | Exception]) -
             request.future.set_exception(outcome)
         else:
             request.future.set_result(outcome)
-
-
-def generation_of(output: Any) -> Generation:
-    """What a vLLM `RequestOutput` with one sample says; sampled with ``logprobs=1``."""
-    (sample,) = output.outputs
-    ids = list(sample.token_ids)
-    logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]
-    reason: FinishReason = "length" if sample.finish_reason == "length" else "stop"
-    return Generation(ids, logprobs, reason)

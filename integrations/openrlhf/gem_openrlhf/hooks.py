@@ -17,8 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from gem_core.errors import UnsupportedTrainer
+from gem_core.eval.summary import evaluation_metrics
 from gem_core.integration import after_import
-from gem_core.rollout import Episode, episode_metrics
+from gem_core.rollout import Episode
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import played_of
 
@@ -65,5 +66,5 @@ def _eval_metrics(original: Any, eval_dataloader: Any, samples_list: Any, *args:
         if played is not None:
             episodes[played.source].append(played.episode)
     for source, of_source in episodes.items():
-        logs |= {f"eval_{source}_{name}": value for name, value in episode_metrics(of_source).items()}
+        logs |= {f"eval_{source}_{name}": value for name, value in evaluation_metrics(of_source).items()}
     return logs

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.rollout import AppendContext, EnvPool, engine_stop_ids, episode_metrics
+from gem_core.rollout.sampler import BatchingPolicy
 from gem_core.tasks import TaskSource, make_tasks
-from gem_core.train.sampler import BatchingPolicy
 from tests.trainers import learning
 from tests.trainers.learning import BUDGET
 from tests.trainers.openrlhf import harness

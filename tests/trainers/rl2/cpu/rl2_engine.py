@@ -23,7 +23,7 @@ from rl2_sglang import named_tensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gem_core.rollout.engine import engine_stop_ids
-from gem_core.train.sampler import BatchingPolicy
+from gem_core.rollout.sampler import BatchingPolicy
 
 CHUNK = 8
 """Tokens that are sampled between two looks at whether the engine is paused."""

@@ -100,6 +100,10 @@ class BatchingPolicy:
         """Drop the KV caches; needed after the weights changed or the episodes ended."""
         self._prefixes.clear()
 
+    def forget_request(self, request_id: str) -> None:
+        """Drop the KV cache of an episode that has ended."""
+        self._prefixes.pop(request_id, None)
+
     async def _sample_pending(self) -> None:
         while self._pending:
             known = -1

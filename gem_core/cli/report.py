@@ -1,0 +1,47 @@
+"""`gem-core report`: evaluations side by side, as one web page or as logs for Inspect's viewer."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gem_core.cli import _console
+from gem_core.cli._arguments import add_json_flag, command_parser
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = command_parser(
+        commands,
+        "report",
+        "compare evaluations in one web page",
+        examples=["runs/random runs/oracle --out report.html", "runs/mini --inspect logs"],
+        details=(
+            "The page needs no network and no server. With --inspect, a log for each run and environment\n"
+            "is written as well, which `inspect view` opens."
+        ),
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder that `gem-core eval` has filled")
+    parser.add_argument("--out", default="report.html", metavar="FILE", help="page (default report.html)")
+    parser.add_argument("--inspect", metavar="DIR", help="folder for logs in Inspect's format")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page, and the logs where they are asked for."""
+    from gem_core.eval.inspect_log import write_inspect_logs
+    from gem_core.eval.report import read_run, write_report
+
+    runs = [read_run(folder) for folder in args.runs]
+    page = write_report(runs, args.out)
+    logs: list[Path] = []
+    if args.inspect:
+        logs = [path for run in runs for path in write_inspect_logs(run, args.inspect)]
+    if args.json:
+        _console.print_json({"page": args.out, "episodes": page.episodes, "logs": [str(log) for log in logs]})
+        return 0
+    _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {args.out}; open it in a browser")
+    if logs:
+        _console.note(f"wrote {len(logs)} logs to {args.inspect}; `inspect view --log-dir {args.inspect}`")
+    return 0

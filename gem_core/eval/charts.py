@@ -1,0 +1,79 @@
+"""Small pictures for a web page as inline SVG: means with their intervals, a row per environment."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLOURS = ("#2c5fa8", "#1b7f5c", "#b0562a", "#7a4ba0", "#8a7413", "#3c8ca0", "#a83a5b", "#5b6470")
+"""Of the runs, in order; they repeat after the last."""
+
+_LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
+
+
+def interval_chart(
+    title: str, rows: Mapping[str, Sequence[Mapping[str, Any] | None]], *, low: float = 0.0, high: float = 1.0
+) -> str:
+    """A picture with a dot and a bar for each estimate.
+
+    Args:
+        title: Above it, and what a screen reader says.
+        rows: Label to one estimate per run (keys ``mean``, ``low``, ``high``); None where a run has none.
+        low: Left end of the scale; moved where a value lies beyond.
+        high: Right end of the scale; moved where a value lies beyond.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    known = [
+        estimate for row in rows.values() for estimate in row if estimate and estimate["mean"] is not None
+    ]
+    ends = [value for estimate in known for value in _ends(estimate)]
+    low, high = min([low, *ends]), max([high, *ends])
+
+    def place(value: float) -> float:
+        return round(_LABELS + (value - low) / (high - low) * _WIDTH, 1)
+
+    parts = [f'<text x="0" y="14" class="title">{html.escape(title)}</text>']
+    bottom = _TOP + sum(max(1, len(row)) * _STEP + 8 for row in rows.values())
+    for number in range(5):
+        value = low + (high - low) * number / 4
+        x = place(value)
+        parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP - 4}" y2="{bottom}"/>')
+        parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{value:.2f}</text>')
+    y = _TOP
+    for label, row in rows.items():
+        middle = y + (len(row) - 1) * _STEP / 2 + _STEP / 2 + 4
+        parts.append(f'<text class="label" x="0" y="{middle}">{html.escape(_short(label))}'
+                     f"<title>{html.escape(label)}</title></text>")  # fmt: skip
+        for number, estimate in enumerate(row):
+            if estimate and estimate["mean"] is not None:
+                parts.append(_mark(estimate, place, y + _STEP / 2, COLOURS[number % len(COLOURS)]))
+            y += _STEP
+        y += 8
+    size = f"0 0 {_LABELS + _WIDTH + _RIGHT} {bottom + 20}"
+    return (
+        f'<svg class="chart" role="img" aria-label="{html.escape(title)}" viewBox="{size}" '
+        f'width="{_LABELS + _WIDTH + _RIGHT}">{"".join(parts)}</svg>'
+    )
+
+
+def _mark(estimate: Mapping[str, Any], place: Any, y: float, colour: str) -> str:
+    left, right = _ends(estimate)
+    return (
+        f'<line x1="{place(left)}" x2="{place(right)}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"/>'
+        f'<circle cx="{place(estimate["mean"])}" cy="{y}" r="4" fill="{colour}"/>'
+        f'<text class="value" x="{place(right) + 8}" y="{y + 4}">{estimate["mean"]:.3f}</text>'
+    )
+
+
+def _ends(estimate: Mapping[str, Any]) -> tuple[float, float]:
+    """The interval; for one task, the value itself."""
+    mean = float(estimate["mean"])
+    low, high = estimate.get("low"), estimate.get("high")
+    return (mean if low is None else float(low)), (mean if high is None else float(high))
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 36 else label[:35] + "…"

@@ -1,0 +1,196 @@
+"""`EvalConfig`: every option of an evaluation, checked before anything is started."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import gem_core
+from gem_core.errors import ConfigError
+from gem_core.registration import spec
+from gem_core.tasks import EVAL_SEEDS, TaskSource
+
+ModelKind: TypeAlias = Literal["random", "oracle", "endpoint", "hf", "vllm"]
+
+FREE = {
+    "out", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout", "give_up_after",
+    "price_in", "price_out", "api_key", "device", "threads",
+}  # fmt: skip
+"""Options that change how long a run takes or what it costs, not what it finds."""
+
+
+@dataclass
+class EvalConfig:
+    """What is evaluated on what, and how.
+
+    Attributes:
+        model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER``, ``endpoint:NAME``; without a
+            prefix a folder that exists is a Hugging Face model, everything else a name at the endpoint.
+        envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
+        episodes: Tasks per environment: always the first held-out seeds, so that runs compare.
+        samples: Episodes per task; from 2 on there is a pass@k.
+        seed: Of sampling.
+        out: Folder of the run.
+        base_url: Of the endpoint; None reads ``OPENAI_BASE_URL``, else OpenAI's own.
+        api_key: None reads ``OPENAI_API_KEY``; never written anywhere.
+        temperature: Of sampling.
+        top_p: Of sampling.
+        max_tokens_per_turn: Most tokens of an answer.
+        max_turns: Most turns of an episode; None leaves it to the environment.
+        max_total_tokens: Most tokens of an episode; None is what the model takes. An endpoint keeps its own.
+        on_length_cut: As in `gem_core.rollout.run_episode`.
+        system_prompt: First message of each conversation.
+        wrappers: Around each environment, as in `gem_core.make`.
+        send_seed: Send each request of an endpoint with its own seed.
+        extra_body: More for the body of each request, such as
+            ``{"chat_template_kwargs": {"enable_thinking": False}}`` for vLLM and SGLang.
+        template_kwargs: Variables for the chat template of a folder.
+        concurrency: Most requests at the same time.
+        requests_per_minute: Limit of the endpoint; None for none.
+        tokens_per_minute: Limit of the endpoint, prompts and the most that answers may have; None for none.
+        timeout: Seconds for one request.
+        give_up_after: Seconds after which a call that keeps failing, while no other succeeds, ends the run.
+        price_in: Dollars for a million tokens of prompts.
+        price_out: Dollars for a million tokens of answers.
+        device: Of a Hugging Face model.
+        threads: Torch threads of a Hugging Face model; 0 leaves torch's own choice.
+
+    Raises:
+        ConfigError: A value is out of range, or two of them do not go together.
+        UnknownEnv: No such environment.
+    """
+
+    model: str
+    envs: list[str]
+    episodes: int = 20
+    samples: int = 1
+    seed: int = 0
+    out: str = "runs/eval"
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens_per_turn: int = 1024
+    max_turns: int | None = None
+    max_total_tokens: int | None = None
+    on_length_cut: Literal["invalid", "pass"] = "invalid"
+    system_prompt: str | None = None
+    wrappers: str = ""
+    send_seed: bool = True
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    concurrency: int = 8
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    timeout: float = 120.0
+    give_up_after: float = 60.0
+    price_in: float = 0.0
+    price_out: float = 0.0
+    device: str = "auto"
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.envs or not isinstance(self.envs, list | tuple):
+            raise ConfigError(f"envs must be a list of at least one environment, not {self.envs!r}")
+        labels = [source.label for source in self.sources]
+        for source in self.sources:
+            spec(source.env_id)
+            if labels.count(source.label) > 1:
+                raise ConfigError(f"{source.label} is given twice")
+        for names, low, whole in (
+            (("episodes", "samples", "max_tokens_per_turn", "concurrency"), 1, True),
+            (("max_turns", "max_total_tokens"), 1, True),
+            (("seed", "threads"), 0, True),
+            (("temperature", "price_in", "price_out"), 0, False),
+            (("requests_per_minute", "tokens_per_minute", "timeout", "give_up_after"), None, False),
+        ):
+            for name in names:
+                self._check_number(name, low, whole)
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
+        if self.episodes > len(EVAL_SEEDS):
+            raise ConfigError(f"episodes must be at most {len(EVAL_SEEDS)}, not {self.episodes}")
+        if self.on_length_cut not in ("invalid", "pass"):
+            raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {self.on_length_cut!r}")
+        if self.kind not in ("hf", "vllm") and self.max_total_tokens is not None:
+            raise ConfigError(
+                f"max_total_tokens counts tokens, which {self.kind} does not show; leave it out"
+            )
+        if self.extra_body and self.kind != "endpoint":
+            raise ConfigError(f"extra_body is for the requests of an endpoint, not for {self.kind}")
+        if self.template_kwargs and self.kind not in ("hf", "vllm"):
+            raise ConfigError(f"template_kwargs are for the chat template of a folder, not for {self.kind}")
+        if self.kind == "hf" and self.temperature == 0:
+            raise ConfigError(
+                "temperature must be above 0 for a Hugging Face folder; 0.01 is as good as greedy"
+            )
+
+    def _check_number(self, name: str, low: int | None, whole: bool) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not good or not math.isfinite(value) or (value <= 0 if low is None else value < low):
+            limit = "above 0" if low is None else f"{'a whole number of ' if whole else ''}at least {low}"
+            raise ConfigError(f"{name} must be {limit}, not {value!r}")
+
+    @property
+    def kind(self) -> ModelKind:
+        """What `model` is."""
+        if self.model == "random":
+            return "random"
+        if self.model == "oracle":
+            return "oracle"
+        prefix = self.model.partition(":")[0]
+        if prefix == "hf":
+            return "hf"
+        if prefix == "vllm":
+            return "vllm"
+        if prefix == "endpoint":
+            return "endpoint"
+        return "hf" if self.base_url is None and Path(self.model).is_dir() else "endpoint"
+
+    @property
+    def name(self) -> str:
+        """The model without the prefix that says what it is."""
+        prefix, colon, rest = self.model.partition(":")
+        return rest if colon and prefix in ("hf", "vllm", "endpoint") else self.model
+
+    @property
+    def sources(self) -> list[TaskSource]:
+        """The environments with their arguments."""
+        sources = [TaskSource.parse(text) for text in self.envs]
+        if any(source.weight != 1 for source in sources):
+            raise ConfigError("an evaluation plays every environment alike; leave out the weights")
+        return sources
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides what the run finds; a folder holds the episodes of one identity only."""
+        mine = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FREE}
+        envs = [source.label for source in self.sources]
+        return {**mine, "envs": envs, "gem_core": gem_core.__version__}
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """What differs from the identity of a run that was begun, as ``name: then, now``."""
+        mine = self.identity()
+        return [
+            f"{name}: {recorded.get(name)!r} then, {mine.get(name)!r} now"
+            for name in sorted(mine.keys() | recorded.keys())
+            if mine.get(name) != recorded.get(name)
+        ]
+
+
+def request_seed(seed: int, request_id: str, position: int) -> int:
+    """Seed for one request: the same whenever and in whatever company it is made.
+
+    Args:
+        seed: Of the run.
+        request_id: Of the episode.
+        position: Tells the turns of an episode apart.
+    """
+    digest = hashlib.sha256(f"{seed}/{request_id}/{position}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1  # 31 bits: more is refused by some

@@ -1,0 +1,136 @@
+"""The folder of an evaluation: what it was asked for, the episodes that are finished, the summary.
+
+``config.json`` is written first, ``episodes.jsonl`` grows by a line for each finished episode, and
+``summary.json`` follows from the two. A run that was killed leaves whole lines behind and goes on
+after them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import ConfigError, TraceError
+from gem_core.eval.config import EvalConfig
+from gem_core.files import write_atomically
+from gem_core.rollout import Episode, read_traces
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
+
+Key = tuple[str, int, int]
+"""Environment, number of the task, number of the sample."""
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold the folder while the block runs.
+
+    Raises:
+        ConfigError: Another process holds it, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise ConfigError(f"the folder {folder} cannot be written: {error.strerror}") from error
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"another evaluation is running in {folder}") from None
+            except OSError:  # a file system without locks
+                pass
+        yield
+    finally:
+        os.close(lock)
+
+
+def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
+    """Record the configuration, or find the one of the run that goes on.
+
+    Returns:
+        The episodes that are finished.
+
+    Raises:
+        ConfigError: The folder holds an evaluation with other options, or something else.
+        TraceError: Its episodes cannot be read.
+    """
+    if not (folder / CONFIG).exists():
+        if (folder / EPISODES).exists():
+            raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
+        write_atomically(folder / CONFIG, [json.dumps(config.identity(), indent=2) + "\n"])
+        return {}
+    changed = config.differences(read_config(folder))
+    if changed:
+        raise ConfigError(
+            f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use them again, or "
+            "choose another folder"
+        )
+    return finished(folder)
+
+
+def finished(folder: str | Path) -> dict[Key, Episode]:
+    """The episodes of a folder, in the order of environments, tasks and samples.
+
+    Raises:
+        TraceError: A line is damaged, or is not one of an evaluation.
+        OSError: The folder cannot be read.
+    """
+    path = Path(folder) / EPISODES
+    found: dict[Key, Episode] = {}
+    for episode in read_traces(path) if path.exists() else ():
+        try:
+            said = episode.metadata
+            key = (str(said["env"]), int(said["task"]), int(said["sample"]))
+        except (KeyError, TypeError, ValueError):
+            raise TraceError(f"{path} holds an episode that is not one of an evaluation") from None
+        if key in found:
+            raise TraceError(f"{path} holds task {key[1]}, sample {key[2]} of {key[0]} twice")
+        found[key] = episode
+    order = {label: place for place, label in enumerate(read_config(folder)["envs"])} if found else {}
+    return dict(sorted(found.items(), key=lambda item: (order.get(item[0][0], 0), item[0][1:])))
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """What the run in the folder was asked for.
+
+    Raises:
+        ConfigError: There is no run.
+    """
+    return _read(Path(folder) / CONFIG)
+
+
+def read_summary(folder: str | Path) -> dict[str, Any]:
+    """The summary of a run that has ended.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    return _read(Path(folder) / SUMMARY)
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write the summary; it appears at once or not at all."""
+    write_atomically(folder / SUMMARY, [json.dumps(summary, indent=2) + "\n"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: `gem-core eval` has not been run there") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} is damaged: expected an object")
+    return value

@@ -1,0 +1,49 @@
+"""Many episodes at once: what `gem-core eval`, the trainer's evaluations and its rollouts share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from gem_core.rollout import Episode
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
+
+Task = TypeVar("Task")
+
+
+def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
+    """The first `episodes` held-out seeds."""
+    return list(make_tasks([source], episodes, split="held_out"))
+
+
+async def play_tasks(
+    tasks: Sequence[Task], play: Callable[[int, Task], Awaitable[Episode]], *, at_once: int
+) -> list[Episode]:
+    """Play all tasks, `at_once` of them at the same time.
+
+    Args:
+        tasks: What to play; started in this order.
+        play: Plays the task with this number.
+        at_once: Most episodes that run at the same moment.
+
+    Returns:
+        The episodes in the order of the tasks.
+
+    Raises:
+        Exception: The first error of `play`; the other episodes have been cancelled by then.
+    """
+    room = asyncio.Semaphore(at_once)
+
+    async def one(number: int, task: Task) -> Episode:
+        async with room:
+            return await play(number, task)
+
+    running = [asyncio.ensure_future(one(number, task)) for number, task in enumerate(tasks)]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise

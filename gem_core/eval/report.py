@@ -1,0 +1,188 @@
+"""Evaluations side by side: `write_report` makes one web page with tables, pictures and every episode.
+
+The page is that of `gem_core.eval.viewer` with the comparison above its episodes, so it loads nothing
+and an episode can be linked. The comparison itself needs no script.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import ConfigError
+from gem_core.eval import folder as folders
+from gem_core.eval.charts import COLOURS, interval_chart
+from gem_core.eval.viewer import PageSummary, write_page
+from gem_core.rollout import Episode, read_token_texts
+
+SUMMARY_COLUMNS = (
+    "environment", "episodes", "return", "success", "pass@k", "turns", "format errors", "tool calls",
+    "tokens in/out", "cost", "errors",
+)  # fmt: skip
+
+_MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Run:
+    """An evaluation that was read from its folder.
+
+    Attributes:
+        name: Shown in the page.
+        folder: Where it was read from.
+        config: What it was asked for.
+        summary: What it found.
+        episodes: In the order of environments, tasks and samples.
+    """
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    episodes: list[Episode]
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read the folder that an evaluation has filled.
+
+    Raises:
+        ConfigError: There is no evaluation, or it has not ended.
+        TraceError: Its episodes are damaged.
+    """
+    path = Path(folder)
+    config = folders.read_config(path)
+    if not (path / folders.SUMMARY).exists():
+        raise ConfigError(f"the evaluation in {path} has not ended; give its command again to go on")
+    summary = folders.read_summary(path)
+    return Run(path.resolve().name, path, config, summary, list(folders.finished(path).values()))
+
+
+def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
+    """Write the page that compares `runs`.
+
+    Raises:
+        ConfigError: No run is given.
+        OSError: The page cannot be written.
+    """
+    if not runs:
+        raise ConfigError("no run to report on: expected at least one folder of `gem-core eval`")
+    runs = _named_apart(runs)
+    texts: dict[int, str] = {}
+    if len({run.config["model"] for run in runs}) == 1:  # ids of two models are not the same tokens
+        for run in runs:
+            texts.update(read_token_texts(run.folder / folders.EPISODES))
+    return write_page(
+        (
+            replace(episode, metadata={**episode.metadata, "run": run.name})
+            for run in runs
+            for episode in run.episodes
+        ),
+        out,
+        title="Evaluation: " + ", ".join(run.name for run in runs),
+        token_text=texts.get,
+        head=_comparison(runs),
+    )
+
+
+def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
+    """One line of the table of an evaluation; see `SUMMARY_COLUMNS`."""
+    metrics, tokens = summary.get("metrics", {}), (summary["prompt_tokens"], summary["response_tokens"])
+    chances = [f"{k}: {_number(value)}" for k, value in summary.get("pass_at", {}).items() if k != "1"]
+    return [
+        label,
+        str(summary["episodes"]),
+        _estimate(summary["return"]),
+        _estimate(summary["success"]),
+        ", ".join(chances) or _MISSING,
+        _number(summary.get("turns", {}).get("mean"), 1),
+        _number(metrics.get("gem/format_error_rate")),
+        _number(metrics.get("gem/tool_calls"), 1),
+        _MISSING if None in tokens else f"{tokens[0]}/{tokens[1]}",
+        _MISSING if summary.get("cost") is None else f"${summary['cost']:.4f}",
+        str(summary["errors"]),
+    ]
+
+
+def _comparison(runs: Sequence[Run]) -> str:
+    labels = list(dict.fromkeys(label for run in runs for label in run.summary["envs"]))
+
+    def estimates(name: str) -> dict[str, list[Mapping[str, Any] | None]]:
+        return {label: [run.summary["envs"].get(label, {}).get(name) for run in runs] for label in labels}
+
+    legend = " ".join(
+        f'<span class="run"><i style="background:{COLOURS[number % len(COLOURS)]}"></i>'
+        f"{html.escape(run.name)}</span>"
+        for number, run in enumerate(runs)
+    )
+    first = _table(
+        ["environment", *(f"{run.name}: return" for run in runs), *(f"{run.name}: success" for run in runs)],
+        [
+            [label, *(_estimate(e) for e in estimates("return")[label]),
+             *(_estimate(e) for e in estimates("success")[label])]
+            for label in labels
+        ],
+        "results",
+    )  # fmt: skip
+    details = _table(
+        ["run", *SUMMARY_COLUMNS],
+        [
+            [run.name, *summary_row(label, summary)]
+            for run in runs
+            for label, summary in [
+                *run.summary["envs"].items(), ("all, each counting once", run.summary["overall"]),
+            ]
+        ],
+        "details",
+    )  # fmt: skip
+    names = sorted({name for run in runs for name in run.config})
+    settings = _table(
+        ["option", *(run.name for run in runs)],
+        [[name, *(_value(run.config.get(name)) for run in runs)] for name in names],
+        "settings",
+    )
+    return (
+        f'<section id="comparison" aria-label="Comparison"><p id="legend">{legend}</p>{first}'
+        '<p class="soft">Mean ± standard error over tasks [95 % bootstrap interval]. '
+        "The dots below are the means, the lines the intervals.</p>"
+        f'<div class="charts">{interval_chart("Return", estimates("return"))}'
+        f"{interval_chart('Success', estimates('success'))}</div>"
+        f"<h2>Details</h2>{details}<details><summary>Settings</summary>{settings}</details>"
+        "<h2>Episodes</h2></section>"
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], id: str) -> str:
+    head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    table = f'<table id="{id}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
+
+
+def _estimate(estimate: Mapping[str, Any] | None) -> str:
+    if not estimate or estimate["mean"] is None:
+        return _MISSING
+    text = _number(estimate["mean"])
+    if estimate.get("se") is not None:
+        text += f" ± {_number(estimate['se'])}"
+    if estimate.get("low") is not None:
+        text += f" [{_number(estimate['low'])}, {_number(estimate['high'])}]"
+    return text
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return _MISSING if value is None else f"{value:.{digits}f}"
+
+
+def _value(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _named_apart(runs: Sequence[Run]) -> list[Run]:
+    """Two folders of one name are told apart by their paths."""
+    names = [run.name for run in runs]
+    return [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs]

@@ -1,0 +1,256 @@
+"""One evaluation from its configuration to its summary: `evaluate`.
+
+    outcome = evaluate(EvalConfig("random", ["game:Mastermind-v0-easy"], episodes=50, out="runs/random"))
+    outcome.summary["envs"]["game:Mastermind-v0-easy"]["return"]
+
+Every task has a fixed seed and every request its own random numbers, so neither the order in which
+episodes end, nor a kill in the middle, nor a repeated call changes a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gem_core.eval import folder as folders
+from gem_core.eval.config import EvalConfig
+from gem_core.eval.endpoint import Endpoint
+from gem_core.eval.limits import Patience
+from gem_core.eval.play import evaluation_tasks, play_tasks
+from gem_core.eval.summary import overall, summarise
+from gem_core.rollout import (
+    ChatPolicy,
+    Context,
+    EnvPlayer,
+    EnvPool,
+    Episode,
+    MessagesContext,
+    Policy,
+    TraceWriter,
+)
+from gem_core.tasks import TaskRow
+
+
+class Reporter:
+    """Told about an evaluation while it runs; this one keeps quiet."""
+
+    def note(self, text: str) -> None:
+        """One line about what happens now."""
+
+    def start(self, totals: Mapping[str, int], done: Mapping[str, int]) -> None:
+        """Episodes per environment, and how many of them an earlier run has finished."""
+
+    def episode(self, label: str, episode: Episode) -> None:
+        """An episode of the environment is finished."""
+
+    def close(self) -> None:
+        """No more calls will follow."""
+
+
+@dataclass(frozen=True)
+class EvalOutcome:
+    """Result of an evaluation.
+
+    Attributes:
+        folder: Of the run.
+        summary: What ``summary.json`` holds.
+        episodes: In the order of environments, tasks and samples.
+        played: How many of them this call has played; the others were there already.
+        repeated: Attempts to reach the endpoint that followed a failure.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    episodes: list[Episode]
+    played: int
+    repeated: int
+
+
+class Player(NamedTuple):
+    """A policy with what its episodes need."""
+
+    policy: Policy | ChatPolicy | EnvPlayer
+    context: Context | MessagesContext
+    tokenizer: Any = None
+    max_total_tokens: int | None = None
+
+
+class _Job(NamedTuple):
+    label: str
+    row: TaskRow
+    sample: int
+
+    @property
+    def key(self) -> folders.Key:
+        return self.label, self.row["index"], self.sample
+
+
+def evaluate(
+    config: EvalConfig, reporter: Reporter | None = None, *, player: Player | None = None
+) -> EvalOutcome:
+    """Play what is not yet finished in the folder of the run, and summarise it.
+
+    Args:
+        config: Checked already; see `EvalConfig`.
+        reporter: Told what happens while it happens; None tells nobody.
+        player: A policy of your own in the place of ``config.model``, which then only names it.
+
+    Raises:
+        ConfigError: The folder holds another evaluation, an environment refuses its arguments, or
+            lacks the player that is asked for.
+        ServiceError: The endpoint refuses, or does not answer; what is finished is kept.
+        ModelError: The model cannot be loaded.
+        MissingDependency: A package is not installed.
+    """
+    reporter = reporter or Reporter()
+    folder = Path(config.out)
+    jobs = [
+        _Job(source.label, row, sample)
+        for source in config.sources
+        for row in evaluation_tasks(source, config.episodes)
+        for sample in range(config.samples)
+    ]
+    pool = EnvPool(config.wrappers)
+    try:
+        for source in config.sources:
+            pool.prepare(source)
+        with folders.claimed(folder):
+            done = folders.begin(config, folder)
+            left = [job for job in jobs if job.key not in done]
+            repeated = _play(config, reporter, player, pool, jobs, left, folder) if left else 0
+            episodes = folders.finished(folder)
+            summary = summary_of(config, episodes)
+            folders.write_summary(folder, summary)
+    finally:
+        pool.close()
+        reporter.close()
+    return EvalOutcome(folder, summary, list(episodes.values()), len(left), repeated)
+
+
+def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:
+    """What ``summary.json`` holds: a function of the episodes and the prices, nothing else."""
+    envs = {}
+    for source in config.sources:
+        of_env = [episode for key, episode in episodes.items() if key[0] == source.label]
+        envs[source.label] = _priced(config, summarise(of_env))
+    return {"model": config.model, "overall": _priced(config, overall(list(envs.values()))), "envs": envs}
+
+
+def _priced(config: EvalConfig, summary: dict[str, Any]) -> dict[str, Any]:
+    counts = summary["prompt_tokens"], summary["response_tokens"]
+    cost = None
+    if (config.price_in or config.price_out) and None not in counts:
+        cost = (counts[0] * config.price_in + counts[1] * config.price_out) / 1e6
+    return {**summary, "cost": cost}
+
+
+def _play(
+    config: EvalConfig,
+    reporter: Reporter,
+    player: Player | None,
+    pool: EnvPool,
+    jobs: Sequence[_Job],
+    left: Sequence[_Job],
+    folder: Path,
+) -> int:
+    """Play the jobs that are left; returns how many calls had to be repeated."""
+    remaining = _count(left)
+    totals = _count(jobs)
+    if len(left) < len(jobs):
+        reporter.note(f"{folder}: {len(jobs) - len(left)} of {len(jobs)} episodes are finished already")
+
+    async def all_of_them() -> int:
+        # Clients and engines belong to the event loop that they are used in.
+        own = player or open_player(config, reporter)
+        reporter.start(totals, {label: totals[label] - remaining.get(label, 0) for label in totals})
+        decode = None if own.tokenizer is None else own.tokenizer.decode
+        try:
+            with TraceWriter(folder / folders.EPISODES, decode=decode) as traces:
+
+                async def play(number: int, job: _Job) -> Episode:
+                    return await _one(config, own, pool, job, traces, reporter)
+
+                await play_tasks(left, play, at_once=config.concurrency)
+        finally:
+            if player is None and hasattr(own.policy, "close"):
+                await own.policy.close()
+        return int(getattr(own.policy, "repeated", 0))
+
+    return asyncio.run(all_of_them())
+
+
+async def _one(
+    config: EvalConfig, player: Player, pool: EnvPool, job: _Job, traces: TraceWriter, reporter: Reporter
+) -> Episode:
+    began = time.monotonic()
+    request_id = f"{job.label}/{job.row['index']}/{job.sample}"
+    if isinstance(player.policy, EnvPlayer):
+        request_id = f"{config.seed}/{request_id}"
+    try:
+        episode = await pool.play(
+            job.row,
+            player.policy,
+            player.context,
+            max_turns=config.max_turns,
+            max_tokens_per_turn=config.max_tokens_per_turn,
+            max_total_tokens=player.max_total_tokens,
+            on_length_cut=config.on_length_cut,
+            request_id=request_id,
+            metadata={
+                "model": config.model,
+                "env": job.label,
+                "task": job.row["index"],
+                "sample": job.sample,
+                "evaluation_seed": config.seed,
+            },
+        )
+    finally:
+        forget = getattr(player.policy, "forget_request", None)
+        if forget is not None:
+            forget(request_id)
+    episode.metadata["seconds"] = round(time.monotonic() - began, 3)
+    traces.write(episode)
+    reporter.episode(job.label, episode)
+    return episode
+
+
+def open_player(config: EvalConfig, reporter: Reporter | None = None) -> Player:
+    """The policy that ``config.model`` names.
+
+    Raises:
+        GemError: As `evaluate`.
+    """
+    if config.kind == "random" or config.kind == "oracle":
+        return Player(EnvPlayer(config.kind), MessagesContext())
+    if config.kind == "endpoint":
+        endpoint = Endpoint(
+            config.name,
+            base_url=config.base_url,
+            api_key=config.api_key,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            seed=config.seed if config.send_seed else None,
+            extra_body=config.extra_body,
+            timeout=config.timeout,
+            patience=Patience(config.give_up_after),
+            requests_per_minute=config.requests_per_minute,
+            tokens_per_minute=config.tokens_per_minute,
+        )
+        if reporter is not None:
+            reporter.note(f"asking {config.name} at {endpoint.address}")
+        return Player(endpoint, MessagesContext(system_prompt=config.system_prompt))
+    from gem_core.eval import engines
+
+    engine = engines.huggingface(config) if config.kind == "hf" else engines.vllm(config)
+    return Player(engine.policy, engine.context, engine.tokenizer, engine.max_total_tokens)
+
+
+def _count(jobs: Sequence[_Job]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for job in jobs:
+        counts[job.label] = counts.get(job.label, 0) + 1
+    return counts

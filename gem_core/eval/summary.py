@@ -1,0 +1,165 @@
+"""What a set of episodes says about a policy: means with their uncertainty, pass@k, turns, errors.
+
+    summary = summarise(episodes)
+    summary["return"]       # {"mean": 0.41, "se": 0.03, "low": 0.35, "high": 0.47}
+    summary["pass_at"]      # {"1": 0.38, "2": 0.52, "4": 0.66}
+
+Episodes with the same environment and seed are samples of one task. Standard errors and intervals
+treat tasks as independent and the samples of a task as not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from gem_core.rollout import Episode, episode_metrics
+
+RESAMPLES = 2000
+"""Bootstrap samples behind an interval."""
+
+COVERAGE = 0.95
+
+
+def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
+    """The statistics of some episodes of one environment, as JSON-able data.
+
+    An episode whose environment failed, or whose first prompt did not fit, says nothing about the
+    policy: it is counted under ``errors`` and left out of everything else. An episode without a turn
+    because the policy gave no answer counts as a return of 0 without success.
+
+    Returns:
+        - ``episodes``, ``tasks``, ``errors``: how many; ``episodes`` are those that are scored.
+        - ``return``, ``success``, ``turns``: ``mean``, ``se`` (standard error over tasks; null for one
+          task) and the 95 % bootstrap interval ``low`` to ``high``.
+        - ``pass_at``: for k = 1, 2, 4, ... up to the fewest samples of a task, the chance that
+          at least one of k samples solves it, by the unbiased estimator.
+        - ``metrics``: `episode_metrics`, the names that every trainer logs.
+        - ``invalid``, ``stop_reasons``: how often, by kind.
+        - ``prompt_tokens``, ``response_tokens``: over all requests; null when nobody counted.
+    """
+    everything = list(episodes)
+    scored = [episode for episode in everything if episode.error is None]
+    tasks = _by_task(scored)
+    kinds = Counter(
+        str(turn.info["invalid"]) for episode in scored for turn in episode.turns if turn.info.get("invalid")
+    )
+    return {
+        "episodes": len(scored),
+        "tasks": len(tasks),
+        "errors": len(everything) - len(scored),
+        "return": estimate([[episode.total_reward for episode in samples] for samples in tasks]),
+        "success": estimate([[float(episode.success) for episode in samples] for samples in tasks]),
+        "turns": estimate([[float(len(episode.turns)) for episode in samples] for samples in tasks]),
+        "pass_at": _pass_at(tasks),
+        "metrics": episode_metrics(everything),
+        "invalid": dict(sorted(kinds.items())),
+        "stop_reasons": dict(sorted(Counter(episode.stop_reason for episode in scored).items())),
+        "prompt_tokens": _tokens(scored, "prompt_tokens"),
+        "response_tokens": _tokens(scored, "response_tokens"),
+    }
+
+
+def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
+    """The metrics of an evaluation during training: those of every step, and their uncertainty.
+
+    Returns:
+        `episode_metrics`, and with at least two tasks ``gem/return_se`` and ``gem/success_se``.
+    """
+    everything = list(episodes)
+    metrics = episode_metrics(everything)
+    tasks = _by_task([episode for episode in everything if episode.trainable])
+    if len(tasks) > 1:
+        metrics["gem/return_se"] = _standard_error([fmean(e.total_reward for e in task) for task in tasks])
+        metrics["gem/success_se"] = _standard_error([fmean(e.success for e in task) for task in tasks])
+    return metrics
+
+
+def estimate(values: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    """Mean, standard error and bootstrap interval of values that come in groups, one group a task.
+
+    The mean is that of the groups' means, so each task counts once.
+    """
+    means = [fmean(group) for group in values if group]
+    if not means:
+        return {"mean": None, "se": None, "low": None, "high": None}
+    if len(means) == 1:
+        return {"mean": means[0], "se": None, "low": None, "high": None}
+    drawn = np.asarray(means)
+    picks = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
+    resampled = drawn[picks].mean(axis=1)
+    low, high = np.quantile(resampled, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    return {"mean": fmean(means), "se": _standard_error(means), "low": float(low), "high": float(high)}
+
+
+def pass_at_k(samples: int, solved: int, k: int) -> float:
+    """Chance that at least one of `k` samples, drawn from these without replacement, is a solved one."""
+    if not 1 <= k <= samples:
+        raise ValueError(f"k must be from 1 to the {samples} samples, not {k}")
+    return 1 - math.comb(samples - solved, k) / math.comb(samples, k)
+
+
+def overall(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return, success and counts over several environments, each counting once."""
+    whole: dict[str, Any] = {
+        name: sum(summary[name] for summary in summaries) for name in ("episodes", "tasks", "errors")
+    }
+    for name in ("return", "success"):
+        known = [summary[name] for summary in summaries if summary[name]["mean"] is not None]
+        errors = [value["se"] for value in known]
+        whole[name] = {
+            "mean": fmean(value["mean"] for value in known) if known else None,
+            "se": math.sqrt(math.fsum(se**2 for se in errors)) / len(errors)
+            if errors and None not in errors
+            else None,
+        }
+    for name in ("prompt_tokens", "response_tokens"):
+        counts = [summary[name] for summary in summaries]
+        whole[name] = None if None in counts else sum(counts)
+    return whole
+
+
+def _standard_error(means: Sequence[float]) -> float:
+    return float(np.std(np.asarray(means, dtype=np.float64), ddof=1) / math.sqrt(len(means)))
+
+
+def _by_task(episodes: Iterable[Episode]) -> list[list[Episode]]:
+    tasks: dict[str, list[Episode]] = {}
+    for number, episode in enumerate(episodes):
+        seed = f"none {number}" if episode.seed is None else episode.seed
+        key = json.dumps([episode.env_id, episode.env_kwargs, seed], sort_keys=True)
+        tasks.setdefault(key, []).append(episode)
+    return list(tasks.values())
+
+
+def _pass_at(tasks: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    fewest = min(map(len, tasks), default=0)
+    chances = {}
+    k = 1
+    while k <= fewest:
+        chances[str(k)] = fmean(pass_at_k(len(task), sum(e.success for e in task), k) for task in tasks)
+        k *= 2
+    return chances
+
+
+def _tokens(episodes: Iterable[Episode], name: str) -> int | None:
+    """Tokens as the endpoint counted them, or as they stand in the episode."""
+    total = 0
+    for episode in episodes:
+        if episode.context_mode != "messages":
+            rows = episode.transitions()
+            ids = (row.prompt_ids if name == "prompt_tokens" else row.response_ids for row in rows)
+            total += sum(map(len, ids))
+            continue
+        for turn in episode.turns:
+            count = turn.info.get("reply", {}).get(name)
+            if count is None:
+                return None
+            total += int(count)
+    return total

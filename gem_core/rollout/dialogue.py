@@ -1,0 +1,155 @@
+"""The model's side of an episode, in tokens or in messages: what `run_episode` talks to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from gem_core.core import Observation
+from gem_core.errors import PolicyError
+from gem_core.rollout.context import Context
+from gem_core.rollout.messages import ChatPolicy, Message, MessagesContext
+from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.trajectory import ContextMode, FinishReason
+
+
+class Limits(NamedTuple):
+    """Of one episode; see `run_episode`."""
+
+    turns: int | None
+    per_turn: int
+    total: int | None
+    response: int | None
+    refuse_cut: bool
+
+    def after(self, prompt_length: int, mode: ContextMode) -> Limits:
+        """The limits of an episode whose first prompt has that many tokens."""
+        if self.response is None:
+            return self
+        if mode == "rebuild":
+            return self._replace(per_turn=min(self.per_turn, self.response))
+        end = prompt_length + self.response
+        return self._replace(total=end if self.total is None else min(self.total, end))
+
+    def room(self, prompt_ids: list[int]) -> int:
+        """Tokens that the response to this prompt may have."""
+        return self.per_turn if self.total is None else min(self.per_turn, self.total - len(prompt_ids))
+
+
+class Answer(NamedTuple):
+    """One response of the model."""
+
+    text: str
+    finish_reason: FinishReason
+    context_ids: list[int]
+    response_ids: list[int]
+    logprobs: list[float] | None
+    notes: Mapping[str, Any]
+
+
+class Dialogue(Protocol):
+    """One episode's conversation."""
+
+    def begin(self, observation: Observation) -> str | None:
+        """Take the first observation; says what is wrong where there is no room for an answer."""
+        ...
+
+    async def answer(self) -> Answer | None:
+        """The model's next response; None when it gave none."""
+        ...
+
+    def go_on(self, observation: Observation) -> bool:
+        """Take the next observation; False when there is no room for another answer."""
+        ...
+
+
+class TokenDialogue:
+    """A conversation with a `Policy`: token ids in, token ids out."""
+
+    def __init__(self, policy: Policy, context: Context, limits: Limits, request_id: str) -> None:
+        self._policy = policy
+        self._context = context
+        self._limits = limits
+        self._request_id = request_id
+        self._context_ids: list[int] = []
+        self._prompt_ids: list[int] = []
+        self._response_ids: list[int] = []
+
+    def begin(self, observation: Observation) -> str | None:
+        self._context_ids = self._context.first(observation)
+        self._prompt_ids = list(self._context_ids)
+        self._limits = self._limits.after(len(self._prompt_ids), self._context.mode)
+        if self._limits.room(self._prompt_ids) >= 1:
+            return None
+        return (
+            f"the first prompt has {len(self._prompt_ids)} tokens, which leaves no room for a response in "
+            f"max_total_tokens={self._limits.total}; raise max_total_tokens or shorten the prompt"
+        )
+
+    async def answer(self) -> Answer | None:
+        room = self._limits.room(self._prompt_ids)
+        generation = await self._policy.generate(
+            list(self._prompt_ids), max_tokens=room, request_id=self._request_id
+        )
+        _check_generation(generation, room)
+        self._response_ids = list(generation.token_ids)
+        if not self._response_ids:
+            return None
+        return Answer(
+            text=self._context.decode(self._response_ids),
+            finish_reason=generation.finish_reason,
+            context_ids=self._context_ids,
+            response_ids=self._response_ids,
+            logprobs=None if generation.logprobs is None else list(generation.logprobs),
+            notes={},
+        )
+
+    def go_on(self, observation: Observation) -> bool:
+        self._context_ids = self._context.extend(observation, self._response_ids)
+        history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
+        self._prompt_ids = history + self._context_ids
+        return self._limits.room(self._prompt_ids) >= 1
+
+
+class MessageDialogue:
+    """A conversation with a `ChatPolicy`: messages in, text out."""
+
+    def __init__(self, policy: ChatPolicy, context: MessagesContext, limits: Limits, request_id: str) -> None:
+        self._policy = policy
+        self._context = context
+        self._limits = limits
+        self._request_id = request_id
+        self._messages: list[Message] = []
+        self._said = ""
+
+    def begin(self, observation: Observation) -> str | None:
+        self._messages = self._context.first(observation)
+        return None
+
+    async def answer(self) -> Answer | None:
+        reply = await self._policy.reply(
+            list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id
+        )
+        self._said = reply.text
+        counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
+        notes = {name: count for name, count in counts.items() if count is not None}
+        return Answer(reply.text, reply.finish_reason, [], [], None, {**notes, **reply.notes})
+
+    def go_on(self, observation: Observation) -> bool:
+        self._messages += self._context.extend(observation, self._said)
+        return True
+
+
+def _check_generation(generation: Generation, max_tokens: int) -> None:
+    count = len(generation.token_ids)
+    if count > max_tokens:
+        raise PolicyError(f"the policy returned {count} tokens, but was asked for at most {max_tokens}")
+    if generation.finish_reason not in ("stop", "length"):
+        raise PolicyError(f"finish_reason must be 'stop' or 'length', not {generation.finish_reason!r}")
+    if generation.logprobs is None:
+        return
+    if len(generation.logprobs) != count:
+        raise PolicyError(f"the policy returned {len(generation.logprobs)} log-probs for {count} tokens")
+    if not all(map(math.isfinite, generation.logprobs)):
+        raise PolicyError(f"the policy returned log-probs that are not finite: {generation.logprobs!r:.200}")

@@ -1,0 +1,87 @@
+"""Loading a model and its tokenizer, with one clear line for whatever is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from gem_core.errors import ConfigError, ModelError
+
+
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer of a model folder or name.
+
+    Raises:
+        ModelError: There is none, or it has no end-of-sequence token.
+    """
+    _require_folder(source)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except Exception as error:  # transformers raises whatever its loaders raise
+        raise ModelError(
+            f"{source}: no tokenizer can be loaded ({_first_line(error)}); a model folder needs its "
+            "tokenizer's files beside the weights"
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"{source}: the tokenizer has no end-of-sequence token, so no response would end")
+    return tokenizer
+
+
+def load_model(source: str, device: torch.device, dtype: str) -> Any:
+    """The causal LM of a model folder or name, in evaluation mode.
+
+    Raises:
+        ModelError: It cannot be loaded.
+    """
+    _require_folder(source)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(source)
+    except Exception as error:
+        raise ModelError(f"{source}: no causal LM can be loaded ({_first_line(error)})") from error
+    return model.to(device=device, dtype=getattr(torch, dtype)).eval()
+
+
+def context_limit(model: Any, wanted: int | None = None) -> int | None:
+    """Most tokens of an episode: what is wanted, else what the model takes.
+
+    Raises:
+        ConfigError: More is wanted than the model takes.
+    """
+    limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if wanted is None:
+        return limit
+    if limit is not None and wanted > limit:
+        raise ConfigError(f"max_total_tokens={wanted} is longer than the model's context of {limit} tokens")
+    return wanted
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device; "auto" is CUDA where there is one.
+
+    Raises:
+        ConfigError: There is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device must be 'auto', 'cpu' or 'cuda[:N]', not {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"there is no device {name!r}: {torch.cuda.device_count()} CUDA devices were found")
+    return device
+
+
+def _require_folder(source: str) -> None:
+    """A path that does not exist is a typing mistake, and no name to be looked up on the network."""
+    path = Path(source)
+    if not path.is_dir() and (path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
+        raise ModelError(f"{source}: no such model folder")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,51 @@
+"""What `gem-core eval` shows while it runs; `tests/eval/test_run.py` has what it does."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from gem_core.cli import _console, main
+
+WORDS = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
+
+
+def test_a_bar_for_each_environment_on_a_terminal(tmp_path, monkeypatch, capsys):
+    rich = pytest.importorskip("rich.console", reason="needs the extra 'eval'")
+    screen = io.StringIO()
+
+    def console(stream=None):
+        return None if stream is None else rich.Console(file=screen, force_terminal=True, width=160)
+
+    monkeypatch.setattr(_console, "rich_console", console)
+    assert main([*WORDS, "--episodes", "3", "--out", str(tmp_path)]) == 0
+    shown = screen.getvalue()
+    assert "game:Mastermind-v0-easy" in shown
+    assert "3/3" in shown
+    assert "solved 0." in shown
+    assert main([*WORDS, "--episodes", "3", "--out", str(tmp_path)]) == 0  # nothing left: no bars to stop
+
+
+def test_plain_lines_elsewhere(tmp_path, capsys):
+    assert main([*WORDS, "--episodes", "2", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "game:Mastermind-v0-easy: all episodes are finished" in said.err
+    assert f"`gem-core report {tmp_path}`" in said.err
+    assert main([*WORDS, "--episodes", "2", "--out", str(tmp_path / "quiet"), "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--extra-body", "[1]"], "is no JSON object"),
+        (["--extra-body", "{"], "is not JSON"),
+        (["--episodes", "0"], "at least 1"),
+        (["--temperature", "-1"], "temperature must be at least 0"),
+        (["--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE of --api-key-env is not set"),
+    ],
+)
+def test_mistakes(more, message, tmp_path, capsys):
+    assert main([*WORDS, "--out", str(tmp_path), *more]) == 2
+    assert message in capsys.readouterr().err

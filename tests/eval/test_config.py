@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.eval.config import EvalConfig, request_seed
+
+EASY = "game:GuessTheNumber-v0-easy"
+
+
+def test_what_a_model_is(tmp_path):
+    def kind(model, **options):
+        config = EvalConfig(model, [EASY], **options)
+        return config.kind, config.name
+
+    assert kind("random") == ("random", "random")
+    assert kind("oracle") == ("oracle", "oracle")
+    assert kind(str(tmp_path)) == ("hf", str(tmp_path))
+    assert kind(str(tmp_path), base_url="http://here/v1") == ("endpoint", str(tmp_path))
+    assert kind("hf:some/where") == ("hf", "some/where")
+    assert kind("vllm:some/where") == ("vllm", "some/where")
+    assert kind("qwen2.5:7b") == ("endpoint", "qwen2.5:7b")
+    assert kind("endpoint:random") == ("endpoint", "random")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"envs": []}, "at least one environment"),
+        ({"envs": EASY}, "must be a list"),
+        ({"envs": [EASY, EASY]}, "given twice"),
+        ({"envs": [f"{EASY}=2"]}, "leave out the weights"),
+        ({"episodes": 0}, "episodes must be a whole number of at least 1, not 0"),
+        ({"episodes": 1.5}, "episodes must be a whole number"),
+        ({"episodes": 2_000_000}, "episodes must be at most"),
+        ({"samples": True}, "samples must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"temperature": -0.1}, "temperature must be at least 0"),
+        ({"temperature": float("nan")}, "temperature must be at least 0"),
+        ({"top_p": 0}, "top_p must be above 0"),
+        ({"timeout": 0}, "timeout must be above 0"),
+        ({"on_length_cut": "maybe"}, "on_length_cut must be"),
+        ({"max_total_tokens": 100}, "which endpoint does not show"),
+        ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for the requests of an endpoint"),
+        ({"template_kwargs": {"a": 1}}, "template_kwargs are for the chat template of a folder"),
+        ({"model": "hf:folder", "temperature": 0}, "temperature must be above 0"),
+    ],
+)
+def test_values_that_cannot_be_honoured(options, message):
+    with pytest.raises(ConfigError, match=message):
+        EvalConfig(**{"model": "a-model", "envs": [EASY], **options})
+
+
+def test_an_unknown_environment():
+    with pytest.raises(UnknownEnv, match="GuessTheNumber-v0"):
+        EvalConfig("random", ["game:GuessTheNumbr-v0"])
+
+
+def test_the_identity_is_what_decides_the_results():
+    one = EvalConfig("m", [EASY], api_key="secret", concurrency=4, price_in=1.0, out="a")
+    same = EvalConfig("m", [f" {EASY} "], concurrency=9, timeout=3.0, out="b")
+    assert one.identity() == same.identity()
+    assert "secret" not in repr(one) + repr(one.identity())
+    other = EvalConfig("m", [EASY], seed=5, temperature=0.5)
+    assert other.differences(one.identity()) == ["seed: 0 then, 5 now", "temperature: 1.0 then, 0.5 now"]
+
+
+def test_seeds_of_requests_are_spread():
+    seeds = {request_seed(0, f"env/{n}", turn) for n in range(100) for turn in range(5)}
+    assert len(seeds) == 500
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert request_seed(1, "env/0", 0) != request_seed(0, "env/0", 0)

@@ -1,0 +1,202 @@
+"""The endpoint policy against stand-ins for an endpoint: whatever an endpoint does wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+pytest.importorskip("openai", reason="needs the extra 'eval'")
+
+from gem_core.errors import ConfigError, ServiceError
+from gem_core.eval.endpoint import Endpoint
+from gem_core.eval.limits import Patience
+from gem_core.rollout import ContextFull, Reply
+from tests.eval.standin import Flaky, StandIn, completion
+
+QUESTION = [{"role": "user", "content": "Guess a number."}]
+
+
+def ask(url: str, *, times: int = 1, max_tokens: int = 50, **options) -> list[Reply]:
+    options.setdefault("patience", Patience(5))
+
+    async def every() -> list[Reply]:
+        endpoint = Endpoint("a-model", base_url=url, api_key="secret", **options)
+        try:
+            return await asyncio.gather(
+                *(
+                    endpoint.reply(QUESTION, max_tokens=max_tokens, request_id=f"episode {number}")
+                    for number in range(times)
+                )
+            )
+        finally:
+            await endpoint.close()
+
+    return asyncio.run(every())
+
+
+def test_an_answer_with_its_counts():
+    with StandIn(lambda request: "five it is") as endpoint:
+        (reply,) = ask(endpoint.url, temperature=0.5, top_p=0.9)
+    assert reply == Reply("five it is", "stop", 3, 3, {})
+    (request,) = endpoint.requests
+    assert request["model"] == "a-model"
+    assert request["messages"] == QUESTION
+    assert (request["temperature"], request["top_p"], request["max_tokens"]) == (0.5, 0.9, 50)
+
+
+def test_a_request_has_its_own_seed_whatever_happened_before():
+    with StandIn() as endpoint:
+        ask(endpoint.url, times=4, seed=7)
+        ask(endpoint.url, times=4, seed=7)
+        ask(endpoint.url, seed=8)
+        ask(endpoint.url, seed=None)
+    seeds = [request.get("seed") for request in endpoint.requests]
+    assert set(seeds[:4]) == set(seeds[4:8])
+    assert len(set(seeds[:4])) == 4
+    assert seeds[8] not in seeds[:8]
+    assert seeds[9] is None
+
+
+def test_half_of_the_calls_fail_and_nothing_changes():
+    with StandIn() as endpoint, Flaky(endpoint.url) as flaky:
+        direct = ask(endpoint.url, times=8)
+        through = ask(flaky.url, times=8)
+    assert through == direct
+    assert flaky.failed >= 8
+
+
+def test_a_wrong_key_is_one_line():
+    with StandIn(key="another") as endpoint, pytest.raises(ServiceError, match=r"refuses the key.*Incorrect"):
+        ask(endpoint.url)
+
+
+def test_an_unknown_model_is_one_line():
+    def nothing(request):
+        return 404, {"error": {"message": "The model does not exist"}}
+
+    with StandIn(nothing) as endpoint, pytest.raises(ServiceError, match="has no model 'a-model'"):
+        ask(endpoint.url)
+
+
+def test_a_dead_endpoint_is_given_up():
+    with StandIn() as endpoint:
+        url = endpoint.url
+    began = time.monotonic()
+    with pytest.raises(ServiceError, match=rf"{url}.* gives no answer .*what is finished is kept"):
+        ask(url, patience=Patience(0.2))
+    assert time.monotonic() - began < 60
+
+
+def test_an_endpoint_that_talks_nonsense_is_given_up():
+    with (
+        StandIn(lambda request: (200, {"hello": 1})) as endpoint,
+        pytest.raises(ServiceError, match="no compl"),
+    ):
+        ask(endpoint.url, patience=Patience(0.2))
+
+
+def test_a_call_that_always_fails_ends_although_others_succeed():
+    patience = Patience(1e9)
+    assert [patience.pause(n, 0.0) is None for n in (1, 19, 20)] == [False, False, True]
+
+
+def test_an_exhausted_quota_is_not_asked_again():
+    asked = []
+
+    def broke(request):
+        asked.append(1)
+        return 429, {"error": {"message": "no money left", "code": "insufficient_quota"}}
+
+    with StandIn(broke) as endpoint, pytest.raises(ServiceError, match="no money left"):
+        ask(endpoint.url)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "too long", "code": "context_length_exceeded"},
+        {"message": "This model's maximum context length is 2048 tokens", "code": 400},
+        {"message": "Requested tokens (9) exceed context window of 8"},
+        {"message": "request (9 tokens) exceeds the available context size (8 tokens)", "code": 400},
+    ],
+)
+def test_a_conversation_that_is_too_long(error):
+    with StandIn(lambda request: (400, {"error": error})) as endpoint, pytest.raises(ContextFull):
+        ask(endpoint.url)
+
+
+def test_a_request_that_is_refused_is_one_line():
+    with (
+        StandIn(lambda request: (400, {"error": {"message": "temperature must be 1"}})) as endpoint,
+        pytest.raises(ServiceError, match=r"refuses the request: .*temperature must be 1"),
+    ):
+        ask(endpoint.url)
+
+
+def test_a_withheld_answer_is_an_empty_one():
+    def withheld(request):
+        return 400, {"error": {"message": "the prompt was filtered", "code": "content_filter"}}
+
+    with StandIn(withheld) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert reply.text == ""
+    assert "filtered" in reply.notes["withheld"]
+
+
+def test_newer_models_call_the_limit_by_another_name():
+    def newer(request):
+        if "max_tokens" in request:
+            return 400, {"error": {"message": "Use 'max_completion_tokens' instead."}}
+        return str(request["max_completion_tokens"])
+
+    with StandIn(newer) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert reply.text == "50"
+
+
+def test_an_empty_answer_and_one_of_a_megabyte():
+    with StandIn(lambda request: (200, completion(request, None))) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert reply.text == ""
+    with StandIn(lambda request: "x" * 1_000_000) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert (len(reply.text), reply.finish_reason) == (40 * 50, "length")
+
+
+def test_the_reasoning_that_an_endpoint_shows_is_kept():
+    def thinking(request):
+        body = completion(request, "5")
+        body["choices"][0]["message"]["reasoning_content"] = "Five is in the middle."
+        return 200, body
+
+    with StandIn(thinking) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert reply.notes == {"reasoning": "Five is in the middle."}
+
+
+def test_pictures_and_more_of_a_body_are_sent_as_they_are():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    question = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}]
+
+    async def once(url: str) -> None:
+        endpoint = Endpoint(
+            "m", base_url=url, extra_body={"chat_template_kwargs": {"enable_thinking": False}}
+        )
+        await endpoint.reply(question, max_tokens=5, request_id="r")
+        await endpoint.close()
+
+    with StandIn() as endpoint:
+        asyncio.run(once(endpoint.url))
+    (request,) = endpoint.requests
+    assert request["messages"] == question
+    assert request["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+def test_neither_an_address_nor_a_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ConfigError, match=r"'a-model' is no folder.*--base-url, or set OPENAI_API_KEY"):
+        Endpoint("a-model")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import asyncio
+
+from gem_core.eval.limits import Patience, RateLimit
+
+
+class Clock:
+    """Time that passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_calls_are_spread_over_the_minute():
+    clock = Clock()
+    limit = RateLimit(120, clock=clock, sleep=clock.sleep)
+    starts = []
+
+    async def calls() -> None:
+        for _ in range(5):
+            await limit.wait()
+            starts.append(clock.now)
+        clock.now += 60  # what was not used is not saved up
+        for _ in range(2):
+            await limit.wait()
+            starts.append(clock.now)
+
+    asyncio.run(calls())
+    assert starts == [100, 100.5, 101, 101.5, 102, 162, 162.5]
+
+
+def test_a_large_request_takes_its_share():
+    clock = Clock()
+    limit = RateLimit(600, clock=clock, sleep=clock.sleep)
+
+    async def calls() -> float:
+        await limit.wait(100)
+        await limit.wait(1)
+        return clock.now
+
+    assert asyncio.run(calls()) == 110
+
+
+def test_no_limit_waits_for_nothing():
+    clock = Clock()
+    asyncio.run(RateLimit(None, clock=clock, sleep=clock.sleep).wait(10**9))
+    assert clock.now == 100
+
+
+def test_pauses_double_and_an_endpoint_may_ask_for_its_own():
+    patience = Patience(1e6, clock=Clock())
+    pauses = [patience.pause(attempt, 100.0) for attempt in range(1, 10)]
+    for attempt, pause in enumerate(pauses):
+        longest = min(30.0, 0.5 * 2**attempt)
+        assert longest / 2 <= pause <= longest
+    assert patience.pause(1, 100.0, asked=7.0) == 7.0
+    assert patience.pause(1, 100.0, asked=1e9) == 120.0
+    assert patience.repeated == 11
+
+
+def test_patience_ends_when_nobody_is_answered():
+    clock = Clock()
+    patience = Patience(10, clock=clock)
+    clock.now += 9
+    assert patience.pause(1, 100.0) is not None
+    patience.succeeded()  # another call was answered
+    clock.now += 9
+    assert patience.pause(2, 100.0) is not None
+    assert patience.pause(2, 118.0) is not None  # a call that began just now
+    clock.now += 2
+    assert patience.pause(3, 100.0) is None

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gem_core.cli import main
+from gem_core.errors import ConfigError
+from gem_core.eval.charts import interval_chart
+from gem_core.eval.config import EvalConfig
+from gem_core.eval.report import read_run, write_report
+from gem_core.eval.run import Player, evaluate
+from gem_core.rollout import MessagesContext, Reply
+from tests.eval.traces import EVIL
+
+EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+
+
+class Says:
+    def __init__(self, text):
+        self.text = text
+
+    async def reply(self, messages, *, max_tokens, request_id):
+        return Reply(self.text, "stop", 12, 3)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two evaluations: a player without a model, and a model with hostile texts."""
+    folder = tmp_path_factory.mktemp("runs")
+    evaluate(EvalConfig("oracle", [EASY, CODE], episodes=4, samples=2, out=str(folder / "oracle")))
+    evaluate(
+        EvalConfig(EVIL, [EASY], episodes=3, system_prompt=EVIL, price_in=1.0, out=str(folder / "evil")),
+        player=Player(Says(EVIL), MessagesContext()),
+    )
+    return folder
+
+
+def test_the_page_has_tables_pictures_and_every_episode(runs, tmp_path):
+    page = write_report([read_run(runs / "oracle"), read_run(runs / "evil")], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert page.episodes == 2 * 8 + 3
+    assert text.count('<svg class="chart"') == 2
+    assert "1.000 ± 0.000 [1.000, 1.000]" in text
+    assert "<td>2: 1.000</td>" in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert EVIL not in text
+    assert "<script>document" not in text
+
+
+def test_two_folders_of_one_name(runs, tmp_path):
+    import shutil
+
+    shutil.copytree(runs / "oracle", tmp_path / "other" / "oracle")
+    both = [read_run(runs / "oracle"), read_run(tmp_path / "other" / "oracle")]
+    write_report(both, tmp_path / "page.html")
+    assert str(tmp_path / "other" / "oracle") in (tmp_path / "page.html").read_text()
+
+
+def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
+    with pytest.raises(ConfigError, match="`gem-core eval` has not been run there"):
+        read_run(tmp_path)
+    (tmp_path / "config.json").write_text((runs / "oracle" / "config.json").read_text())
+    with pytest.raises(ConfigError, match="has not ended; give its command again"):
+        read_run(tmp_path)
+    with pytest.raises(ConfigError, match="at least one folder"):
+        write_report([], tmp_path / "page.html")
+
+
+def test_the_command(runs, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    words = ["report", str(runs / "oracle"), "--out", str(out), "--inspect", str(tmp_path / "logs"), "--json"]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["page"], said["episodes"], len(said["logs"])) == (str(out), 16, 2)
+    assert main(["report", str(tmp_path), "--out", str(out)]) == 2
+    assert "config.json does not exist" in capsys.readouterr().err
+
+
+def test_a_chart_shows_each_estimate_where_it_lies():
+    estimate = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    chart = interval_chart("Return", {"one": [estimate, None], "<two>": [{"mean": -1.0, "low": None}]})
+    assert chart.count("<circle") == 2
+    assert "&lt;two&gt;" in chart
+    # The scale goes from -1 to 1 over 420 units from 250 on.
+    assert 'cx="565.0"' in chart
+    assert 'x1="512.5" x2="617.5"' in chart
+    assert 'cx="250.0"' in chart

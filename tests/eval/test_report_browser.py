@@ -1,0 +1,41 @@
+"""The report in a real browser; see `test_viewer_browser` for how."""
+
+from __future__ import annotations
+
+import re
+
+from gem_core.eval.report import read_run, write_report
+from tests.eval.test_report import runs  # noqa: F401
+from tests.eval.test_viewer_browser import browse, listed, pytestmark, section  # noqa: F401
+
+
+def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # noqa: F811
+    write_report([read_run(runs / "oracle"), read_run(runs / "evil")], tmp_path / "page.html")
+    document = browse("")
+    results = " ".join(section(document, "results").split())
+    assert "oracle: return" in results
+    assert "evil: success" in results
+    assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # the other run has none
+    details = section(document, "details")
+    assert "all, each counting once" in details
+    assert document.count('<svg class="chart"') == 2
+    assert len(re.findall("<circle", document)) == 6  # three estimates in each picture
+    assert "system_prompt" in section(document, "settings")
+    assert section(document, "legend").split() == ["oracle", "evil"]
+    assert len(listed(document)) == 19
+    assert "all runs oracle (16) evil (3)" in " ".join(section(document, "run").split()).replace(
+        "evil (3) oracle (16)", "oracle (16) evil (3)"
+    )
+    assert "<title>broken" not in document
+
+
+def test_an_episode_of_one_run_is_read_through_its_address(runs, tmp_path, browse):  # noqa: F811
+    write_report([read_run(runs / "oracle"), read_run(runs / "evil")], tmp_path / "page.html")
+    document = browse("run=evil&episode=17")
+    assert listed(document) == [16, 17, 18]
+    pane = " ".join(section(document, "episode").split())
+    assert "Episode 17: game:GuessTheNumber-v0-easy seed 1" in pane
+    assert "run evil" in pane
+    assert "invalid format" in pane
+    assert "12 + 3 tokens" in pane
+    assert "alert(1)" in pane  # the answer, as text

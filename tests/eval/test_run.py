@@ -1,0 +1,223 @@
+"""Evaluations as a user runs them: resumed, interrupted, with an endpoint that fails."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gem_core.cli import main
+from gem_core.errors import ConfigError, TraceError
+from gem_core.eval.config import EvalConfig
+from gem_core.eval.folder import claimed, finished
+from gem_core.eval.run import Player, evaluate
+from gem_core.rollout import MessagesContext, Reply
+from tests.eval.standin import Flaky, StandIn, guess
+
+EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+
+
+class Guesser:
+    """A `ChatPolicy` that needs no server."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def reply(self, messages, *, max_tokens, request_id):
+        self.calls += 1
+        if self.calls > getattr(self, "stop_after", 10**9):
+            raise KeyboardInterrupt
+        return Reply(f"\\boxed{{{len(request_id) % 7 + len(messages)}}}", "stop", 10, 2)
+
+
+def config(out, **options) -> EvalConfig:
+    given = {"model": "guesser", "envs": [EASY, CODE], "episodes": 6, "max_turns": 3, "out": str(out)}
+    return EvalConfig(**{**given, **options})
+
+
+def test_a_run_and_what_it_leaves(tmp_path):
+    policy = Guesser()
+    outcome = evaluate(config(tmp_path, samples=2, price_in=1.0, price_out=10.0),
+                       player=Player(policy, MessagesContext()))  # fmt: skip
+    assert (outcome.played, len(outcome.episodes)) == (24, 24)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == outcome.summary
+    assert list(summary["envs"]) == [EASY, CODE]
+    of_easy = summary["envs"][EASY]
+    assert (of_easy["tasks"], of_easy["episodes"]) == (6, 12)
+    assert summary["overall"]["prompt_tokens"] == 10 * policy.calls
+    assert summary["overall"]["cost"] == pytest.approx(policy.calls * (10 * 1.0 + 2 * 10.0) / 1e6)
+    assert outcome.episodes[0].context_mode == "messages"
+    assert outcome.episodes[0].turns[0].info["reply"] == {"prompt_tokens": 10, "response_tokens": 2}
+
+
+def test_the_oracle_and_random_players(tmp_path):
+    oracle = evaluate(config(tmp_path / "oracle", model="oracle", max_turns=None))
+    assert oracle.summary["overall"]["return"]["mean"] == 1
+    random = evaluate(config(tmp_path / "random", model="random", samples=2))
+    again = evaluate(config(tmp_path / "again", model="random", samples=2))
+    assert random.summary["envs"] == again.summary["envs"]
+    actions = [[turn.action for turn in episode.turns] for episode in random.episodes]
+    assert actions[0] != actions[1]  # two samples of a task
+    other = evaluate(config(tmp_path / "other", model="random", samples=2, seed=1))
+    assert [[turn.action for turn in episode.turns] for episode in other.episodes] != actions
+
+
+def test_a_finished_run_is_not_played_again(tmp_path):
+    first = evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+    policy = Guesser()
+    second = evaluate(config(tmp_path, concurrency=2), player=Player(policy, MessagesContext()))
+    assert (second.played, policy.calls) == (0, 0)
+    assert second.summary == first.summary
+
+
+def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
+    whole = evaluate(config(tmp_path / "whole"), player=Player(Guesser(), MessagesContext()))
+    policy = Guesser()
+    policy.stop_after = 11
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config(tmp_path / "cut", concurrency=2), player=Player(policy, MessagesContext()))
+    done = len(finished(tmp_path / "cut"))
+    assert 0 < done < 12
+    with open(tmp_path / "cut" / "episodes.jsonl", "ab") as file:
+        file.write(b'{"schema_version": 1, "env')  # a line that a kill has torn
+    rest = evaluate(config(tmp_path / "cut"), player=Player(Guesser(), MessagesContext()))
+    assert rest.played == 12 - done
+    assert rest.summary == whole.summary
+
+
+def test_two_configurations_are_not_mixed(tmp_path):
+    evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+    before = (tmp_path / "episodes.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=r"other options \(episodes: 6 then, 7 now; seed: 0 then, 1 now\)"):
+        evaluate(config(tmp_path, episodes=7, seed=1), player=Player(Guesser(), MessagesContext()))
+    assert (tmp_path / "episodes.jsonl").read_bytes() == before
+
+
+def test_one_run_at_a_time(tmp_path):
+    with claimed(tmp_path), pytest.raises(ConfigError, match="another evaluation is running"):
+        evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+
+
+def test_episodes_of_something_else(tmp_path):
+    (tmp_path / "episodes.jsonl").write_text("")
+    with pytest.raises(ConfigError, match=r"holds episodes\.jsonl without config\.json"):
+        evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+    evaluate(config(tmp_path / "run"), player=Player(Guesser(), MessagesContext()))
+    path = tmp_path / "run" / "episodes.jsonl"
+    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(TraceError, match="twice"):
+        evaluate(config(tmp_path / "run"), player=Player(Guesser(), MessagesContext()))
+
+
+def test_a_model_that_says_nothing_and_one_that_says_too_much(tmp_path):
+    class Says:
+        def __init__(self, *reply):
+            self.answer = Reply(*reply)
+
+        async def reply(self, messages, *, max_tokens, request_id):
+            assert all(message["content"] for message in messages)
+            return self.answer
+
+    options = {"episodes": 2, "max_turns": None}
+    for number, (said, kind) in enumerate([(("",), "format"), (("x" * 1_000_000, "length"), "length")]):
+        outcome = evaluate(config(tmp_path / str(number), **options),
+                           player=Player(Says(*said), MessagesContext()))  # fmt: skip
+        for summary in outcome.summary["envs"].values():
+            assert (summary["episodes"], summary["errors"], summary["success"]["mean"]) == (2, 0, 0)
+            assert set(summary["invalid"]) == {kind}
+            assert summary["turns"]["mean"] < 100
+
+
+# -- through the command, with an endpoint ------------------------------------------------------
+
+
+def command(url: str, out, *more: str) -> list[str]:
+    words = ["eval", "--model", "a-model", "--base-url", url, "--envs", EASY, CODE, "--out", str(out)]
+    return [*words, "--episodes", "8", "--max-turns", "3", *more]
+
+
+@pytest.fixture
+def openai():
+    return pytest.importorskip("openai", reason="needs the extra 'eval'")
+
+
+def test_half_of_the_calls_fail_and_no_result_changes(openai, tmp_path, capsys):
+    with StandIn() as endpoint, Flaky(endpoint.url) as flaky:
+        assert main(command(endpoint.url, tmp_path / "direct")) == 0
+        assert main(command(flaky.url, tmp_path / "flaky")) == 0
+    direct, through = (
+        json.loads((tmp_path / name / "summary.json").read_text()) for name in ("direct", "flaky")
+    )
+    assert through["envs"] == direct["envs"]
+    assert flaky.failed > 20
+    assert "calls failed and were made again" in capsys.readouterr().err
+    assert endpoint.most_at_once <= 8
+
+
+def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(openai, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a key")
+    answered = []
+
+    def slowly(request):
+        answered.append(request)
+        time.sleep(0.05)
+        return guess(request)
+
+    with StandIn(slowly) as endpoint:
+        assert main(command(endpoint.url, tmp_path / "whole")) == 0
+        requests = len(answered)
+        cut = command(endpoint.url, tmp_path / "cut", "--concurrency", "2")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gem_core", *cut], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        trace = tmp_path / "cut" / "episodes.jsonl"
+        while not trace.exists() or trace.read_bytes().count(b"\n") < 4:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = trace.read_bytes()
+        kept = kept[: kept.rfind(b"\n") + 1]
+        assert not (tmp_path / "cut" / "summary.json").exists()
+        answered.clear()
+        assert main(cut) == 0
+    assert trace.read_bytes().startswith(kept)  # nothing is played or written again
+    assert len(answered) < requests
+    first, second = ((tmp_path / name / "summary.json").read_text() for name in ("whole", "cut"))
+    assert first == second
+
+
+def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-wrong-123")
+    with StandIn(key="right") as endpoint:
+        url = endpoint.url
+        assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 2
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.startswith(f"gem-core: error: {url}/ refuses the key")
+        monkeypatch.setenv("MY_KEY", "right")
+        assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 0  # the same folder goes on
+    for path in (tmp_path / "a").iterdir():
+        assert "sk-wrong" not in path.read_text()
+    capsys.readouterr()
+    assert main(command(url, tmp_path / "b", "--give-up-after", "0.2")) == 2
+    (last,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+    assert f"{url}/ gives no answer" in last
+    assert main(command(url, tmp_path / "c", "--api-key-env", "NO_SUCH_KEY")) == 2
+    assert "NO_SUCH_KEY of --api-key-env is not set" in capsys.readouterr().err
+
+
+def test_patterns_and_the_table(tmp_path, capsys):
+    words = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-*", "--episodes", "2"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    table = capsys.readouterr().out
+    assert "game:GuessTheNumber-v0-hard" in table
+    assert "all, each counting once" in table
+    assert main([*words, "--out", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["overall"]["episodes"] == 8
+    assert main(["eval", "--model", "random", "--envs", "nothing:*", "--out", str(tmp_path)]) == 2
+    assert "no environment matches 'nothing:*'" in capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""Episodes of messages instead of tokens, and players without a model."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import gem_core
+from gem_core.core import Env
+from gem_core.errors import ConfigError
+from gem_core.rollout import (
+    AppendContext,
+    ContextFull,
+    EnvPlayer,
+    Episode,
+    MessagesContext,
+    Reply,
+    TraceWriter,
+    episode_metrics,
+    read_traces,
+    run_episode,
+)
+from tests.rollout.tokenizers import bpe_tokenizer
+
+EASY = "game:GuessTheNumber-v0-easy"
+
+
+class Script:
+    """Gives these replies, or raises them, and keeps what it was asked."""
+
+    def __init__(self, *replies) -> None:
+        self.replies = list(replies)
+        self.asked = []
+
+    async def reply(self, messages, *, max_tokens, request_id):
+        self.asked.append((messages, max_tokens, request_id))
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply if isinstance(reply, Reply) else Reply(reply)
+
+
+class Chat(Env):
+    """Pays for the length of the answer, three times."""
+
+    def reset(self, seed=None, *, options=None):
+        self.begin_episode(seed)
+        self.left = 3
+        return "Say something.", {"suffix": "Be quick."}
+
+    def step(self, action):
+        self.require_reset()
+        self.left -= 1
+        if not self.left:
+            self.end_episode()
+        return f"You said {len(action)} characters.", float(len(action)), not self.left, False, {}
+
+
+def play(policy, env=None, context=None, **options) -> Episode:
+    context = context or MessagesContext(system_prompt="You talk.")
+    return asyncio.run(run_episode(env or Chat(), policy, context, seed=0, **options))
+
+
+def test_the_conversation_as_messages():
+    policy = Script("one", Reply("three", "stop", 20, 3, {"reasoning": "hm"}), "x")
+    episode = play(policy, request_id="r", max_tokens_per_turn=9)
+    assert policy.asked[2] == (
+        [
+            {"role": "system", "content": "You talk."},
+            {"role": "user", "content": "Say something.\nBe quick."},
+            {"role": "assistant", "content": "one"},
+            {"role": "user", "content": "You said 3 characters."},
+            {"role": "assistant", "content": "three"},
+            {"role": "user", "content": "You said 5 characters."},
+        ],
+        9,
+        "r",
+    )
+    assert (episode.rewards, episode.stop_reason, episode.context_mode) == (
+        [3, 5, 1],
+        "terminated",
+        "messages",
+    )
+    assert [turn.action for turn in episode.turns] == ["one", "three", "x"]
+    second = episode.turns[1].info["reply"]
+    assert second == {"prompt_tokens": 20, "response_tokens": 3, "reasoning": "hm"}
+    assert "reply" not in episode.turns[0].info
+    assert episode_metrics([episode])["gem/return"] == 9
+
+
+def test_silence_is_an_answer_to_the_environment_and_a_word_in_the_history():
+    policy = Script("", "a", "b")
+    assert play(policy).rewards == [0, 1, 1]
+    assert policy.asked[1][0][2] == {"role": "assistant", "content": "(no answer)"}
+
+
+def test_a_cut_answer_is_refused_and_its_text_kept():
+    policy = Script(Reply("and so on", "length"), "a", "b")
+    episode = play(policy)
+    first = episode.turns[0]
+    assert (first.action, first.reward, first.info["invalid"]) == ("", 0, "length")
+    assert first.info["reply"] == {"text": "and so on"}
+    assert policy.asked[1][0][2]["content"] == "and so on"  # what the model said stays in its history
+    passed = play(Script(Reply("and so on", "length"), "a", "b"), on_length_cut="pass").turns[0]
+    assert (passed.action, passed.finish_reason, passed.info) == ("and so on", "length", {})
+
+
+def test_a_conversation_that_is_too_long_ends_the_episode():
+    episode = play(Script("a", ContextFull("2049 tokens of 2048")))
+    assert (len(episode.turns), episode.stop_reason, episode.error) == (1, "token_budget", None)
+    assert episode.trainable
+    assert episode.turns[0].info["final_obs"] == "You said 1 characters."
+    first = play(Script(ContextFull("2049 tokens of 2048")))
+    assert (first.turns, first.stop_reason, first.error) == ([], "token_budget", "2049 tokens of 2048")
+    assert not first.trainable
+
+
+def test_an_error_of_the_model_is_passed_on():
+    with pytest.raises(ConnectionError, match="gone"):
+        play(Script(ConnectionError("gone")))
+
+
+def test_there_is_nothing_to_train_on(tmp_path):
+    episode = play(Script("a", "b", "c"))
+    with pytest.raises(ConfigError, match="holds no tokens"):
+        episode.sequence()
+    with pytest.raises(ConfigError, match="holds no tokens"):
+        episode.transitions()
+    with TraceWriter(tmp_path / "t.jsonl", decode=lambda ids: str(ids)) as traces:
+        traces.write(episode)
+    assert list(read_traces(tmp_path / "t.jsonl")) == [episode]
+
+
+def test_policies_and_contexts_have_to_fit():
+    class Tokens:
+        async def generate(self, prompt_ids, *, max_tokens, request_id):
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match="Tokens takes tokens"):
+        play(Tokens())
+    with pytest.raises(ConfigError, match="Script takes messages; give it a MessagesContext"):
+        play(Script(), context=AppendContext(bpe_tokenizer()))
+    with pytest.raises(ConfigError, match="count tokens, which an episode of messages does not have"):
+        play(Script(), max_total_tokens=100)
+
+
+def test_players_without_a_model():
+    with gem_core.make(EASY) as env:
+        best = play(EnvPlayer("oracle"), env)
+        one, same, other = (play(EnvPlayer("random"), env, request_id=id) for id in ("a", "a", "b"))
+    assert best.total_reward == 1
+    assert [turn.action for turn in one.turns] == [turn.action for turn in same.turns]
+    assert [turn.action for turn in one.turns] != [turn.action for turn in other.turns]
+
+
+def test_an_environment_without_such_a_player():
+    with pytest.raises(ConfigError, match="knows no best action; the oracle cannot play it"):
+        play(EnvPlayer("oracle"))
+    with pytest.raises(ConfigError, match="has no random actions"):
+        play(EnvPlayer("random"))
+    with pytest.raises(ConfigError, match="a player is 'random' or 'oracle', not 'best'"):
+        EnvPlayer("best")

