@@ -7,13 +7,15 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from tests.servers import StandInServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(StandInServer):
     """Serves `repositories`: id of a data set -> file name -> content. `requests` records what was asked."""
 
     def __init__(self, repositories: dict[str, dict[str, bytes]]) -> None:
@@ -118,7 +120,6 @@ class _Handler(BaseHTTPRequestHandler):
 def serving(repositories: dict[str, dict[str, bytes]]) -> Iterator[Hub]:
     """A running stand-in."""
     hub = Hub(repositories)
-    hub.daemon_threads = True
     thread = threading.Thread(target=hub.serve_forever, daemon=True)
     thread.start()
     try:

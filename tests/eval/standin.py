@@ -11,8 +11,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.servers import StandInServer
 
 Request = dict[str, Any]
 Answer = Callable[[Request], "str | tuple[int, dict[str, Any]]"]
@@ -75,8 +77,7 @@ class StandIn:
             def log_message(self, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = StandInServer(("127.0.0.1", 0), Handler)
 
     @property
     def url(self) -> str:

@@ -227,14 +227,21 @@ def test_an_error_of_the_model_ends_all_episodes(tiny_folder, tmp_path, monkeypa
     assert all(env.closed for env in Faulty.made)
 
 
+class NeverAsked:
+    """A policy for environments that fail before their first turn."""
+
+    async def generate(self, prompt_ids, *, max_tokens, request_id):
+        raise AssertionError("there is no turn")
+
+
 def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path, tokenizer, caplog):
+    from gem_core.eval.play import evaluation_tasks
     from gem_core.rollout import AppendContext
-    from gem_core.train.rollouts import evaluation_tasks
 
     config = TrainConfig(**options(tiny_folder, tmp_path))
     rollouts = Rollouts(config, AppendContext(tokenizer), 5)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), None, name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), NeverAsked(), name="test")
     finally:
         rollouts.close()
     assert not any(episode.trainable for episode in episodes)

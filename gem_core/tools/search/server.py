@@ -9,12 +9,16 @@ a status of 400 with ``{"error": "..."}``.
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from gem_core.errors import GemError
 from gem_core.tools.search.searcher import Hit, Searcher
+
+logger = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
 MOST_QUERIES = 1024
@@ -70,6 +74,12 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 1024
     allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no news; the base class would print a traceback."""
+        error = sys.exc_info()[1]
+        level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
+        logger.log(level, "a request of %s failed", client_address, exc_info=error)
 
 
 class _Mistake(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from random import Random
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -15,6 +15,7 @@ from gem_core.envs.games.wiki_game import WikiGame
 from gem_core.envs.games.wiki_servers import KiwixPages, MediaWikiPages
 from gem_core.errors import ServiceError
 from tests.envs.games.players import say
+from tests.servers import StandInServer
 
 PAGES = {
     "Cat": ("The cat is an animal.", ["Dog", "AC/DC", "Mouse (animal)"]),
@@ -94,7 +95,7 @@ class Wiki(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def url():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Wiki)
+    server = StandInServer(("127.0.0.1", 0), Wiki)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.servers import StandInServer
 
 
 class StandIn:
@@ -74,8 +76,7 @@ class StandIn:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self.server = StandInServer(("127.0.0.1", 0), Handler)
         self.server.block_on_close = False
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"

@@ -14,7 +14,6 @@ from typing import Any
 
 import roll_cpu  # noqa: F401
 import torch
-from gem_core.train.sampler import BatchingPolicy
 from roll.distributed.executor.worker import Worker
 from roll.distributed.scheduler.decorator import Dispatch, register
 from roll.pipeline.agentic.agentic_actor_worker import ActorWorker
@@ -23,6 +22,8 @@ from roll.pipeline.base_worker import InferWorker
 from roll.utils.cuda_ipc_utils import MultiprocessingSerializer
 from roll.utils.send_recv_utils import named_tensors_from_bucket
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from gem_core.rollout.sampler import BatchingPolicy
 
 FOLDER = Path(os.environ["GEM_SPY"])
 GATHER = 0.005

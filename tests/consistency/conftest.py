@@ -1,0 +1,13 @@
+"""The environments of the shared step are known to its own tests only."""
+
+from __future__ import annotations
+
+import pytest
+
+from gem_core import registration
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration, "_wrappers", dict(registration._wrappers))
