@@ -133,6 +133,8 @@ def test_there_is_nothing_to_train_on(tmp_path):
 
 
 def test_policies_and_contexts_have_to_fit():
+    pytest.importorskip("tokenizers", reason="needs the extra 'train'")
+
     class Tokens:
         async def generate(self, prompt_ids, *, max_tokens, request_id):
             raise AssertionError

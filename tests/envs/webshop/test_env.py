@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
-import gem_core  # noqa: E402
-from gem_core.envs.webshop import pages  # noqa: E402
-from gem_core.errors import ConfigError, MissingDependency  # noqa: E402
+import gem_core
+from gem_core.envs.webshop import pages
+from gem_core.errors import ConfigError, MissingDependency
 
 IDS = [f"webshop:{split}-{mode}" for split in ("test", "train") for mode in ("html", "text", "text_rich")]
 
