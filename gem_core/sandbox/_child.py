@@ -7,6 +7,7 @@ limits of the kernel, which the program cannot raise again (unless it runs as ro
 
 import resource
 import sys
+import types
 
 
 def limit(kind: int, soft: int, hard: "int | None" = None) -> None:
@@ -15,6 +16,15 @@ def limit(kind: int, soft: int, hard: "int | None" = None) -> None:
     wanted = soft if hard is None else hard
     hard = wanted if given == resource.RLIM_INFINITY else min(wanted, given)
     resource.setrlimit(kind, (min(soft, hard), hard))
+
+
+def show(kind: "type[BaseException]", error: BaseException, trace: "types.TracebackType | None") -> None:
+    """The traceback as Python prints it, without the lines of this file."""
+    import traceback  # here: few programs fail
+
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
 
 
 def main() -> None:
@@ -32,6 +42,7 @@ def main() -> None:
         sys.set_int_max_str_digits(0)  # programs of contests print long numbers; time is limited anyway
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         source = file.read()
+    sys.excepthook = show
     exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path})
 
 

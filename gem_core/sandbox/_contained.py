@@ -14,14 +14,14 @@ import sys
 
 def main() -> None:
     request = json.loads(sys.stdin.buffer.readline())
-    os.makedirs("/work/run")
-    os.chdir("/work/run")
+    os.makedirs("/program/run")
+    os.chdir("/program/run")
     for name, text in request["files"].items():
         os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
         with open(name, "wb") as file:
             file.write(base64.b64decode(text))
     for name in ("code", "in"):
-        with open(f"/work/{name}", "wb") as file:
+        with open(f"/program/{name}", "wb") as file:
             file.write(base64.b64decode(request[name]))
     cpu, memory, size, processes, files = request["limits"]
 
@@ -36,9 +36,13 @@ def main() -> None:
         ):
             resource.setrlimit(kind, (value, value))
 
-    with open("/work/in", "rb") as given, open("/work/out", "wb") as out, open("/work/err", "wb") as err:
+    with (
+        open("/program/in", "rb") as given,
+        open("/program/out", "wb") as out,
+        open("/program/err", "wb") as err,
+    ):
         program = subprocess.Popen(
-            [sys.executable, "-I", "/work/code"],
+            [sys.executable, "-I", "/program/code"],
             stdin=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=limit, env=request["env"],
         )  # fmt: skip
         timed_out = False
@@ -51,7 +55,7 @@ def main() -> None:
     found = {name: head(name, size) for name in request["fetch"] if os.path.isfile(name)}
     answer = {"exit": program.returncode, "timed_out": timed_out, "files": found}
     for name in ("out", "err"):
-        answer[name] = head(f"/work/{name}", request["output_bytes"] + 1)
+        answer[name] = head(f"/program/{name}", request["output_bytes"] + 1)
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

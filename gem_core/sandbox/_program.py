@@ -12,7 +12,7 @@ import traceback
 import types
 from typing import Any, TextIO
 
-WORK = "/work"
+WORK = "/program"
 """The folder of a program."""
 
 
@@ -80,7 +80,7 @@ class Child:
         except SystemExit as stop:
             if stop.code is None or isinstance(stop.code, int):
                 return (stop.code or 0) & 255
-            print(stop.code, file=sys.stderr)
+            sys.stderr.write(f"{stop.code}\n")
             return 1
         except BaseException as error:
             show(error, source)
@@ -100,7 +100,7 @@ def show(error: BaseException, source: bytes) -> None:
     try:
         traceback.print_exception(type(error), error, trace)
     except BaseException:  # an exception whose text raises
-        print(type(error).__name__, file=sys.stderr)
+        sys.stderr.write(f"{type(error).__name__}\n")
 
 
 def set_limits(limits: list[int], session: bool) -> None:

@@ -90,7 +90,7 @@ def build_root(config: dict[str, Any]) -> None:
     kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
     for path in (WORK, "/dev", "/etc"):
         os.makedirs(base + path, exist_ok=True)
-    for link, target in [*config["links"], ["/tmp", "work"], ["/dev/shm", "../work"]]:
+    for link, target in [*config["links"], ["/tmp", "program"], ["/dev/shm", "../program"]]:
         os.makedirs(os.path.dirname(base + link), exist_ok=True)
         os.symlink(target, base + link)
     for descriptor, folder, inside in sources + devices:

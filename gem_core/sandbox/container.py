@@ -119,7 +119,7 @@ class Container:
             "--interactive", "--network", "none", "--read-only", "--cap-drop", "ALL",
             "--security-opt", "no-new-privileges", "--security-opt", f"seccomp={self._profile}",
             "--user", "65534:65534",
-            "--tmpfs", f"/work:rw,size={self._disk},mode=1777", "--workdir", "/work",
+            "--tmpfs", f"/program:rw,size={self._disk},mode=1777", "--workdir", "/program",
             "--ulimit", f"nofile={open_files}:{open_files}", "--ulimit", f"nproc={processes}:{processes}",
         ]  # fmt: skip
 
@@ -161,7 +161,7 @@ def _request(
             max(1, -int(-limits.cpu_seconds // 1)), limits.memory_bytes, limits.file_bytes, limits.processes,
             limits.open_files,
         ],
-        "env": {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": "/work", "TMPDIR": "/work"},
+        "env": {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": "/program", "TMPDIR": "/program"},
     }  # fmt: skip
 
 

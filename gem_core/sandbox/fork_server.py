@@ -127,7 +127,13 @@ def configure(packages: Sequence[str], disk_bytes: int) -> dict[str, Any]:
         "links": links,
         "path": ["/packages"] if packages else [],
         "preload": list(packages),
-        "env": {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": "/work", "TMPDIR": "/work", **threads},
+        "env": {
+            "PYTHONHASHSEED": "0",
+            "LANG": "C.UTF-8",
+            "HOME": "/program",
+            "TMPDIR": "/program",
+            **threads,
+        },
         "disk_bytes": disk_bytes,
         "files": 4096,
     }

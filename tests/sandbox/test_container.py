@@ -59,7 +59,7 @@ def test_output_input_and_files(sandbox):
         "import os; print(os.getuid(), os.getcwd())"
     )
     result = sandbox.run(code, stdin="typed", files={"in/a.txt": b"given"}, fetch=["b.txt", "c.txt"])
-    assert result[:4] == ("typed\ngiven\n65534 /work/run\n", "", "ok", 0)
+    assert result[:4] == ("typed\ngiven\n65534 /program/run\n", "", "ok", 0)
     assert (result.level, dict(result.files)) == ("container", {"b.txt": b"out"})
 
 

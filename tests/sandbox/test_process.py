@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import gem_core
 from gem_core.errors import ConfigError
 from gem_core.sandbox import Limits, run_python
 
@@ -138,3 +139,12 @@ def test_any_text_is_a_program(code):
 def test_limits_that_are_none_are_refused(kwargs):
     with pytest.raises(ConfigError, match=next(iter(kwargs))):
         Limits(**kwargs)
+
+
+@pytest.mark.parametrize("code", ["def f():\n    return 1 / 0\n\nf()", "x = = 1", "raise ValueError('no')"])
+def test_a_traceback_shows_the_program_and_nothing_of_this_machine(code):
+    found = run(code).stderr
+    assert "Error: " in found
+    assert 'File "main.py"' in found or "line 1" in found
+    assert "_child.py" not in found
+    assert str(Path(gem_core.__file__).parent) not in found
