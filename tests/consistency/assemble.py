@@ -135,20 +135,32 @@ def gradient_difference(update: Update, core: Record, model: Any, factor: float 
         factor: What the trainer's objective is known to multiply the mean over tokens with.
     """
     load_weights(model, update.weights)
-    wanted = list(policy_gradient(model, [_episode(played) for played in core.episodes]).values())
+    wanted = list(policy_gradient(model, [episode_of(played) for played in core.episodes]).values())
     pairs = list(zip(update.gradients, wanted, strict=True))
     gap = torch.cat([((0 if g is None else g / factor) - w).double().flatten() for g, w in pairs])
     return float(gap.norm() / torch.cat([w.double().flatten() for w in wanted]).norm())
 
 
-def _episode(played: Played) -> Episode:
-    turns, start = [], 0
-    for number in range(len(played.advantages)):
-        places = [place for place, turn in enumerate(played.turn_ids) if turn == number]
-        first, last = places[0], places[-1] + 1
-        context, response = played.token_ids[start:first], played.token_ids[first:last]
-        turns.append(Turn(context, response, None, 0.0, "", "", "stop", {}, played.advantages[number]))
-        start = last
+def lengths(played: Played) -> list[tuple[int, int]]:
+    """Of each turn: tokens before it since the last one, and its own."""
+    found, before = [], 0
+    for turn in range(len(played.advantages)):
+        first = played.turn_ids.index(turn)
+        size = played.turn_ids.count(turn)
+        found.append((first - before, size))
+        before = first + size
+    return found
+
+
+def episode_of(played: Played) -> Episode:
+    """With its tokens, rewards and advantages."""
+    turns, start, ids = [], 0, played.token_ids
+    values = zip(lengths(played), played.rewards or [], played.advantages, strict=True)
+    for (context, size), reward, advantage in values:
+        middle, end = start + context, start + context + size
+        turn = Turn(ids[start:middle], ids[middle:end], [0.0] * size, reward, "", "", "stop", {}, advantage)
+        turns.append(turn)
+        start = end
     return Episode(played.env_id, played.seed, turns, True, False, "terminated", trainable=played.trainable)
 
 

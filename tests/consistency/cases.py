@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gem_core.consistency import Played, Record
-from gem_core.rollout import Episode, Turn
 from tests.advantages.oracle import standardized, turn_returns
 from tests.consistency.scenario import GAMMA, Scenario
 
@@ -60,28 +59,6 @@ def trainable(record: Record) -> list[Played]:
     return [played for played in record.episodes if played.trainable]
 
 
-def lengths(played: Played) -> list[tuple[int, int]]:
-    """Of each turn: tokens before it since the last one, and its own."""
-    found, before = [], 0
-    for turn in range(max(played.turn_ids) + 1):
-        first = played.turn_ids.index(turn)
-        size = played.turn_ids.count(turn)
-        found.append((first - before, size))
-        before = first + size
-    return found
-
-
-def episode_of(played: Played, group: int = 0) -> Episode:
-    """With its tokens and rewards."""
-    turns, start = [], 0
-    for (context, size), reward in zip(lengths(played), played.rewards or [], strict=True):
-        middle, end = start + context, start + context + size
-        ids = played.token_ids
-        turns.append(Turn(ids[start:middle], ids[middle:end], [0.0] * size, reward, "", "", "stop"))
-        start = end
-    return Episode(played.env_id, played.seed, turns, True, False, "terminated", metadata={"group": group})
-
-
 def expected(case: Case, episodes: Sequence[Played]) -> list[list[float]]:
     """By the independent oracle, per episode and turn."""
     returns = []
@@ -123,12 +100,17 @@ def judge_cases(
     found = {
         case.name: largest_difference(advantages(case, episodes), expected(case, episodes)) for case in cases
     }
+    _keep(made, trainer, "cases", found)
+    return found
+
+
+def _keep(made: Scenario, trainer: str, field: str, values: dict[str, float]) -> None:
+    """Put numbers into the record of a trainer that has taken the step."""
     path = made.records / f"{trainer}.json"
     if path.exists():
         record = Record.read(path)
-        record.cases |= found
+        getattr(record, field).update(values)
         record.write(path)
-    return found
 
 
 def sign_flips(of_tokens: Sequence[Sequence[float]], episodes: Sequence[Played]) -> float:
@@ -166,9 +148,5 @@ def judge_stock(
     """
     episodes = trainable(made.core())
     found = {name: sign_flips(tokens(name, episodes), episodes) for name in names}
-    path = made.records / f"{trainer}.json"
-    if path.exists():
-        record = Record.read(path)
-        record.notes |= {f"sign flips of {name}": share for name, share in found.items()}
-        record.write(path)
+    _keep(made, trainer, "notes", {f"sign flips of {name}": share for name, share in found.items()})
     return found

@@ -14,7 +14,8 @@ from gem_core.advantages.registry import get_estimator
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
-from tests.consistency.cases import CASES, Case, episode_of, judge_cases
+from tests.consistency.assemble import episode_of
+from tests.consistency.cases import CASES, Case, judge_cases
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,

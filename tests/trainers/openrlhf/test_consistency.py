@@ -14,7 +14,8 @@ from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.tasks import TaskRow
 from tests.consistency import assemble
-from tests.consistency.cases import CASES, WITH_KL, Case, episode_of, judge_cases, judge_stock, penalty
+from tests.consistency.assemble import episode_of
+from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, judge_stock, penalty
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,

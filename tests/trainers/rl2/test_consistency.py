@@ -13,16 +13,8 @@ from gem_rl2.estimators import AdvantageHook
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
-from tests.consistency.cases import (
-    CASES,
-    REBN,
-    WITH_KL,
-    Case,
-    judge_cases,
-    judge_stock,
-    lengths,
-    token_rewards,
-)
+from tests.consistency.assemble import lengths
+from tests.consistency.cases import CASES, REBN, WITH_KL, Case, judge_cases, judge_stock, token_rewards
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
