@@ -1,7 +1,60 @@
-"""Failures of the shared checks are shown like those of a test."""
+"""The models that the tests of all trainers load; failures of the shared checks are shown like a test's."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.register_assert_rewrite("tests.trainers.evidence")
+
+GAMES = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model without training, for its tokenizer."""
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    save_tiny(folder, TinyOptions(envs=GAMES, warm_start_steps=0, corpus_episodes=20))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tiny)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that has learned the format of two games, so that episodes have several turns.
+
+    Its 512 tokens need no padding to a multiple of 64: verl lets its engine sample from the
+    tokenizer's tokens only, while its actor counts the padding as well.
+    """
+    from gem_core.train import TinyOptions, save_tiny
+
+    folder = tmp_path_factory.mktemp("model") / "warm"
+    options = TinyOptions(
+        envs=GAMES, vocab_size=512, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50
+    )
+    save_tiny(folder, options)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def warm_tokenizer(warm: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(warm)
+
+
+@pytest.fixture(scope="session")
+def model(warm: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
+from gem_core.advantages.single_turns import by_episode
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode
@@ -35,11 +36,11 @@ def assign_credit(data: Any, name: str, gamma: float, options: dict[str, Any]) -
     function, options = estimator.tensors(), {"gamma": gamma, **options}
     mask = data.batch["response_mask"][:, 1:].bool()
     turn_ids, rewards = _turns(data, mask)
-    groups = list(data.non_tensor_batch["traj_group_id"]) if "group_ids" in estimator.needs else None
+    if "group_ids" in estimator.needs:
+        options["group_ids"] = list(data.non_tensor_batch["traj_group_id"])
     if "step" in data.non_tensor_batch:
-        return _by_episode(data, function, rewards, mask, groups, options)
-    if groups is not None:
-        options["group_ids"] = groups
+        rows = {"episodes": data.non_tensor_batch["traj_id"], "turns": data.non_tensor_batch["step"]}
+        return by_episode(function, rewards, mask, **rows, **options)
     result: Advantages = function(rewards, mask, turn_ids=turn_ids, **options)
     return result
 
@@ -72,33 +73,3 @@ def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         for turn, reward in enumerate(of_turns):
             rewards[row, int((turn_ids[row] == turn).nonzero()[0])] = reward
     return turn_ids, rewards
-
-
-def _by_episode(
-    data: Any,
-    function: Any,
-    token_rewards: torch.Tensor,
-    mask: torch.Tensor,
-    groups: list[Any] | None,
-    options: dict[str, Any],
-) -> Advantages:
-    """Put the rows of an episode side by side, a column a turn, and spread the credit over the rows."""
-    numbers: dict[Any, int] = {}
-    episodes = [numbers.setdefault(name, len(numbers)) for name in data.non_tensor_batch["traj_id"]]
-    rows = torch.tensor(episodes)
-    columns = torch.tensor([int(step) for step in data.non_tensor_batch["step"]])
-    shape = (len(numbers), int(columns.max()) + 1)
-    rewards = torch.zeros(shape, dtype=torch.float64)
-    rewards[rows, columns] = token_rewards.double().sum(1)
-    on = mask.any(1)
-    turn_ids = torch.full(shape, -1)
-    turn_ids[rows[on], columns[on]] = columns[on]
-    if groups is not None:
-        group_of = dict(zip(episodes, groups, strict=True))
-        options = {**options, "group_ids": [group_of[number] for number in range(shape[0])]}
-    result: Advantages = function(rewards, turn_ids >= 0, turn_ids=turn_ids, **options)
-    shown = mask.float()
-    advantages, returns = (
-        values[rows, columns][:, None] * shown for values in (result.advantages, result.returns)
-    )
-    return Advantages(advantages, returns, result.stats)

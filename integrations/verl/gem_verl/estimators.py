@@ -23,8 +23,8 @@ import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
 from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.single_turns import by_episode
 from gem_core.advantages.stats import ReturnStats
-from gem_core.advantages.tensors import Advantages
 from gem_core.errors import ConfigError
 from gem_verl.options import ESTIMATORS, estimator_options
 
@@ -88,7 +88,9 @@ def estimate(
         options["group_ids"] = list(index)
     facts = _facts.get()
     if facts is not None and facts.episodes is not None:
-        result = _by_episode(estimator.tensors(), token_level_rewards, response_mask, facts, options)
+        assert facts.turns is not None
+        options.update(episodes=facts.episodes, turns=facts.turns)
+        result = by_episode(estimator.tensors(), token_level_rewards, response_mask, **options)
     else:
         turn_ids = facts.turn_ids if facts is not None else None
         result = estimator.tensors()(token_level_rewards, response_mask, turn_ids=turn_ids, **options)
@@ -96,36 +98,6 @@ def estimate(
         facts.stats = result.stats
     _tell_once(name, result.stats, facts)
     return result.advantages, result.returns
-
-
-def _by_episode(
-    function: Any,
-    token_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    facts: BatchFacts,
-    options: dict[str, Any],
-) -> Advantages:
-    """Put the rows of an episode side by side, a column a turn, and spread the credit over the rows."""
-    assert facts.episodes is not None
-    assert facts.turns is not None
-    rows = torch.tensor(facts.episodes)
-    columns = torch.tensor(facts.turns)
-    shape = (int(rows.max()) + 1, int(columns.max()) + 1)
-    rewards = torch.zeros(shape, dtype=torch.float64)
-    rewards[rows, columns] = token_rewards.double().sum(1).cpu()
-    turn_ids = torch.full(shape, -1)
-    on = (response_mask != 0).any(1).cpu()
-    turn_ids[rows[on], columns[on]] = columns[on]
-    if "group_ids" in options:
-        group_of = dict(zip(facts.episodes, options["group_ids"], strict=True))
-        options = {**options, "group_ids": [group_of[episode] for episode in range(shape[0])]}
-    result: Advantages = function(rewards, turn_ids >= 0, turn_ids=turn_ids, **options)
-    shown = (response_mask != 0).float()
-
-    def spread(values: torch.Tensor) -> torch.Tensor:
-        return values[rows, columns].to(response_mask.device)[:, None] * shown
-
-    return Advantages(spread(result.advantages), spread(result.returns), result.stats)
 
 
 _told: set[tuple[str, str]] = set()

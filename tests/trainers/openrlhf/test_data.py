@@ -11,13 +11,13 @@ from openrlhf.datasets.utils import blending_datasets
 
 from gem_core.cli import main
 from gem_core.tasks import TaskSource, make_tasks
+from tests.trainers.conftest import GAMES
 from tests.trainers.openrlhf.args import parse
-from tests.trainers.openrlhf.conftest import GUESS
 
 
 def test_exported_rows_are_read_by_openrlhfs_own_data_set(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    sources = [f"{GUESS}=2", "game:GuessTheNumber-v0(max_number=50)"]
+    sources = [f"{GAMES[0]}=2", "game:GuessTheNumber-v0(max_number=50)"]
     words = [word for source in sources for word in ("--env", source)]
     assert main(["export", "--to", "openrlhf", *words, "--num", "20", "--out", str(path)]) == 0
     assert [file.name for file in tmp_path.iterdir()] == ["rows.jsonl"]
@@ -26,7 +26,7 @@ def test_exported_rows_are_read_by_openrlhfs_own_data_set(tmp_path: Path) -> Non
     rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
     wanted = list(make_tasks([TaskSource.parse(source) for source in sources], 20))
     assert [task_of(rows[number][2]) for number in range(20)] == wanted
-    assert {rows[number][0] for number in range(20)} == {GUESS, "game:GuessTheNumber-v0(max_number=50)"}
+    assert {rows[number][0] for number in range(20)} == {GAMES[0], "game:GuessTheNumber-v0(max_number=50)"}
     assert len({rows[number][1] for number in range(20)}) == 20  # evaluation finds a row by its input
     _, prompts, labels, images = rows.collate_fn([rows[0], rows[1]])
     assert (len(prompts), images) == (2, [None, None])

@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,49 +25,3 @@ collect_ignore = (
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A config of ROLL makes its folders of logs when it is read."""
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """That of an untrained tiny model."""
-    from transformers import AutoTokenizer
-
-    from gem_core.train import TinyOptions, save_tiny
-
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    save_tiny(
-        folder,
-        TinyOptions(envs=("game:GuessTheNumber-v0-easy",), warm_start_steps=0, corpus_episodes=20),
-    )
-    return AutoTokenizer.from_pretrained(folder)
-
-
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that has learned the format, so that episodes have several turns."""
-    from gem_core.train import TinyOptions, save_tiny
-
-    folder = tmp_path_factory.mktemp("model") / "warm"
-    options = TinyOptions(
-        envs=("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"),
-        vocab_size=512,
-        warm_start_steps=60,
-        warm_start_tokens=20_000,
-        corpus_episodes=50,
-    )
-    save_tiny(folder, options)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def warm_tokenizer(warm: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(warm)
-
-
-@pytest.fixture(scope="session")
-def model(warm: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()

@@ -2,62 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("verl", reason="needs verl; `nox -s verl` has it")
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that knows the format of the two games."""
-    from gem_core.train import TinyOptions, save_tiny
-
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    envs = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
-    save_tiny(folder, TinyOptions(envs=envs, warm_start_steps=0, corpus_episodes=20))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def tokenizer(tiny: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(tiny)
-
-
-@pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that has learned the format, so that episodes have several turns.
-
-    Its 512 tokens need no padding to a multiple of 64: verl lets its engine sample from the
-    tokenizer's tokens only, while its actor counts the padding as well.
-    """
-    from gem_core.train import TinyOptions, save_tiny
-
-    folder = tmp_path_factory.mktemp("model") / "warm"
-    options = TinyOptions(
-        envs=("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"),
-        vocab_size=512,
-        warm_start_steps=60,
-        warm_start_tokens=20_000,
-        corpus_episodes=50,
-    )
-    save_tiny(folder, options)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def model(warm: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
-
-
-@pytest.fixture(scope="session")
-def warm_tokenizer(warm: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(warm)
