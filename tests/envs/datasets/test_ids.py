@@ -8,7 +8,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import DataError
+from gem_core.images import image_part, image_urls
 from gem_core.registration import spec
+from tests.support import PIXEL
 
 IDS = [
     *(
@@ -38,7 +40,6 @@ IDS = [
         ]
     ),
 ]
-PIXEL = b"\x89PNG\r\n\x1a\n"
 
 
 def row(env_spec):
@@ -71,7 +72,7 @@ def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
     image_key = env_spec.kwargs.get("image_key")
     if image_key:
         if suffix == "jsonl":
-            item[image_key] = ["data:image/png;base64,AAAA"]
+            item[image_key] = image_urls([image_part(PIXEL)])
         else:
             item[image_key] = [{"bytes": PIXEL, "path": None}]
     path = tmp_path / f"items.{suffix}"
