@@ -30,6 +30,7 @@ from gem_core.core import (
     require_one_agent,
 )
 from gem_core.errors import ConfigError, EnvError
+from gem_core.images import check_parts
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
@@ -354,6 +355,8 @@ def _default_pool() -> ThreadPoolExecutor:
 def _shown(observation: Any, info: Any) -> Observation:
     if not isinstance(observation, str | list):
         raise TypeError(f"the observation is a {type(observation).__name__}, not a str or a list of parts")
+    if isinstance(observation, list):
+        check_parts(observation)
     if not isinstance(info, Mapping):
         raise TypeError(f"info is a {type(info).__name__}, not a dict")
     return render_observation(observation, info)
