@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, rg, webshop
+from gem_core.envs import datasets, games, generated, geometry, multiagent, rg, webshop
 
 
 def register_builtin() -> None:
     """File every environment that ships with gem_core."""
     games.register_games()
     generated.register_generated()
+    geometry.register_geometry()
     datasets.register_datasets()
     rg.register_lazily()
     webshop.register_webshop()
+    multiagent.register_multiagent()

@@ -29,6 +29,7 @@ MODULES = {
     "rg": ("reasoning_gym",),
     "search": ("bm25s",),
     "mcp": ("mcp",),
+    "vision": ("PIL",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]

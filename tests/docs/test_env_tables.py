@@ -29,9 +29,13 @@ tables = load("env_tables")
 NEEDS_BM25S = pytest.mark.skipif(
     importlib.util.find_spec("bm25s") is None, reason="webshop.md needs the extra 'search'"
 )
+NEEDS_PILLOW = pytest.mark.skipif(
+    importlib.util.find_spec("PIL") is None, reason="vision.md needs the extra 'vision'"
+)
 PAGES = [
     ("games.md", "games.jsonl"),
     pytest.param("webshop.md", "webshop.jsonl", marks=NEEDS_BM25S),
+    pytest.param("vision.md", "vision.jsonl", marks=NEEDS_PILLOW),
     *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),
 ]
 

@@ -14,11 +14,10 @@ A game that says otherwise (WikiGame) sets `format_error_ends` and pays for ille
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.text import last_boxed
 
@@ -118,7 +117,10 @@ class Game(Env, Generic[Move]):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        state = None if options is None else _state_option(options)
+        state = None
+        if options is not None:
+            check_options(options, ("state",), "a game")
+            state = options.get("state")
         self.begin_episode(seed)
         if state is None:
             self.turn = 0
@@ -210,10 +212,3 @@ def check_together(**sizes: object) -> None:
     if len({value is None for value in sizes.values()}) > 1:
         given = ", ".join(f"{name}={value}" for name, value in sizes.items())
         raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {given}")
-
-
-def _state_option(options: ResetOptions) -> Mapping[str, Any] | None:
-    unknown = [key for key in options if key != "state"]
-    if unknown:
-        raise ConfigError(f"unknown reset options {unknown}; a game knows only 'state'")
-    return options.get("state")
