@@ -289,7 +289,8 @@ def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None
     """
     if not is_processor(given):
         return given, chat_template, None
-    template = chat_template or given.chat_template or getattr(given.tokenizer, "chat_template", None)
+    own = getattr(given.tokenizer, "chat_template", None)  # first, for the sake of text: it stays as it was
+    template = chat_template or own or given.chat_template
     if template is None:
         raise ConfigError("this processor has no chat template, so there is no telling where pictures stand")
     return given.tokenizer, template, Pictures(given)

@@ -104,6 +104,22 @@ def is_processor(given: Any) -> bool:
     return hasattr(given, "tokenizer") and hasattr(given, "image_processor")
 
 
+def processor_or_tokenizer(processor: Any, tokenizer: Any) -> Any:
+    """The processor where pictures can be made tokens with it, else the tokenizer: for text it is enough.
+
+    Args:
+        processor: What a trainer has loaded with the model; None where there is none.
+        tokenizer: The model's.
+    """
+    if processor is None or not is_processor(processor):
+        return tokenizer
+    try:
+        Pictures(processor)
+    except ConfigError:  # of another kind
+        return tokenizer
+    return processor
+
+
 def tokenizer_of(given: Any) -> Any:
     """The tokenizer of a processor; a tokenizer itself."""
     return given.tokenizer if is_processor(given) else given

@@ -16,8 +16,8 @@ those of the distribution that was sampled from: logits divided by the temperatu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -61,12 +61,12 @@ class Batch:
     def select(self, rows: Sequence[int]) -> Batch:
         """The given rows, without columns that are padding in all of them."""
         width = int(self.attention_mask[rows].sum(1).max())
-        images = [self.images[row] for row in rows]
-        return Batch(*(tensor[rows, :width] for tensor in self._tensors()), images, self.pictures)
+        cut = self._with(lambda tensor: tensor[rows, :width])
+        return replace(cut, images=[self.images[row] for row in rows])
 
     def to(self, device: Any) -> Batch:
         """The same batch on another device."""
-        return Batch(*(tensor.to(device) for tensor in self._tensors()), self.images, self.pictures)
+        return self._with(lambda tensor: tensor.to(device))
 
     def seen_by(self, model: Any) -> dict[str, torch.Tensor]:
         """What a vision-language model is given beside the tokens; nothing where no row has a picture.
@@ -97,11 +97,11 @@ class Batch:
         if rows:
             yield rows
 
-    def _tensors(self) -> tuple[torch.Tensor, ...]:
-        return (
-            self.token_ids, self.attention_mask, self.response_mask,
-            self.turn_ids, self.logprobs, self.advantages,
-        )  # fmt: skip
+    def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        """The same batch with every tensor changed."""
+        held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = {name: change(value) for name, value in held.items() if isinstance(value, torch.Tensor)}
+        return Batch(**held | changed)
 
 
 class TokenScores(NamedTuple):

@@ -10,11 +10,11 @@ from gem_core.images import image_part, text_part
 from gem_core.text import last_boxed
 
 
-class Halves(Env):
-    """Say which half of a picture is dark, 0 the left or 1 the right one, `turns` times in a row."""
+class Shades(Env):
+    """Say whether more of a picture is light (0) or dark (1), `turns` times in a row."""
 
     shows_images = True
-    state_fields = ("place", "turn")
+    state_fields = ("dark", "turn")
     max_return = 1.0
 
     def __init__(self, turns: int = 1) -> None:
@@ -28,17 +28,19 @@ class Halves(Env):
     def show(self) -> Any:
         from PIL import Image
 
-        self.place = self.random.randrange(2)
-        picture = Image.new("L", (56, 56), 230)
-        picture.paste(30, (28 * self.place, 0, 28 * self.place + 28, 56))
+        self.dark = self.random.randrange(2)
+        most, least = (30, 230) if self.dark else (230, 30)
+        left, top = 28 * self.random.randrange(2), 28 * self.random.randrange(2)
+        picture = Image.new("L", (56, 56), most)
+        picture.paste(least, (left, top, left + 28, top + 28))
         file = io.BytesIO()
         picture.save(file, "PNG")
-        return [image_part(file.getvalue()), text_part("Which half is dark?")]
+        return [image_part(file.getvalue()), text_part("Is more of it light or dark?")]
 
     def step(self, action: str) -> Any:
         self.require_reset()
         answer = last_boxed(action)
-        right = answer == str(self.place)
+        right = answer == str(self.dark)
         self.turn += 1
         info: Any = {"invalid": None if answer else "format"}
         done = self.turn == self.turns
@@ -51,4 +53,4 @@ class Halves(Env):
         return f"\\boxed{{{self.action_random.randrange(2)}}}"
 
     def oracle_action(self) -> str:
-        return f"\\boxed{{{self.place}}}"
+        return f"\\boxed{{{self.dark}}}"
