@@ -14,7 +14,7 @@ from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.train.helpers import options, read_metrics, same_weights
 
 SELF = 'multi:KuhnPoker-v0(opponent="self")'
-RANDOM = 'multi:KuhnPoker-v0(opponent="random")'
+RANDOM = "multi:KuhnPoker-v0(opponent='random')"
 
 
 @pytest.fixture(scope="module")
