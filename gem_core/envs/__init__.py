@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, multiagent, rg, webshop
+from gem_core.envs import datasets, games, generated, multiagent, rg, service, webshop
 
 
 def register_builtin() -> None:
@@ -13,3 +13,4 @@ def register_builtin() -> None:
     rg.register_lazily()
     webshop.register_webshop()
     multiagent.register_multiagent()
+    service.register_service()
