@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, geometry, multiagent, rg, webshop
+from gem_core.envs import datasets, games, generated, geometry, multiagent, rg, service, webshop
 
 
 def register_builtin() -> None:
@@ -14,3 +14,4 @@ def register_builtin() -> None:
     rg.register_lazily()
     webshop.register_webshop()
     multiagent.register_multiagent()
+    service.register_service()
