@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, rg, webshop
+from gem_core.envs import datasets, games, generated, rg, terminal, webshop
 
 
 def register_builtin() -> None:
@@ -12,3 +12,4 @@ def register_builtin() -> None:
     datasets.register_datasets()
     rg.register_lazily()
     webshop.register_webshop()
+    terminal.register_terminal()
