@@ -89,7 +89,7 @@ class Terminal(Game[str]):
             ConfigError: A value that cannot be honoured.
             SandboxError: The level is not available here, or too weak.
         """
-        self.use(OwnTasks((tasks,) if isinstance(tasks, str) else tasks), max_turns, seconds, max_output)
+        self.use(OwnTasks(tasks), max_turns, seconds, max_output)
         self.set_level(level, image)
 
     def use(self, source: TaskSource, max_turns: int, seconds: float, max_output: int) -> None:

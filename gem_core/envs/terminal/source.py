@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from random import Random
 from typing import Protocol
 
-from gem_core.envs.terminal.task import TASKS, End, Task
-from gem_core.errors import ConfigError
-
-GROUPS = ("files", "logs", "records", "programs", "repair", "search")
-"""Modules of `gem_core.envs.terminal.tasks`."""
+from gem_core.envs.terminal.task import TASKS, Check, End, Task
 
 
 class TaskSource(Protocol):
@@ -38,35 +32,21 @@ class OwnTasks:
         ConfigError: No such group or task.
     """
 
-    def __init__(self, names: Sequence[str] | None = None) -> None:
-        for group in GROUPS:
-            importlib.import_module(f"gem_core.envs.terminal.tasks.{group}")
-        every = {name: maker for group in GROUPS for name, maker in TASKS[group].items()}
-        if names is None:
-            names = GROUPS
-        self.names: list[str] = []
-        for name in names:
-            if name not in TASKS and name not in every:
-                raise ConfigError(
-                    f"no group or task {name!r}; groups: {', '.join(GROUPS)}; tasks: {', '.join(every)}"
-                )
-            self.names += [one for one in TASKS.get(name, (name,)) if one not in self.names]
-        if not self.names:
-            raise ConfigError("tasks=: expected at least one name of a group or of a task")
-        self._makers = [every[name] for name in self.names]
+    def __init__(self, names: Sequence[str] | str | None = None) -> None:
+        self._choice = TASKS.choose(names)
+        self.names = self._choice.names
+        self.task = self._choice.task
 
     def __len__(self) -> int:
-        return len(self._makers)
-
-    def task(self, index: int, seed: int) -> Task:
-        return self._makers[index](Random(f"{self.names[index]} {seed}"))
+        return len(self._choice)
 
     def failed(self, task: Task, end: End) -> list[str]:
+        """See `TaskSource`."""
         return [condition.name for condition in task.tests if not _holds(condition.check, end)]
 
 
-def _holds(check: object, end: End) -> bool:
+def _holds(check: Check, end: End) -> bool:
     try:
-        return bool(check(end))  # type: ignore[operator]
+        return check(end)
     except Exception:  # it has found something else than it has to find: text that is no JSON, no such key
         return False

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from random import Random
 from typing import NamedTuple, TypeAlias
 
+from gem_core.envs.drawn import Drawn
 from gem_core.sandbox.shell import File, Files, Shell, ShellResult
 
 
@@ -81,16 +81,10 @@ class Task:
     wrong: tuple[str, ...]
 
 
-Maker: TypeAlias = Callable[[Random], Task]
-TASKS: dict[str, dict[str, Maker]] = {}
-"""By group and name."""
-
-
-def task(maker: Maker) -> Maker:
-    """File a task under the name of its function, in the group of its module."""
-    group = maker.__module__.rpartition(".")[2]
-    TASKS.setdefault(group, {})[maker.__name__] = maker
-    return maker
+TASKS: Drawn[Task] = Drawn(
+    "gem_core.envs.terminal.tasks", ("files", "logs", "records", "programs", "repair", "search")
+)
+task = TASKS.add
 
 
 # -- files and tests that many tasks have ---------------------------------------------------------
