@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, rg, terminal, webshop
+from gem_core.envs import databases, datasets, games, generated, rg, terminal, webshop
 
 
 def register_builtin() -> None:
@@ -13,3 +13,4 @@ def register_builtin() -> None:
     rg.register_lazily()
     webshop.register_webshop()
     terminal.register_terminal()
+    databases.register_databases()

@@ -66,3 +66,20 @@ class Choice(Generic[T]):
     def task(self, index: int, seed: int) -> T:
         """Task `index`, its names and numbers drawn from `seed`."""
         return self._makers[index](Random(f"{self.names[index]} {seed}"))
+
+
+# -- words that tasks draw ------------------------------------------------------------------------
+
+PEOPLE = (
+    "amina", "bjorn", "chloe", "dario", "elif", "fumiko", "goran", "hanna", "ivo", "jelena", "kwame", "leila",
+    "mateo", "nadia", "oskar", "priya", "quinn", "rosa", "sven", "tomas", "uma", "viktor", "wanda", "yusuf",
+)  # fmt: skip
+THINGS = (
+    "anchor", "barrel", "candle", "drum", "engine", "feather", "gravel", "hammer", "island", "jacket",
+    "kettle", "lantern", "marble", "needle", "orchard", "pepper", "quartz", "ribbon", "saddle", "timber",
+    "umbrella", "velvet", "walnut", "yarn", "zipper",
+)  # fmt: skip
+PLACES = (
+    "aarhus", "bergen", "cadiz", "dakar", "essen", "fargo", "ghent", "hanoi", "izmir", "jaipur", "kyoto",
+    "lagos", "malmo", "naples", "osaka", "porto", "quito", "riga", "split", "turin", "utrecht", "vaasa",
+)  # fmt: skip

@@ -135,20 +135,3 @@ def prints(name: str, command: str, expected: str, more: Mapping[str, str] | Non
 
 def _bare(text: str) -> str:
     return re.sub(r"[ \t]+$", "", text.rstrip(), flags=re.MULTILINE)
-
-
-# -- words that tasks draw ------------------------------------------------------------------------
-
-PEOPLE = (
-    "amina", "bjorn", "chloe", "dario", "elif", "fumiko", "goran", "hanna", "ivo", "jelena", "kwame", "leila",
-    "mateo", "nadia", "oskar", "priya", "quinn", "rosa", "sven", "tomas", "uma", "viktor", "wanda", "yusuf",
-)  # fmt: skip
-THINGS = (
-    "anchor", "barrel", "candle", "drum", "engine", "feather", "gravel", "hammer", "island", "jacket",
-    "kettle", "lantern", "marble", "needle", "orchard", "pepper", "quartz", "ribbon", "saddle", "timber",
-    "umbrella", "velvet", "walnut", "yarn", "zipper",
-)  # fmt: skip
-PLACES = (
-    "aarhus", "bergen", "cadiz", "dakar", "essen", "fargo", "ghent", "hanoi", "izmir", "jaipur", "kyoto",
-    "lagos", "malmo", "naples", "osaka", "porto", "quito", "riga", "split", "turin", "utrecht", "vaasa",
-)  # fmt: skip

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from gem_core.envs.terminal import task as words
+from gem_core.envs import drawn as words
 from gem_core.envs.terminal.source import OwnTasks
 from gem_core.envs.terminal.task import TASKS, End
 from gem_core.errors import SandboxError

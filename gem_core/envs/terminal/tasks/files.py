@@ -7,19 +7,8 @@ import tarfile
 import zlib
 from random import Random
 
-from gem_core.envs.terminal.task import (
-    PEOPLE,
-    PLACES,
-    THINGS,
-    Condition,
-    End,
-    Task,
-    has_files,
-    has_lines,
-    task,
-    texts,
-    unchanged,
-)
+from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
+from gem_core.envs.terminal.task import Condition, End, Task, has_files, has_lines, task, texts, unchanged
 from gem_core.sandbox.shell import File
 
 _MOST = 2**22

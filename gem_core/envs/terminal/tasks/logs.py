@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from gem_core.envs.terminal.task import (
-    PEOPLE,
-    PLACES,
-    THINGS,
-    Task,
-    has_files,
-    has_lines,
-    task,
-    texts,
-    unchanged,
-)
+from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
+from gem_core.envs.terminal.task import Task, has_files, has_lines, task, texts, unchanged
 
 
 @task

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from gem_core.envs.terminal.task import (
-    PEOPLE,
-    PLACES,
-    THINGS,
-    Condition,
-    Task,
-    prints,
-    task,
-    texts,
-    unchanged,
-)
+from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
+from gem_core.envs.terminal.task import Condition, Task, prints, task, texts, unchanged
 
 
 def answers(name: str, command: str, given: Iterable[object], expected: Iterable[object]) -> Condition:

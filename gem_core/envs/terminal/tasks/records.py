@@ -9,18 +9,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from gem_core.envs.terminal.task import (
-    PEOPLE,
-    PLACES,
-    THINGS,
-    Condition,
-    End,
-    Task,
-    has_lines,
-    task,
-    texts,
-    unchanged,
-)
+from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
+from gem_core.envs.terminal.task import Condition, End, Task, has_lines, task, texts, unchanged
 
 
 def has_json(path: str, expected: Any) -> Condition:

@@ -5,19 +5,8 @@ from __future__ import annotations
 import json
 from random import Random
 
-from gem_core.envs.terminal.task import (
-    PEOPLE,
-    PLACES,
-    THINGS,
-    Condition,
-    Task,
-    has_files,
-    has_lines,
-    prints,
-    task,
-    texts,
-    unchanged,
-)
+from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
+from gem_core.envs.terminal.task import Condition, Task, has_files, has_lines, prints, task, texts, unchanged
 from gem_core.envs.terminal.tasks.records import has_json
 
 

@@ -7,16 +7,8 @@ import gzip
 import hashlib
 from random import Random
 
-from gem_core.envs.terminal.task import (
-    PEOPLE,
-    PLACES,
-    THINGS,
-    Task,
-    has_lines,
-    task,
-    texts,
-    unchanged,
-)
+from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
+from gem_core.envs.terminal.task import Task, has_lines, task, texts, unchanged
 from gem_core.sandbox.shell import File
 
 
