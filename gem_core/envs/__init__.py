@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, geometry, multiagent, rg, service, webshop
+from gem_core.envs import (
+    databases,
+    datasets,
+    games,
+    generated,
+    geometry,
+    multiagent,
+    rg,
+    service,
+    terminal,
+    webshop,
+)
 
 
 def register_builtin() -> None:
@@ -15,3 +26,5 @@ def register_builtin() -> None:
     webshop.register_webshop()
     multiagent.register_multiagent()
     service.register_service()
+    terminal.register_terminal()
+    databases.register_databases()
