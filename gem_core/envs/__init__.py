@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, geometry, multiagent, rg, webshop
+from gem_core.envs import (
+    databases,
+    datasets,
+    games,
+    generated,
+    geometry,
+    multiagent,
+    rg,
+    service,
+    terminal,
+    webshop,
+)
 
 
 def register_builtin() -> None:
@@ -14,3 +25,6 @@ def register_builtin() -> None:
     rg.register_lazily()
     webshop.register_webshop()
     multiagent.register_multiagent()
+    service.register_service()
+    terminal.register_terminal()
+    databases.register_databases()

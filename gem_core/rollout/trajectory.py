@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
+from gem_core.images import image_urls
 from gem_core.rollout.pictures import put_back, take_out
 
 SCHEMA_VERSION = 1
@@ -73,6 +74,8 @@ class Sequence(NamedTuple):
     """A turn's reward on its last response token, 0.0 elsewhere."""
     prompt_length: int
     """Number of tokens before the first response."""
+    images: tuple[str, ...] = ()
+    """Data URLs of the pictures whose places are in `token_ids`, in order."""
 
 
 class Transition(NamedTuple):
@@ -83,6 +86,8 @@ class Transition(NamedTuple):
     response_ids: list[int]
     logprobs: list[float] | None
     reward: float
+    images: tuple[str, ...] = ()
+    """Data URLs of the pictures whose places are in `prompt_ids`, in order."""
 
 
 @dataclass
@@ -164,6 +169,7 @@ class Episode:
             logprobs=None if any(turn.logprobs is None for turn in self.turns) else logprobs,
             rewards=rewards,
             prompt_length=len(self.turns[0].context_ids) if self.turns else 0,
+            images=tuple(url for turn in self.turns for url in image_urls(turn.observation)),
         )
 
     def transitions(self) -> list[Transition]:
@@ -176,9 +182,14 @@ class Episode:
             raise ConfigError("an episode of context mode 'messages' holds no tokens to train on")
         rows = []
         history: list[int] = []
+        images: tuple[str, ...] = ()
         for number, turn in enumerate(self.turns):
             prompt_ids = history + turn.context_ids if self.context_mode == "append" else turn.context_ids
-            rows.append(Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward))
+            here = tuple(image_urls(turn.observation))
+            images = images + here if self.context_mode == "append" else here
+            rows.append(
+                Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward, images)
+            )
             history = [*prompt_ids, *turn.response_ids]
         return rows
 

@@ -116,7 +116,7 @@ class OneAgent(Env):
         self.env = env
         self.chosen = agent
         self.player = find_player(others)
-        self.blocking = env.blocking
+        self.blocking = env.blocking or getattr(self.player, "blocking", False)
         self.format_error_reward = env.format_error_reward
         self._ledger = Ledger(env)
         self.agent = agent or env.possible_agents[0]
