@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gem_core.envs import datasets, games, generated, geometry, rg, webshop
+from gem_core.envs import (
+    databases,
+    datasets,
+    games,
+    generated,
+    geometry,
+    multiagent,
+    rg,
+    service,
+    terminal,
+    webshop,
+)
 
 
 def register_builtin() -> None:
@@ -13,3 +24,7 @@ def register_builtin() -> None:
     datasets.register_datasets()
     rg.register_lazily()
     webshop.register_webshop()
+    multiagent.register_multiagent()
+    service.register_service()
+    terminal.register_terminal()
+    databases.register_databases()

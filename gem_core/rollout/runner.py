@@ -21,7 +21,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from gem_core.core import Env, Observation, ResetOptions, Wrapper, render_observation
+from gem_core.core import (
+    Env,
+    Observation,
+    ResetOptions,
+    Wrapper,
+    render_observation,
+    require_one_agent,
+)
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.images import check_parts
 from gem_core.rollout.context import Context
@@ -105,6 +112,7 @@ async def run_episode(
         ConfigError: An argument is out of range, or the observation cannot be shown to the model.
         PolicyError: The policy returned something that is not a generation of this prompt.
     """
+    require_one_agent(env, "run_episode")
     if max_tokens_per_turn < 1:
         raise ConfigError(f"max_tokens_per_turn must be at least 1, not {max_tokens_per_turn}")
     if max_response_tokens is not None and max_response_tokens < 1:

@@ -29,6 +29,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
 from gem_core.core import Env
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
+from gem_core.envs.multiagent.one_agent import OneAgent
 from gem_core.errors import ConfigError
 from gem_core.eval.viewer import readable
 from gem_core.rollout import AppendContext, Episode, Generation, run_episode
@@ -121,7 +123,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
         `gem_core.rollout.vision.Processor`.
     """
     sources = [TaskSource.parse(text) for text in options.envs]
-    envs = [source.make() for source in sources]
+    envs = [_one_agent(source.make()) for source in sources]
     try:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums in one order, whatever the machine: the same weights
@@ -169,6 +171,11 @@ def folder_hash(folder: Path) -> str:
         if path.name != RECORD_NAME:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def _one_agent(env: Env) -> Env:
+    """`env`, or a random side of it where it has several agents; the others play at random, too."""
+    return OneAgent(env) if isinstance(env, MultiAgentEnv) else env
 
 
 # -- the parts --------------------------------------------------------------------------------

@@ -374,7 +374,7 @@ class Trainer:
         played: list[Episode] = []
         if config.eval_episodes:
             self.reporter.note(f"evaluation {when} training: {config.eval_episodes} held-out seeds")
-        for source in config.sources if config.eval_episodes else ():
+        for source in config.eval_sources if config.eval_episodes else ():
             tasks = evaluation_tasks(source, config.eval_episodes)
             # The same name and so the same random numbers before and after: what differs is the policy.
             name = f"{_EVALUATION} of {source.label}"

@@ -135,6 +135,14 @@ def _picture(image: Any, rows: Rows) -> dict[str, Any]:
 
 
 def _beside(data: str, file: str) -> Path:
-    """Path of a file that rows name, relative to the file or folder that holds them."""
+    """Path of a file that rows name, relative to the file or folder that holds them, and not outside it.
+
+    Raises:
+        DataError: It lies elsewhere.
+    """
     place = Path(data).expanduser()
-    return (place if place.is_dir() else place.parent) / file
+    folder = (place if place.is_dir() else place.parent).resolve()
+    found = (folder / file).resolve()
+    if not found.is_relative_to(folder):
+        raise DataError(f"the image {file!r} lies outside the folder of the data")
+    return found

@@ -126,6 +126,8 @@ def test_geometry3k_with_pictures_of_every_form(tmp_path):
     ("image", "message"),
     [
         ("gone.png", "'gone.png' cannot be read"),
+        ("../secret.png", "outside the folder of the data"),
+        ("/etc/hostname", "outside the folder of the data"),
         ("https://example.org/a.png", "cannot be read"),
         ({"bytes": "text"}, "cannot be read|no picture"),
         ("data:image/png;base64,AAAA", "no picture"),
