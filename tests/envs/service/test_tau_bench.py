@@ -47,6 +47,11 @@ class TransferToHumanAgents(Tool):
             "parameters": {"type": "object", "properties": {"summary": {"type": "string"}},
                            "required": ["summary"]}}}
 """
+TOOLS = """
+from .all import CloseOrder, TransferToHumanAgents
+
+ALL_TOOLS = [CloseOrder, TransferToHumanAgents]
+"""
 TASKS = """
 from tau_bench.types import Action, Task
 
@@ -69,7 +74,7 @@ def checkout(tmp_path):
         "envs/retail/__init__.py": "raise ImportError('needs the clients of models')",
         "envs/retail/wiki.md": "# The policy\n",
         "envs/retail/tasks_test.py": TASKS,
-        "envs/retail/tools/__init__.py": "from .all import *\nALL_TOOLS = [CloseOrder, TransferToHumanAgents]\n",
+        "envs/retail/tools/__init__.py": TOOLS,
         "envs/retail/tools/all.py": TOOL,
         "envs/retail/data/orders.json": json.dumps({"#1": {"status": "open"}}),
         "envs/retail/data/products.json": "{}",
