@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gem_core.registration import EnvSpec
 
 Observation: TypeAlias = str | list[dict[str, Any]]
-"""Text, or a list of OpenAI-style content parts (``{"type": "text", ...}``) when there are images."""
+"""Text, or a list of OpenAI-style content parts when there are images; `gem_core.images` makes them."""
 
 InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
 
@@ -114,6 +114,9 @@ class Env:
 
     multi_agent: ClassVar[bool] = False
     """Whether `reset` and `step` take and return dicts by agent; see `gem_core.envs.multiagent`."""
+
+    shows_images: bool = False
+    """Whether observations may hold pictures (`gem_core.images`), which not every model can be shown."""
 
     spec: EnvSpec | None = None
     """How `make` built this environment; None when it was constructed by hand."""
@@ -392,6 +395,7 @@ class Wrapper(Env):
     max_return: float | None = _forwarded()
     format_error_reward: float = _forwarded()
     oracle_certain: bool = _forwarded()
+    shows_images: bool = _forwarded()
     spec: EnvSpec | None = _forwarded()
     random: Random = _forwarded()
     _running: bool = _forwarded()

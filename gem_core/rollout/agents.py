@@ -229,6 +229,7 @@ class _Seat(Env):
         self._agent = agent
         self.spec = table.env.spec
         self.format_error_reward = table.env.format_error_reward
+        self.shows_images = table.env.shows_images
 
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         self.begin_episode(seed)

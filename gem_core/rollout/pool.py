@@ -12,7 +12,7 @@ from gem_core.rollout.agents import run_agents
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
-from gem_core.rollout.runner import run_episode
+from gem_core.rollout.runner import require_images, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import TaskRow, TaskSource
 
@@ -31,13 +31,21 @@ class EnvPool:
         self._wrappers = wrappers
         self._idle: dict[str, list[Env]] = {}
 
-    def prepare(self, source: TaskSource) -> None:
+    def prepare(self, source: TaskSource, context: Context | MessagesContext | None = None) -> None:
         """Build one environment of `source` now, so that a wrong id or argument shows.
+
+        Args:
+            source: What will be played.
+            context: What it will be played with, where that is known; None is not checked.
 
         Raises:
             GemError: As `TaskSource.make`.
+            ConfigError: It shows pictures, and the context takes text only.
         """
-        self._idle.setdefault(source.label, []).append(self._make(source))
+        env = self._make(source)
+        self._idle.setdefault(source.label, []).append(env)
+        if context is not None:
+            require_images(env, None, context)
 
     async def play(
         self,

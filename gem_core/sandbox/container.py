@@ -14,6 +14,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shlex
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,24 @@ class Container:
         """
         raise SandboxError("level 'container' has no sessions; use level 'namespace' or stateful=False")
 
+    def start(self, source: Path, limits: Limits) -> Conversation:
+        """Start a container that answers requests, one line of JSON each, as `source` does with ``serve()``.
+
+        Raises:
+            SandboxError: The engine cannot be run.
+        """
+        name = f"gem-core-{uuid.uuid4().hex}"
+        options = [*self._options(limits), "--tmpfs", f"/app:rw,exec,size={self._disk},mode=1777"]
+        code = f"{source.read_text(encoding='utf-8')}\nserve()\n"
+        command = [*self._engine, "run", "--name", name, *options, self._image, "python3", "-I", "-c", code]
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise SandboxError(f"{self._engine[0]} cannot be run: {error}") from error
+        return Conversation(process, lambda: self._remove(name))
+
     def close(self) -> None:
         """Nothing stays between two programs."""
 
@@ -128,6 +147,64 @@ class Container:
             subprocess.run(
                 [*self._engine, "rm", "--force", name], capture_output=True, check=False, timeout=30
             )
+
+
+class Conversation:
+    """Requests to a container that stays, and its answers."""
+
+    def __init__(self, process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
+        self._process, self._begun = process, False
+        self._end = weakref.finalize(self, _end_container, process, remove)
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
+        """The answer; None when there is none in time, and never again.
+
+        Raises:
+            SandboxError: The container does not start.
+        """
+        end = time.monotonic() + seconds + (0 if self._begun else _START_SECONDS)
+        line = self._exchange(json.dumps(request).encode() + b"\n", end)
+        if line is None:
+            self.close()
+            if not self._begun:
+                raise SandboxError("the container did not start: does the image have bash and python3?")
+            return None
+        self._begun = True
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """Remove the container. May be called more than once."""
+        self._end()
+
+    def _exchange(self, data: bytes, end: float) -> bytes | None:
+        give, take = self._process.stdin, self._process.stdout
+        assert give is not None
+        assert take is not None
+        try:
+            give.write(data)
+            give.flush()
+        except (OSError, ValueError):  # it has gone
+            return None
+        found = b""
+        while not found.endswith(b"\n"):
+            if not select.select([take], [], [], max(0.0, end - time.monotonic()))[0]:
+                return None
+            part = os.read(take.fileno(), 2**16)
+            if not part:
+                return None
+            found += part
+        return found
+
+
+def _end_container(process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
+    remove()
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def _profile() -> dict[str, Any]:

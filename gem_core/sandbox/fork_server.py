@@ -23,6 +23,9 @@ _SPARE = 2
 """Children of each fork server that wait for a program."""
 _FIRST_IDS, _IDS = (1_879_048_192, 1), 60_000
 """User ids outside that the children have: nobody else's, or those that the root of a container has."""
+_PROGRAMS = ("/bin", "/usr/bin", "/etc/alternatives")
+_FOLDERS = ("app", "tests", "logs", "solution")
+"""Where a shell expects its files; links to folders in the one that can be written."""
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 
 
@@ -107,11 +110,12 @@ class ForkServer:
         self.process.returncode = 0  # not ours to wait for
 
 
-def configure(packages: Sequence[str], disk_bytes: int) -> dict[str, Any]:
-    """What the fork server has to know."""
+def configure(packages: Sequence[str], disk_bytes: int, programs: bool = False) -> dict[str, Any]:
+    """What the fork server has to know; `programs`: whether those of the machine can be run."""
     python = os.path.realpath(sys.executable)
-    shown = dict.fromkeys([os.path.realpath(sys.base_prefix), *_LIBRARIES])
-    bind, links = [], []
+    shown = dict.fromkeys([os.path.realpath(sys.base_prefix), *_LIBRARIES, *(_PROGRAMS if programs else ())])
+    bind: list[list[str]] = []
+    links = [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
     for path in shown:
         if os.path.islink(path):
             links.append([path, os.readlink(path)])

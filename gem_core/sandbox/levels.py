@@ -165,6 +165,7 @@ def open_sandbox(
     min_level: str | None = None,
     packages: Sequence[str] = (),
     workers: int | None = None,
+    programs: bool = False,
 ) -> Sandbox:
     """A sandbox that all callers of this process with the same arguments share.
 
@@ -173,6 +174,7 @@ def open_sandbox(
         min_level: Refuse what is weaker than this one.
         packages: Distributions that programs can import.
         workers: See the level; None leaves it to it.
+        programs: Whether the machine's programs can be run at level ``namespace``; a shell needs them.
 
     Raises:
         SandboxError: The level is not available here, or weaker than `min_level`.
@@ -195,9 +197,9 @@ def open_sandbox(
             raise SandboxError(
                 f"min_level={min_level!r}, but only level {level!r} is available or asked for{reason}"
             )
-        key = (level, tuple(packages), workers, os.getpid())
+        key = (level, tuple(packages), workers, programs, os.getpid())
         if key not in _shared:
-            _shared[key] = _make(level, packages, workers)
+            _shared[key] = _make(level, packages, workers, programs)
         return _shared[key]
 
 
@@ -210,12 +212,12 @@ def close_sandboxes() -> None:
         sandbox.close()
 
 
-def _make(level: str, packages: Sequence[str], workers: int | None) -> Sandbox:
+def _make(level: str, packages: Sequence[str], workers: int | None, programs: bool = False) -> Sandbox:
     # A level is imported when it is used: `namespace` exists on Linux only.
     if level == "namespace":
         from gem_core.sandbox.namespace import Namespace
 
-        return Namespace(packages=packages, workers=workers)
+        return Namespace(packages=packages, workers=workers, programs=programs)
     if level == "container":
         from gem_core.sandbox.container import Container
 

@@ -2,7 +2,8 @@
 
 What holds here, besides the limits of level `process`:
 
-- no file of the machine but the interpreter, its libraries and the packages that are allowed, all read-only;
+- no file of the machine but the interpreter, its libraries and the packages that are allowed, all read-only
+  (for a shell also the programs in ``/usr/bin``);
   one folder to write in, in memory, of limited size, gone with the program;
 - no network, not even to the machine itself; no process but the program's own is visible or can be signalled;
 - when the program ends or is stopped, the kernel ends everything that it started;
@@ -45,6 +46,7 @@ class Namespace:
         workers: Fork servers; four times as many programs run at the same moment, the others wait. None:
             one a core.
         disk_bytes: Size of the folder that a program can write in.
+        programs: Whether the programs of the machine (``/usr/bin``) can be run, as a shell needs them.
 
     Raises:
         SandboxError: The machine does not allow it.
@@ -54,12 +56,17 @@ class Namespace:
     level = LEVEL
 
     def __init__(
-        self, *, packages: Sequence[str] = (), workers: int | None = None, disk_bytes: int = 64 * 2**20
+        self,
+        *,
+        packages: Sequence[str] = (),
+        workers: int | None = None,
+        disk_bytes: int = 64 * 2**20,
+        programs: bool = False,
     ) -> None:
         if sys.platform != "linux":
             raise SandboxError("level 'namespace' needs Linux")
         workers = workers or len(os.sched_getaffinity(0))
-        self._config = configure(packages, disk_bytes)
+        self._config = configure(packages, disk_bytes, programs)
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(_AT_ONCE * workers)
         self._turn = itertools.count()

@@ -18,6 +18,7 @@ _TOOLS: tuple[tuple[str, str, str | None], ...] = (
     ("python", "gem_core.tools.python:PythonTool", None),
     ("search", "gem_core.tools.search.tool:SearchTool", None),
     ("mcp", "gem_core.tools.mcp.tool:mcp_tools", "mcp"),
+    ("sqlite", "gem_core.tools.mcp.episode_database:sqlite_tools", "mcp"),
 )
 
 for _name, _entry_point, _extra in _TOOLS:

@@ -56,10 +56,13 @@ class ToolState:
         data: JSON-able; saved, copied and restored with the state of the environment.
         live: Anything else (a session, a process). It is not part of a saved state: after a restore it
             is None again, and the tool makes it anew from `data`.
+        scope: What of a server this episode may use, such as the name of its database: the attribute
+            `tool_scope` of the environment. Not part of a saved state either.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
     live: Any = None
+    scope: str | None = None
 
 
 class Tool:

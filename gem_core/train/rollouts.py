@@ -43,7 +43,7 @@ class Rollouts:
         self.max_total_tokens = max_total_tokens
         self._envs = EnvPool(config.wrappers or ())
         for source in {source.label: source for source in (*config.sources, *config.eval_sources)}.values():
-            self._envs.prepare(source)
+            self._envs.prepare(source, context)
         self._loop = asyncio.new_event_loop()
 
     def play(self, tasks: Sequence[TaskRow], policy: Policy, *, name: str) -> list[Episode]:

@@ -36,8 +36,9 @@ class Tools(Wrapper):
     that only an inner wrapper knows is passed on to it.
 
     An environment may have an attribute `tool_files` (name to text): files of this episode that tools find
-    in the ``files`` of their state. One with `sample_tool_call()` or `oracle_tool_call()`, each returning the
-    name of a tool and its arguments, has its random and its best player call tools.
+    in the ``files`` of their state, and an attribute `tool_scope`, see `ToolState`. One with
+    `sample_tool_call()` or `oracle_tool_call()`, each returning the name of a tool and its arguments, has its
+    random and its best player call tools.
 
     Args:
         env: The environment.
@@ -217,6 +218,7 @@ class Tools(Wrapper):
             state = self._states[key] = tool.begin()
             if files := getattr(self.env, "tool_files", None):
                 state.data["files"] = dict(files)
+        state.scope = getattr(self.env, "tool_scope", None)
         try:
             return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
         except Exception as error:  # of the tool, not of the model: the episode goes on

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import gem_core
+from gem_core.sandbox import self_check
 from tests.docs.blocks import ROOT
 
 
@@ -29,9 +30,21 @@ tables = load("env_tables")
 NEEDS_BM25S = pytest.mark.skipif(
     importlib.util.find_spec("bm25s") is None, reason="webshop.md needs the extra 'search'"
 )
+NEEDS_PILLOW = pytest.mark.skipif(
+    importlib.util.find_spec("PIL") is None, reason="vision.md needs the extra 'vision'"
+)
+NEEDS_MCP = pytest.mark.skipif(
+    importlib.util.find_spec("mcp") is None, reason="databases.md needs the extra 'mcp'"
+)
+NEEDS_NAMESPACE = pytest.mark.skipif(
+    not self_check()["namespace"].available, reason="terminal.md needs level 'namespace'"
+)
 PAGES = [
     ("games.md", "games.jsonl"),
     pytest.param("webshop.md", "webshop.jsonl", marks=NEEDS_BM25S),
+    pytest.param("vision.md", "vision.jsonl", marks=NEEDS_PILLOW),
+    pytest.param("databases.md", "databases.jsonl", marks=NEEDS_MCP),
+    pytest.param("terminal.md", "terminal.jsonl", marks=NEEDS_NAMESPACE),
     *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),
 ]
 

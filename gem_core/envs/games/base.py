@@ -14,8 +14,9 @@ A game that says otherwise (WikiGame) sets `format_error_ends` and pays for ille
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
-from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
@@ -65,6 +66,10 @@ class Game(Env, Generic[Move]):
     """Paid for a response without a readable move."""
     format_error_ends: ClassVar[bool] = True
     """Whether such a response ends the episode; if not, it uses up the turn."""
+    form: ClassVar[str] = "\\boxed{}"
+    """How a move is marked, for messages."""
+    items: int = 0
+    """Numbered items that an episode can be about; ``reset(options={"index": i})`` takes item i."""
     max_return: float | None = 1.0
     """Every game pays 1 in all for a perfect episode."""
 
@@ -86,6 +91,12 @@ class Game(Env, Generic[Move]):
     def parse(self, text: str) -> Move | None:
         """Read the content of the box, stripped; None is a format error."""
         raise NotImplementedError
+
+    find = staticmethod(last_boxed)
+    """Takes the content of the box out of a response; None where there is none."""
+
+    def take_item(self, index: int) -> None:
+        """Make the new game one about item `index`; for games with `items`."""
 
     def play(self, move: Move) -> Outcome:
         """Carry out a move, or refuse it as illegal and change nothing.
@@ -117,14 +128,13 @@ class Game(Env, Generic[Move]):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        state = None
-        if options is not None:
-            check_options(options, ("state",), "a game")
-            state = options.get("state")
+        state, index = (None, None) if options is None else _read_options(options, self.items)
         self.begin_episode(seed)
         if state is None:
             self.turn = 0
             self.new_game()
+            if index is not None:
+                self.take_item(index)
         else:
             self.resume_episode(state)
             if seed is not None:
@@ -137,9 +147,9 @@ class Game(Env, Generic[Move]):
         if not isinstance(action, str):
             raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
         self.turn += 1
-        content = last_boxed(action)
+        content = self.find(action)
         if content is None:
-            return self._format_error("No \\boxed{} was found.")
+            return self._format_error(f"No {self.form} was found.")
         content = content.strip()
         move = self.parse(content)
         if move is None:
@@ -212,3 +222,17 @@ def check_together(**sizes: object) -> None:
     if len({value is None for value in sizes.values()}) > 1:
         given = ", ".join(f"{name}={value}" for name, value in sizes.items())
         raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {given}")
+
+
+def _read_options(options: ResetOptions, items: int) -> tuple[Mapping[str, Any] | None, int | None]:
+    """The state and the index that are asked for."""
+    known = ("state", "index") if items else ("state",)
+    check_options(options, known, "a game")
+    index = options.get("index")
+    if index is None:
+        return options.get("state"), None
+    if len(options) > 1:
+        raise ConfigError("reset options 'index' and others do not go together")
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < items:
+        raise ConfigError(f"index={index!r}: expected a number from 0 to {items - 1}")
+    return None, index

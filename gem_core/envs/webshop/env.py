@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
-from gem_core.core import Info, ResetOptions, ResetResult, StepResult
+from gem_core.core import Info, StepResult
 from gem_core.envs.games.base import Game, Outcome, check_count
 from gem_core.envs.webshop import pages
 from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, Split
@@ -108,20 +108,9 @@ class WebShop(Game[tuple[str, str]]):
             self.catalogue = official_catalogue(str(data), num_products, bool(human_goals))
         self.oracle_certain = data is None
         self.goals: list[Goal] = self.catalogue.goals[split]
+        self.items = len(self.goals)
 
     # -- the game -----------------------------------------------------------------------------
-
-    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        index = (options or {}).get("index")
-        if options is None or index is None:
-            return super().reset(seed, options=options)
-        if len(options) > 1:
-            raise ConfigError("reset options 'index' and others do not go together")
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.goals):
-            raise ConfigError(f"index={index!r}: expected a number from 0 to {len(self.goals) - 1}")
-        super().reset(seed)
-        self.goal_index, self._open = index, None
-        return self.rules(), {"suffix": self._suffix()}
 
     def new_game(self) -> None:
         self.turn_limit = self.max_turns
@@ -134,6 +123,9 @@ class WebShop(Game[tuple[str, str]]):
         self.errors = 0
         self.earned = 0.0
         self._open = None
+
+    def take_item(self, index: int) -> None:
+        self.goal_index = index
 
     def rules(self) -> str:
         return f"{_RULES}\n\n{self._shown()}"

@@ -1,0 +1,27 @@
+"""Tasks in a database, over an MCP server. This module holds their table of ids."""
+
+from __future__ import annotations
+
+from gem_core.registration import register
+
+_GROUPS = {
+    "Shop": "customers, products and orders",
+    "Library": "books, members and loans",
+    "Clinic": "patients, doctors and visits",
+    "Fleet": "trucks, drivers and trips",
+    "School": "students, courses and grades",
+}
+
+
+def register_databases() -> None:
+    """File the ids of the databases."""
+    env = "gem_core.envs.databases.env:Databases"
+    tools = "tools(tools='sqlite', max_tool_uses=15)"
+    register(
+        "database:Tasks-v0", env, wrappers=tools, extra="mcp",
+        description="A task in an SQLite database, over MCP; what is left decides",
+    )  # fmt: skip
+    for name, what in _GROUPS.items():
+        described = f"A task in an SQLite database: {what}"
+        group = name.lower()
+        register(f"database:{name}-v0", env, wrappers=tools, extra="mcp", description=described, tasks=group)

@@ -1,0 +1,138 @@
+"""What a database task is: a database, an instruction, and the state that the reference solution leads to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gem_core.envs.drawn import Drawn
+from gem_core.tools.mcp.database import opened, statements
+
+_MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task with its names and numbers drawn.
+
+    Attributes:
+        instruction: What is to be done.
+        setup: SQL that makes the database.
+        solution: SQL that does it.
+        wrong: SQL that ends close by; grading refuses each.
+        answer: What the box has to hold; None where it only says that the task is done.
+        wrong_answers: That come close.
+        probes: SQL that is tried on what is left and has to do the same as on the state of the solution:
+            return the same rows, or fail. For what rows do not show, such as a constraint or a trigger.
+    """
+
+    instruction: str
+    setup: str
+    solution: str
+    wrong: tuple[str, ...]
+    answer: str | None = None
+    wrong_answers: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
+
+
+TASKS: Drawn[Task] = Drawn(
+    "gem_core.envs.databases.tasks", ("shop", "library", "clinic", "fleet", "school")
+)  # fmt: skip
+task = TASKS.add
+
+
+def build(path: Path, script: str) -> None:
+    """Make a database at `path` from SQL, in the place of what is there."""
+    path.unlink(missing_ok=True)
+    link = sqlite3.connect(path)
+    try:
+        link.execute("PRAGMA synchronous = OFF")
+        link.executescript(f"BEGIN;\n{script}\nCOMMIT;")
+    finally:
+        link.close()
+
+
+def change(path: Path, script: str) -> None:
+    """Run SQL on a database, under the limits that a model has."""
+    with opened(path, write=True) as link:
+        for statement in statements(script):
+            link.execute(statement)
+
+
+def differences(found: Path, wanted: Path, probes: Sequence[str] = ()) -> list[str]:
+    """In which tables, views, indexes and probes two databases differ, by name; empty for none.
+
+    The order of rows does not count, nor how a table was declared as long as its columns have the same names;
+    whole numbers equal fractions of the same value.
+    """
+    ours, theirs = _state(found, probes), _state(wanted, probes)
+    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+
+
+def _state(path: Path, probes: Iterable[str]) -> dict[str, Any]:
+    state: dict[str, Any] = {}
+    with opened(path) as link:
+        listed = link.execute("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name").fetchall()
+        for kind, name, table in listed:
+            if name.startswith("sqlite_"):
+                continue
+            quoted = '"' + str(name).replace('"', '""') + '"'
+            if kind in ("table", "view"):
+                state[f"{kind} {name}"] = _outcome(link, f"SELECT * FROM {quoted}")
+            elif kind == "index":
+                columns = [row[2] for row in link.execute(f"PRAGMA index_info({quoted})")]
+                state.setdefault(f"indexes of {table}", []).append(columns)
+    for columns in state.values():
+        if isinstance(columns, list):
+            columns.sort(key=repr)
+    for number, probe in enumerate(probes, 1):
+        state[f"probe {number}"] = _tried(path, probe)
+    return state
+
+
+def _outcome(link: sqlite3.Connection, query: str) -> tuple[list[str], list[str]] | str:
+    try:
+        cursor = link.execute(query)
+        rows = cursor.fetchmany(_MOST_ROWS)
+    except sqlite3.Error:
+        return "error"
+    names = [column[0] for column in cursor.description or ()]
+    return names, sorted(repr([_plain(value) for value in row]) for row in rows)
+
+
+def _plain(value: object) -> object:
+    return round(float(value), 6) if isinstance(value, int | float) else value
+
+
+def _tried(path: Path, probe: str) -> Any:
+    """What a script leads to, all of which is taken back."""
+    try:
+        with opened(path, write=True) as link:
+            outcomes = [_outcome(link, statement) for statement in statements(probe)]
+            raise _Back(outcomes)
+    except _Back as back:
+        return back.args[0]
+
+
+class _Back(Exception):
+    """Ends a transaction without its changes."""
+
+
+# -- helpers for tasks ----------------------------------------------------------------------------
+
+
+def table(name: str, columns: str, rows: Iterable[Sequence[Any]]) -> str:
+    """SQL of a table and its rows."""
+    values = ",\n".join("(" + ", ".join(map(_literal, row)) + ")" for row in rows)
+    return f"CREATE TABLE {name} ({columns});\n" + (
+        f"INSERT INTO {name} VALUES {values};\n" if values else ""
+    )
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return str(value) if isinstance(value, int | float) else "'" + str(value).replace("'", "''") + "'"

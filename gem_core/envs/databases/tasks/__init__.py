@@ -1,0 +1,1 @@
+"""The tasks, a module a group; importing one files its tasks."""

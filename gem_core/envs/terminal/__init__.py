@@ -1,0 +1,23 @@
+"""Tasks in a shell. This module holds their table of ids."""
+
+from __future__ import annotations
+
+from gem_core.registration import register
+
+_GROUPS = {
+    "Files": "names, folders, permissions, links, archives",
+    "Logs": "text to count, to change and to merge",
+    "Records": "CSV, JSON and tables",
+    "Programs": "programs to write, run on hidden input",
+    "Repair": "broken programs and files",
+    "Search": "something to find out",
+}
+
+
+def register_terminal() -> None:
+    """File the ids of the terminal."""
+    env = "gem_core.envs.terminal.env:Terminal"
+    register("terminal:Tasks-v0", env, description="A task in a shell; tests decide")
+    for name, what in _GROUPS.items():
+        described = f"A task in a shell: {what}"
+        register(f"terminal:{name}-v0", env, description=described, tasks=name.lower())

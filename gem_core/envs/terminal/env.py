@@ -1,0 +1,248 @@
+r"""`Terminal`: do a task in a shell; tests on the files that are left decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, ClassVar
+
+from gem_core.core import StepResult
+from gem_core.envs.games.base import Game, Outcome, check_count
+from gem_core.envs.terminal.source import OwnTasks, TaskSource
+from gem_core.envs.terminal.task import End, Task
+from gem_core.errors import ConfigError
+from gem_core.sandbox.shell import LIMITS, Shell, ShellResult, open_shell
+from gem_core.text import last_code_block
+
+SUBMIT = "submit"
+_LANGUAGES = ("bash", "sh", "shell")
+_LONGEST = 100_000
+_RULES = """You have a Linux shell. Its folder is /app and holds the files of the task; there is no network.
+
+{instruction}
+
+Give one command a turn, of one line or of several, in a block that starts with ```bash and ends with ```.
+You are shown what it writes. Variables and the folder stay from turn to turn; a command may take {seconds:g}
+seconds and reads no input. When the task is done, give the command {submit} by itself."""
+
+
+def shell_block(text: str) -> str | None:
+    """The last block of shell commands in a response."""
+    found = (last_code_block(text, language) for language in _LANGUAGES)
+    return next((block for block in found if block is not None), None)
+
+
+class Terminal(Game[str]):
+    r"""Do what an instruction asks for with the commands of a shell, in a sandbox without a network.
+
+    Action: commands for bash in a block that starts with three backticks and ``bash``; the last block counts.
+    The command ``submit`` hands in.
+
+    Rewards: on handing in, 1 when every test on the files that are left passes, else 0. The last turn hands
+    in by itself. A format error earns -0.1 and uses up the turn; all else earns 0. The metric ``progress`` is
+    the share of the tests that pass.
+
+    `max_return` is 1, and the oracle, which runs the reference solution, reaches it.
+
+    The task is drawn by the seed, and so are its names and numbers; ``reset(options={"index": i})`` takes
+    task i. A saved state holds the commands, which are run again where it is restored.
+    """
+
+    state_fields = (*Game.state_fields, "task_index", "task_seed", "commands", "passed")
+    format_error_ends: ClassVar[bool] = False
+    form: ClassVar[str] = "block of bash commands"
+    blocking = True
+    find = staticmethod(shell_block)
+
+    task_index: int
+    """Number of the task."""
+    task_seed: int
+    """What its names and numbers are drawn from."""
+    commands: list[str]
+    """That were run in this episode."""
+    _shell: Shell | None = None
+    _task: Task | None = None
+
+    def __init__(
+        self,
+        tasks: Sequence[str] | str | None = None,
+        max_turns: int = 20,
+        seconds: float = 10.0,
+        max_output: int = 4000,
+        level: str | None = None,
+        image: str | None = None,
+    ) -> None:
+        """Choose the tasks.
+
+        Args:
+            tasks: Names of groups or of tasks. None for all.
+            max_turns: Turn limit.
+            seconds: On the clock, for one command.
+            max_output: Characters of the output of a command that are shown; of a longer one the beginning
+                and the end.
+            level: Isolation, "namespace" or "container"; None takes "namespace".
+            image: Of the container; it needs bash, python3 and the usual programs. None takes
+                GEM_CORE_SANDBOX_IMAGE.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+            SandboxError: The level is not available here, or too weak.
+        """
+        self.use(OwnTasks(tasks), max_turns, seconds, max_output)
+        self.set_level(level, image)
+
+    def use(self, source: TaskSource, max_turns: int, seconds: float, max_output: int) -> None:
+        """Set the tasks and the limits.
+
+        Raises:
+            ConfigError: A limit that is none.
+        """
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
+            raise ConfigError(f"seconds={seconds!r}: expected seconds above 0, up to 3600")
+        self.source, self.items = source, len(source)
+        self.max_turns = check_count("max_turns", max_turns, 1)
+        self.max_output = check_count("max_output", max_output, 100)
+        self.limits = replace(LIMITS, wall_seconds=float(seconds))
+
+    def set_level(self, level: str | None, image: str | None) -> None:
+        """Set the isolation; a shell is opened once, so that what is missing is told here.
+
+        Raises:
+            SandboxError: The level is not available here, or too weak.
+        """
+        self.level, self.image = level, image
+        self._open().close()
+
+    # -- the game -----------------------------------------------------------------------------
+
+    def new_game(self) -> None:
+        self.turn_limit = self.max_turns
+        self.task_index = self.random.randrange(self.items)
+        self.task_seed = self.random.getrandbits(48)
+        self.commands, self.passed = [], 0.0
+        self._drop()
+
+    def take_item(self, index: int) -> None:
+        self.task_index, self._task = index, None
+
+    def rules(self) -> str:
+        return _RULES.format(
+            instruction=self.task.instruction, seconds=self.limits.wall_seconds, submit=SUBMIT
+        )  # fmt: skip
+
+    def parse(self, text: str) -> str | None:
+        return text or None
+
+    def play(self, move: str) -> Outcome:
+        if move == SUBMIT:
+            return self._hand_in("")
+        if len(move) > _LONGEST:
+            return f"A command may have {_LONGEST} letters.", 0.0, "illegal"
+        result = self._run(move)
+        self.commands.append(move)
+        text = self._shown(result)
+        if self.turn >= self.turn_limit:
+            text, reward, verdict = self._hand_in(f"{text}\n")
+            return text, reward, "goes on" if verdict == "lost" else verdict  # which truncates
+        return text, 0.0, "goes on"
+
+    def progress(self) -> float:
+        return self.passed
+
+    def _end(self, *args: Any, **kwargs: Any) -> StepResult:
+        self._drop_shell()
+        return super()._end(*args, **kwargs)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self._drop()
+        if self._running and not (0 <= self.task_index < self.items):
+            raise ConfigError("the state is of an episode with other tasks")
+
+    def close(self) -> None:
+        self._drop_shell()
+
+    # -- players ------------------------------------------------------------------------------
+
+    def sample_random_action(self) -> str:
+        self._require_running("sample_random_action")
+        return self._written(self.random_move(self.action_random))
+
+    def oracle_action(self) -> str | None:
+        self._require_running("oracle_action")
+        solution = self.task.solution.strip()
+        if not solution:
+            return None
+        return self._written(SUBMIT if solution in self.commands else solution)
+
+    def random_move(self, random: Random) -> str:
+        """A look around, or at a file; one in five hands in."""
+        if random.random() < 0.2:
+            return SUBMIT
+        files = [path for path, file in self.task.files.items() if not file.folder and file.target is None]
+        look = random.choice(["ls", "cat", "head -n 3", "wc -c"]) if files else "ls"
+        return look if look == "ls" else f"{look} '{random.choice(files)}'"
+
+    @staticmethod
+    def _written(command: str) -> str:
+        fence = "```"
+        while fence in command:
+            fence += "`"
+        return f"{fence}bash\n{command}\n{fence}"
+
+    # -- the shell ----------------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        """The task of this episode."""
+        if self._task is None:
+            self._task = self.source.task(self.task_index, self.task_seed)
+        return self._task
+
+    def _open(self) -> Shell:
+        return open_shell(self.level, image=self.image, limits=self.limits)
+
+    def _run(self, command: str) -> ShellResult:
+        """Run a command in the shell of this episode, which is made when it is first needed."""
+        if self._shell is None:
+            self._shell = self._open()
+            self._shell.write(self.task.files)
+            for past in self.commands:  # a restored episode
+                self._shell.run(past)
+        return self._shell.run(command, characters=self.max_output)
+
+    def _shown(self, result: ShellResult) -> str:
+        parts = [result.output.rstrip("\n")] if result.output.strip() else []
+        seconds = f"{self.limits.wall_seconds:g} seconds"
+        if result.ending == "timeout":
+            parts.append(f"(The command took more than {seconds} and was interrupted.)")
+        elif result.ending == "lost":
+            parts.append(f"(The command took more than {seconds}. The shell was started anew; files stay.)")
+        elif result.ending == "exited":
+            parts.append(f"(The shell ended with status {result.status} and was started anew; files stay.)")
+        elif result.status:
+            parts.append(f"(exit status {result.status})")
+        return "\n".join(parts) or "(no output)"
+
+    def _hand_in(self, before: str) -> Outcome:
+        """Grade what is left."""
+        if not self.commands:  # every task refuses what it starts with
+            return f"{before}Nothing was done.", 0.0, "lost"
+        if self._shell is None:  # a restored episode
+            self._run(":")
+        assert self._shell is not None
+        failed = self.source.failed(self.task, End(self._shell.read(), self._open))
+        self.passed = 1 - len(failed) / max(1, len(self.task.tests))
+        if not failed:
+            return f"{before}All tests pass.", 1.0, "solved"
+        return f"{before}Tests that fail: {', '.join(failed)}.", 0.0, "lost"
+
+    def _drop(self) -> None:
+        self._drop_shell()
+        self._task = None
+
+    def _drop_shell(self) -> None:
+        if self._shell is not None:
+            self._shell.close()
+            self._shell = None

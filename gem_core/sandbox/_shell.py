@@ -1,0 +1,295 @@
+"""A shell that stays, driven from outside by requests; runs inside a sandbox. Standard library only.
+
+`Driver` keeps one bash. A command goes to it as one line, its output and its exit status come back through
+pipes. What takes too long is interrupted, and when that does not help everything but this process is killed
+and a new bash is started in the same folder: the files stay, variables and background jobs are gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import resource
+import select
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import time
+from typing import Any
+
+HOME = "/app"
+"""The folder that the shell starts in."""
+TICK, GRACE = 0.05, 1.0
+NO_TERMINAL = re.compile(r"bash: \[\d+: \d+ \(\d+\)\] tcsetattr: Inappropriate ioctl for device\n")
+"""What an interactive bash complains of when a job ends by a signal."""
+
+
+class Driver:
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.folder = HOME
+        self.count = 0
+        self.config: dict[str, Any] = {}
+        self.descriptors: tuple[int, int, int] = (-1, -1, -1)  # to bash, its output, its marks
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request: start, run, read or write."""
+        kind = request["kind"]
+        if kind == "start":
+            self.config = request
+            os.makedirs(os.path.realpath(HOME), exist_ok=True)
+            return {}
+        if kind == "run":
+            return self.run(request["command"], request["seconds"], request["characters"])
+        if kind == "write":
+            for entry in request["entries"]:
+                write_entry(request["base"], *entry)
+            return {}
+        return self.read(request["bytes"])
+
+    # -- commands -----------------------------------------------------------------------------
+
+    def run(self, command: str, seconds: float, most: int) -> dict[str, Any]:
+        """Run a command to its end, or to the end of its time."""
+        output = Output(4 * most)
+        if self.process is None and not self.start():
+            return {"output": "", "left_out": 0, "status": 126, "ending": "failed", "folder": self.folder}
+        ending, status = self.exchange(command, seconds, output)
+        if ending == "lost":
+            status = self.stop() or 0
+        elif self.process is not None:
+            drain(self.descriptors[1], output)
+        reap(self.process)
+        text, left_out = output.text(most)
+        return {
+            "output": text, "left_out": left_out, "status": status, "ending": ending, "folder": self.folder
+        }  # fmt: skip
+
+    def start(self) -> bool:
+        """Start bash; False where there are too many processes for it."""
+        inside, ours_in = os.pipe()
+        ours_out, out = os.pipe()
+        ours_mark, mark = os.pipe()
+        folder = next(path for path in (self.folder, HOME, "/") if os.path.isdir(path))
+        try:
+            self.process = subprocess.Popen(
+                ["bash", "--noprofile", "--norc", "--noediting", "-i"],
+                stdin=inside, stdout=out, stderr=out, pass_fds=(mark,), preexec_fn=self.become_shell,
+                cwd=folder, env={**self.config["env"], "PWD": folder}, start_new_session=True,
+            )  # fmt: skip
+        except OSError:
+            for descriptor in (ours_in, ours_out, ours_mark):
+                os.close(descriptor)
+            return False
+        finally:
+            for descriptor in (inside, out, mark):
+                os.close(descriptor)
+        self.descriptors, self.mark = (ours_in, ours_out, ours_mark), mark
+        for descriptor in self.descriptors:
+            os.set_blocking(descriptor, False)
+        greeting = Output(1000)  # that there is no job control
+        quiet = "set +H +o history; PS1= PS2=; unset MAILCHECK HISTFILE"
+        return self.exchange(quiet, GRACE * 10, greeting)[0] == "ok"
+
+    def become_shell(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        cpu, memory, size, processes, files = self.config["limits"]
+        for kind, value in (
+            (resource.RLIMIT_CPU, cpu),
+            (resource.RLIMIT_AS, memory),
+            (resource.RLIMIT_FSIZE, size),
+            (resource.RLIMIT_NPROC, processes),
+            (resource.RLIMIT_NOFILE, files),
+        ):
+            hard = resource.getrlimit(kind)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(kind, (value, value))
+
+    def exchange(self, command: str, seconds: float, output: Output) -> tuple[str, int]:
+        """How it ended ("ok", "timeout", "exited" or "lost") and its exit status."""
+        self.count += 1
+        sign = f"{self.count}-{os.urandom(8).hex()}"
+        line = f"eval {shlex.quote(command)} </dev/null\n"
+        line += f'printf "%s %s %s\\0" {sign} "$?" "$PWD" >&{self.mark}\n'
+        waiting = line.encode("utf-8", "surrogatepass")
+        end, late, marks = time.monotonic() + seconds, False, b""
+        give, out, mark = self.descriptors
+        while True:
+            ready, free, _ = select.select([out, mark], [give] if waiting else [], [], TICK)
+            if out in ready:
+                output.add(read(out))
+            if free:
+                try:
+                    waiting = waiting[os.write(give, waiting) :]
+                except BlockingIOError:
+                    pass
+                except OSError:  # it has gone
+                    waiting = b""
+            if mark in ready:
+                marks = (marks + read(mark))[-65536:]
+                for found in marks.split(b"\0")[:-1]:
+                    words = found.decode("utf-8", "replace").split(" ", 2)
+                    if len(words) == 3 and words[0] == sign and words[1].isdigit():
+                        self.folder = words[2]
+                        return "timeout" if late else "ok", int(words[1])
+            if self.process is None or self.process.poll() is not None:
+                if late:
+                    return "lost", 137
+                drain(out, output)
+                status = self.stop()
+                return "exited", status
+            now = time.monotonic()
+            if now > end and not late:
+                late, end = True, now + GRACE
+                signal_all(signal.SIGINT)
+            elif now > end:
+                return "lost", 137
+
+    def stop(self) -> int:
+        """End bash and all that it has started; its exit status."""
+        signal_all(signal.SIGKILL)
+        status = 137
+        if self.process is not None:
+            self.process.wait()
+            code = self.process.returncode
+            status = code if code >= 0 else 128 - code
+            self.process = None
+            for descriptor in self.descriptors:
+                os.close(descriptor)
+        reap(None)
+        return status
+
+    # -- files --------------------------------------------------------------------------------
+
+    def read(self, most: int) -> dict[str, Any]:
+        """The files below the folder, after everything that still runs was ended."""
+        self.stop()
+        entries, left = [], most
+        for folder, folders, files in os.walk(os.path.realpath(HOME)):
+            for name in sorted(folders + files):
+                entry = read_entry(os.path.join(folder, name), left)
+                if entry is not None:
+                    left -= len(entry[3])
+                    entries.append(entry)
+        return {"entries": entries}
+
+
+class Output:
+    """The beginning and the end of what was written, of a bounded size."""
+
+    def __init__(self, most: int) -> None:
+        self.half = max(1, most // 2)
+        self.head, self.tail, self.total = b"", b"", 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self.half - len(self.head)
+        self.head += data[:room]
+        self.tail = (self.tail + data[max(0, room) :])[-self.half :]
+
+    def text(self, most: int) -> tuple[str, int]:
+        """At most so many characters of it, and how many bytes are missing."""
+        lost = self.total - len(self.head) - len(self.tail)
+        if not lost:
+            whole = NO_TERMINAL.sub("", (self.head + self.tail).decode("utf-8", "replace"))
+            if len(whole) <= most:
+                return whole, 0
+        head = self.head.decode("utf-8", "replace")[: most // 2]
+        rest = (self.tail if lost else self.head + self.tail).decode("utf-8", "replace")
+        tail = rest[-(most - most // 2) :]
+        left_out = max(1, self.total - len(head.encode()) - len(tail.encode()))
+        return f"{head}\n... ({left_out} bytes left out) ...\n{tail}", left_out
+
+
+def read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
+
+
+def drain(descriptor: int, output: Output) -> None:
+    """What is there already; a job in the background may go on writing for ever."""
+    for _ in range(64):
+        data = read(descriptor)
+        if not data:
+            return
+        output.add(data)
+
+
+def signal_all(number: int) -> None:
+    """Signal every process but this one: they are all ours, in a sandbox of its own."""
+    try:
+        os.kill(-1, number)
+    except OSError:
+        pass
+
+
+def reap(shell: subprocess.Popen[bytes] | None) -> None:
+    """Let go of what has ended and whose parent has gone."""
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or (shell is not None and ended.si_pid == shell.pid):
+            return
+        os.waitpid(ended.si_pid, 0)
+
+
+def write_entry(base: str, kind: str, path: str, mode: int, data: str) -> None:
+    """Make a file, a folder or a link; the times are those of all other files."""
+    target = os.path.join(os.path.realpath(base), path)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if kind == "folder":
+        os.makedirs(target, exist_ok=True)
+    elif kind == "link":
+        os.symlink(data, target)
+        return
+    else:
+        with open(target, "wb") as file:
+            file.write(base64.b64decode(data))
+    os.chmod(target, mode)
+    os.utime(target, (1_700_000_000, 1_700_000_000))
+
+
+def read_entry(path: str, left: int) -> list[Any] | None:
+    """Kind, path, mode and data; None for what is neither file, folder nor link, or cannot be read."""
+    name = os.path.relpath(path, os.path.realpath(HOME))
+    try:
+        status = os.lstat(path)
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode):
+            return ["link", name, mode, os.readlink(path)]
+        if stat.S_ISDIR(status.st_mode):
+            if mode & 0o700 != 0o700:
+                os.chmod(path, 0o700)  # os.walk comes here later
+            return ["folder", name, mode, ""]
+        if not stat.S_ISREG(status.st_mode) or status.st_size * 4 > left * 3:
+            return None
+        if not mode & 0o400:
+            os.chmod(path, mode | 0o400)
+        with open(path, "rb") as file:
+            return ["file", name, mode, base64.b64encode(file.read()).decode()]
+    except OSError:
+        return None
+
+
+def protect() -> Driver:
+    """A driver whose imports are done and that no signal from inside ends."""
+    sys.path[:] = [path for path in sys.path if path not in ("", "/program")]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return Driver()
+
+
+def serve() -> None:
+    """Requests as lines of JSON on standard input, an answer each on standard output."""
+    driver = protect()
+    for line in sys.stdin.buffer:
+        answer = json.dumps(driver.handle(json.loads(line)))
+        sys.stdout.write(answer + "\n")
+        sys.stdout.flush()

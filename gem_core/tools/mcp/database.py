@@ -1,0 +1,132 @@
+"""SQLite databases that a model may work on: opened under limits, read as tables of text.
+
+No statement reaches a file but the database itself, runs longer than its time, or makes the database grow
+without end. Standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_SECONDS = 5.0
+_STEPS = 20_000
+"""Steps of SQLite's machine between two looks at the clock."""
+_MOST_PAGES = 16_384
+"""64 MiB, at 4 KiB each."""
+_LONGEST_VALUE = 2**20
+_PRAGMAS = frozenset((
+    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
+    "foreign_key_check", "integrity_check", "quick_check",
+))  # fmt: skip
+_REFUSED = frozenset((sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_TRANSACTION))
+
+_folders: dict[int, str] = {}
+
+
+def folder() -> str:
+    """The folder of this process for databases, which is removed at its end."""
+    process = os.getpid()
+    if process not in _folders:
+        _folders[process] = tempfile.mkdtemp(prefix="gem-databases-")
+        atexit.register(_remove, process)
+    return _folders[process]
+
+
+def _remove(process: int) -> None:
+    if process == os.getpid():
+        shutil.rmtree(_folders[process], ignore_errors=True)
+
+
+def path_of(folder: str | Path, name: str) -> Path:
+    """The file of a database.
+
+    Raises:
+        ValueError: Not a name.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
+        raise ValueError(f"{name[:80]!r} is no name of a database")
+    return Path(folder, f"{name}.db")
+
+
+@contextlib.contextmanager
+def opened(
+    path: str | Path, *, write: bool = False, seconds: float = _SECONDS
+) -> Iterator[sqlite3.Connection]:
+    """A connection for statements of a model.
+
+    What is written is there afterwards as a whole, or where an error is raised inside, not at all.
+
+    Args:
+        path: Of a database that exists.
+        write: Whether it can be changed.
+        seconds: On the clock, for all that is done with the connection.
+
+    Raises:
+        sqlite3.Error: The database cannot be opened.
+    """
+    link = sqlite3.connect(f"file:{path}?mode=rw", uri=True, isolation_level=None, timeout=seconds)
+    try:
+        link.execute("PRAGMA foreign_keys = ON")
+        link.execute("PRAGMA synchronous = OFF")
+        link.execute(f"PRAGMA max_page_count = {_MOST_PAGES}")
+        if not write:
+            link.execute("PRAGMA query_only = ON")
+        if sys.version_info >= (3, 11):
+            link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        end = time.monotonic() + seconds
+        link.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+        link.execute("BEGIN")
+        link.set_authorizer(_allowed)
+        yield link
+        link.set_authorizer(lambda *_: sqlite3.SQLITE_OK)  # None would do from Python 3.11 on
+        link.set_progress_handler(None, 0)
+        if link.in_transaction:  # a conflict clause of a statement may have ended it
+            link.execute("COMMIT")
+    finally:
+        link.close()
+
+
+def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    if action in _REFUSED or (action == sqlite3.SQLITE_PRAGMA and str(first).lower() not in _PRAGMAS):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+def statements(sql: str) -> Iterator[str]:
+    """The statements of a script, one by one."""
+    waiting = ""
+    for piece in re.split(r"(?<=;)", sql):
+        waiting += piece
+        if sqlite3.complete_statement(waiting):
+            yield waiting
+            waiting = ""
+    if waiting.strip():
+        yield waiting
+
+
+def shown(cursor: sqlite3.Cursor, most: int = 200) -> str:
+    """The rows of a result as lines of values with bars between them, the names of the columns first."""
+    lines = [" | ".join(column[0] for column in cursor.description)]
+    for row in cursor:  # one at a time: a value may be large
+        if len(lines) > most:
+            lines.append(f"(There are more than {most} rows.)")
+            break
+        lines.append(" | ".join(map(_value, row)))
+    return "\n".join(lines if len(lines) > 1 else [*lines, "(no rows)"])
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "NULL"
+    text = f"x'{value[:50].hex()}'" if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 500 else f"{text[:500]}..."

@@ -1,0 +1,49 @@
+"""The tools ``sqlite``: the database of an episode, over the MCP server of `gem_core.tools.mcp.sqlite`.
+
+One server serves all episodes of a process. Which database a call is for comes from the environment
+(`ToolState.scope`), never from the model.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gem_core.tools.base import Tool, ToolResult, ToolState
+from gem_core.tools.mcp.database import folder
+from gem_core.tools.mcp.tool import McpTool, mcp_tools
+
+_SCOPE = "database"
+
+
+class DatabaseTool(McpTool):
+    """One function of the server, for the database of the episode."""
+
+    stateful: ClassVar[bool] = True
+    """The environment holds the database."""
+
+    async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
+        if state.scope is None:
+            return ToolResult(f"{self.name} failed: this environment has no database", ok=False)
+        return await super().call({**arguments, _SCOPE: state.scope}, state)
+
+
+def sqlite_tools(timeout: float = 30.0) -> list[Tool]:
+    """The tools, for an environment with a database.
+
+    Args:
+        timeout: Seconds that a call may take.
+
+    Raises:
+        ServiceError: The server does not start.
+    """
+    command = shlex.join([sys.executable, "-m", "gem_core.tools.mcp.sqlite", "--folder", folder()])
+    made: list[Tool] = []
+    for tool in mcp_tools(command=command, name="sqlite", timeout=timeout):
+        assert isinstance(tool, McpTool)
+        properties = {key: value for key, value in tool.parameters["properties"].items() if key != _SCOPE}
+        parameters = {**tool.parameters, "properties": properties}
+        made.append(DatabaseTool(tool.config, tool.function, tool.name, tool.description, parameters))
+    return made

@@ -1,0 +1,108 @@
+"""An MCP server for SQLite databases: list and describe tables, read, write.
+
+    python -m gem_core.tools.mcp.sqlite --database shop.db               # over pipes
+    python -m gem_core.tools.mcp.sqlite --database shop.db --port 8000   # http://localhost:8000/mcp
+    python -m gem_core.tools.mcp.sqlite --folder databases               # many: each call names one
+
+Statements run under the limits of `gem_core.tools.mcp.database`, those of one call as one transaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gem_core.tools.mcp import sdk
+from gem_core.tools.mcp.database import opened, path_of, shown, statements
+
+_LONGEST = 20_000
+
+
+def sqlite_server(find: Callable[[str], Path]) -> Any:
+    """The server.
+
+    Args:
+        find: The file behind the argument ``database`` of a call; a ValueError says that there is none.
+    """
+    server = sdk.Server("gem-core sqlite", log_level="WARNING")
+
+    async def work(database: str, sql: str, write: bool) -> str:
+        if len(sql) > _LONGEST:
+            raise sdk.ToolError(f"at most {_LONGEST} letters of SQL in one call")
+        try:
+            return await asyncio.to_thread(_run, find(database), sql, write)
+        except sqlite3.OperationalError as error:
+            reason = "it took too long and was stopped" if "interrupted" in str(error) else str(error)
+            raise sdk.ToolError(f"Error, nothing was changed: {reason}") from None
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+            raise sdk.ToolError(f"Error, nothing was changed: {error}") from None
+
+    @sdk.tool(server)
+    async def list_tables(database: str = "") -> str:
+        """The tables and views of the database."""
+        query = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
+        return await work(database, query, False)
+
+    @sdk.tool(server)
+    async def describe_table(table: str, database: str = "") -> str:
+        """How a table or view was made, with its indexes and triggers."""
+        name = table.replace("'", "''")
+        return await work(
+            database,
+            f"SELECT type, sql FROM sqlite_master WHERE tbl_name = '{name}' AND sql IS NOT NULL "
+            "ORDER BY rowid",
+            False,
+        )
+
+    @sdk.tool(server)
+    async def query(sql: str, database: str = "") -> str:
+        """Read: run one SELECT and return its rows, 200 at most."""
+        return await work(database, sql, False)
+
+    @sdk.tool(server)
+    async def execute(sql: str, database: str = "") -> str:
+        """Write: run one or more SQL statements with semicolons between them, all of them or none."""
+        return await work(database, sql, True)
+
+    return server
+
+
+def _run(path: Path, sql: str, write: bool) -> str:
+    parts = list(statements(sql))
+    if not write and len(parts) > 1:
+        raise ValueError("query takes one statement; use execute for several")
+    told = []
+    with opened(path, write=write) as link:
+        for part in parts:
+            cursor = link.execute(part)
+            if cursor.description is not None:
+                told.append(shown(cursor))
+            elif cursor.rowcount >= 0:
+                told.append(f"{cursor.rowcount} rows changed.")
+    return "\n".join(told) or "Done."
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--database", type=Path, help="the one database")
+    where.add_argument("--folder", type=Path, help="folder of NAME.db files; each call names one")
+    parser.add_argument("--port", type=int, help="serve over HTTP on this port")
+    parser.add_argument("--host", default="127.0.0.1")
+    args = parser.parse_args(argv)
+    if args.database is not None and not args.database.is_file():
+        parser.error(f"{args.database} is no file")
+    server = sqlite_server(lambda name: args.database or path_of(args.folder, name))
+    if args.port is None:
+        server.run("stdio")
+    else:
+        sdk.run_http(server, args.host, args.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Every task: grading takes its reference solution, refuses what ends close by, and no two are alike."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gem_core.envs import drawn as words
+from gem_core.envs.databases.task import TASKS, build, change, differences, opened
+
+SOURCE = TASKS.choose()
+EVERY = pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
+
+
+def test_there_are_enough():
+    assert len(SOURCE) >= 20
+    assert all(len(TASKS.makers[group]) >= 4 for group in TASKS.groups)
+
+
+def test_no_two_are_alike():
+    drawn = "|".join((*words.PEOPLE, *words.THINGS, *words.PLACES))
+    shapes = []
+    for index in range(len(SOURCE)):
+        text = re.sub(rf"\d+|\b(?:{drawn})\b", "#", SOURCE.task(index, 0).instruction, flags=re.IGNORECASE)
+        shapes.append(set(re.findall(r"\w+", text.lower())))
+    for place, one in enumerate(shapes):
+        for other in shapes[:place]:
+            assert len(one & other) / len(one | other) < 0.5, (sorted(one), sorted(other))
+
+
+@EVERY
+def test_seeds_draw_names_and_numbers(index):
+    assert len({SOURCE.task(index, seed).setup for seed in range(5)}) == 5
+    assert SOURCE.task(index, 3) == SOURCE.task(index, 3)
+
+
+@EVERY
+def test_grading_takes_the_solution_and_refuses_what_is_close_by(index, tmp_path):
+    found, wanted = tmp_path / "found.db", tmp_path / "wanted.db"
+    for seed in range(3):
+        task = SOURCE.task(index, seed)
+        for path in (found, wanted):
+            build(path, task.setup)
+            change(path, task.solution)
+        assert differences(found, wanted, task.probes) == []
+        assert task.wrong
+        for script in task.wrong:
+            build(found, task.setup)
+            change(found, script)
+            assert differences(found, wanted, task.probes) != [], script
+        build(found, task.setup)
+        if task.answer is None:
+            assert differences(found, wanted, task.probes) != []
+        else:
+            assert task.answer not in task.wrong_answers
+            with opened(found) as link:
+                (row,) = link.execute(task.solution)
+            assert " ".join(map(str, row)) == task.answer
+
+
+def test_rows_in_another_order_and_whole_fractions_are_the_same(tmp_path):
+    one, other = tmp_path / "one.db", tmp_path / "other.db"
+    build(one, "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 'x'), (2, NULL);")
+    build(other, "CREATE TABLE t (a REAL, b TEXT); INSERT INTO t VALUES (2, NULL), (1, 'x');")
+    assert differences(one, other) == []
+    build(other, "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 'x'), (2, 'NULL');")
+    assert differences(one, other) == ["table t"]
+    build(
+        other, "CREATE TABLE t (b, a); INSERT INTO t VALUES ('x', 1), (NULL, 2); CREATE VIEW v AS SELECT 1;"
+    )
+    assert differences(one, other) == ["table t", "view v"]

@@ -1,0 +1,70 @@
+"""Every task: its reference solution passes, what ends close by does not, and no two are alike."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+import pytest
+
+from gem_core.envs import drawn as words
+from gem_core.envs.terminal.source import OwnTasks
+from gem_core.envs.terminal.task import TASKS, End
+from gem_core.errors import SandboxError
+from gem_core.sandbox.shell import open_shell
+
+SOURCE = OwnTasks()
+SEEDS = (0,)
+
+
+def shell():
+    try:
+        return open_shell()
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
+def failed(task, *commands):
+    """Tests that fail on what the commands leave."""
+    with closing(shell()) as one:
+        one.write(task.files)
+        for command in commands:
+            one.run(command, seconds=60)
+        return SOURCE.failed(task, End(one.read(), shell))
+
+
+def skeleton(index):
+    """The instruction without numbers and without the words that tasks draw."""
+    drawn = "|".join((*words.PEOPLE, *words.THINGS, *words.PLACES))
+    return re.sub(rf"\d+|\b(?:{drawn})\b", "#", SOURCE.task(index, 0).instruction, flags=re.IGNORECASE)
+
+
+def test_there_are_enough():
+    assert len(SOURCE) >= 30
+    assert all(len(TASKS.makers[group]) >= 6 for group in TASKS.groups)
+
+
+def test_no_two_are_alike():
+    shapes = [set(re.findall(r"\w+", skeleton(index).lower())) for index in range(len(SOURCE))]
+    for place, one in enumerate(shapes):
+        for other in shapes[:place]:
+            assert len(one & other) / len(one | other) < 0.5, (sorted(one), sorted(other))
+
+
+@pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
+def test_seeds_draw_names_and_numbers(index):
+    drawn = [SOURCE.task(index, seed) for seed in range(6)]
+    assert len({repr((task.instruction, sorted(task.files.items()))) for task in drawn}) > 1
+    assert SOURCE.task(index, 3).files == drawn[3].files
+    assert SOURCE.task(index, 3).solution == drawn[3].solution
+
+
+@pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
+def test_the_solution_passes_and_what_is_close_by_does_not(index):
+    for seed in SEEDS:
+        task = SOURCE.task(index, seed)
+        assert failed(task, task.solution) == []
+        assert failed(task) != []
+        assert len(task.wrong) >= 2
+        for wrong in task.wrong:
+            assert failed(task, wrong) != [], wrong

@@ -1,0 +1,82 @@
+"""The shell of a sandbox: what stays, what is bounded, and the files that go in and come out."""
+
+from __future__ import annotations
+
+import pytest
+
+from gem_core.errors import SandboxError
+from gem_core.sandbox import self_check
+from gem_core.sandbox.shell import File, open_shell
+
+pytestmark = pytest.mark.skipif(
+    not self_check()["namespace"].available, reason=self_check()["namespace"].reason
+)
+
+
+@pytest.fixture
+def shell():
+    one = open_shell()
+    yield one
+    one.close()
+
+
+def test_files_folders_and_links_go_in_and_come_out(shell):
+    files = {
+        "a/b.txt": File(b"\x00\xff", 0o640), "run": File(b"#!/bin/sh\necho ran", 0o755),
+        "c": File(target="a/b.txt"), "empty": File(folder=True, mode=0o755),
+    }  # fmt: skip
+    shell.write(files)
+    assert shell.run("./run; readlink c; stat -c %a a/b.txt").output == "ran\na/b.txt\n640\n"
+    found = shell.read()
+    assert {path: found[path] for path in files if path != "c"} == {
+        p: f for p, f in files.items() if p != "c"
+    }
+    assert found["c"].target == "a/b.txt"
+
+
+def test_nothing_but_the_files_is_left(shell):
+    shell.run("exit")
+    assert shell.read() == {}
+
+
+def test_a_path_that_leads_out_is_refused(shell):
+    with pytest.raises(SandboxError, match="relative"):
+        shell.write({"../x": File(b"")})
+
+
+def test_files_that_nobody_may_read_are_read_and_pipes_are_not(shell):
+    shell.run("mkdir d; echo x > d/f; chmod 000 d/f; mkfifo p")
+    assert shell.read()["d/f"] == File(b"x\n", 0)
+    assert set(shell.read()) == {"d", "d/f"}
+
+
+@pytest.mark.parametrize(
+    "command", ["echo 'open", "if then", "$(", "\x00echo", "\ud800", "a" * 50_000, "{{{", "\r"]
+)
+def test_any_text_is_a_command(shell, command):
+    assert shell.run(command).ending in ("ok", "exited")
+    assert shell.run("echo on").output == "on\n"
+
+
+def test_no_command_can_answer_for_another(shell):
+    forged = 'for fd in $(seq 3 30); do printf "1-0 0 /x\\0 junk\\0" >&$fd; done 2> /dev/null; false'
+    assert shell.run(forged)[1:4] == (1, "ok", "/app")
+
+
+def test_each_shell_has_its_own_files(shell):
+    shell.run("touch mine")
+    other = open_shell()
+    assert other.run("ls").output == ""
+    other.close()
+    assert other.run("ls").ending == "lost"  # and a closed one says so
+
+
+def test_no_network_and_no_file_of_the_machine(shell, tmp_path):
+    (tmp_path / "secret").write_text("s")
+    assert "s" not in shell.run(f"cat {tmp_path}/secret 2> /dev/null").output
+    assert shell.run("exec 5<>/dev/tcp/127.0.0.1/22").status != 0
+
+
+def test_a_level_that_cannot_hold_a_shell():
+    with pytest.raises(SandboxError, match="min_level"):
+        open_shell("process")
