@@ -27,9 +27,7 @@ from gem_core.sandbox.process import Limits
 ShellEnding: TypeAlias = Literal["ok", "timeout", "exited", "lost"]
 """It ended; it was interrupted; it ended the shell; it had to be killed, with everything beside it."""
 
-LIMITS = Limits(
-    wall_seconds=10, cpu_seconds=60, memory_bytes=2**30, file_bytes=32 * 2**20, processes=64, open_files=256
-)
+LIMITS = Limits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processes=40, open_files=256)
 """Of a command: seconds on the clock; the rest holds for each of its processes."""
 
 _SOURCE = Path(__file__).with_name("_shell.py")
