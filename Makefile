@@ -20,18 +20,18 @@ $(VENV)/train: pyproject.toml constraints/dev.txt
 
 $(VENV)/ready: $(VENV)/train
 	@echo "Adding the packages of the tests to $(VENV): about 0.6 GB and 2 minutes."
-	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,dense,mcp,eval,docs,test,lint]' nox
+	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,dense,mcp,vision,eval,docs,test,lint]' nox
 	@touch $@
 
 demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and look at what it learned
 	$(BIN)/python -m gem_core.train.demo --out runs/demo
 
 test: $(VENV)/ready  ## run every test (says first what it will take)
-	@echo "make test: 14 GB of disk with the installs (8 of them for verl and OpenRLHF), about 50 minutes on 2 cores (make test-core: 7)."
+	@echo "make test: 14 GB of disk with the installs (8 of them for verl and OpenRLHF), about 50 minutes on 2 cores (make test-core: 5)."
 	$(BIN)/nox
 
 test-core: $(VENV)/ready  ## run the tests of gem_core alone
-	$(BIN)/python -m pytest
+	$(BIN)/nox -s core
 
 lint: $(VENV)/ready  ## ruff, mypy --strict and the import layers
 	$(BIN)/nox -s lint

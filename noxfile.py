@@ -34,6 +34,8 @@ nox.options.sessions = [
 ]
 
 RESULTS = Path(".nox/results")
+MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+TWO_WORKERS = ("-n", "2", "--dist", "loadfile")  # the tests of a file stay together
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
 if shutil.which("pyenv"):  # its shims answer only for the versions that are activated
@@ -69,15 +71,15 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def core(session: nox.Session) -> None:
     """All tests of gem_core, with every extra, in the environment that called nox."""
-    pytest(session)
+    pytest(session, *TWO_WORKERS)
 
 
 @nox.session(python=["3.10", "3.13"])
 def minimal(session: nox.Session) -> None:
     """The tests that numpy alone can run, on the oldest and the newest Python."""
-    session.install("-c", "constraints/minimal.txt", "-e", ".", "pytest", "pytest-timeout", "hypothesis")
+    session.install("-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
-    pytest(session)
+    pytest(session, *TWO_WORKERS)
 
 
 @nox.session(python="3.11")
@@ -256,9 +258,10 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def consistency(session: nox.Session) -> None:
-    """One table of what the trainers' sessions recorded: verl, OpenRLHF, Oat and RL2 equal gem_core."""
+    """One table of what the trainers' sessions recorded: equal to gem_core; ROLL's too with ROLL_HOME."""
     session.run("gem-core", "consistency", "--html", "runs/consistency/index.html")
-    named = ("--trainers", "verl,openrlhf,oat,rl2", "--json")
+    trainers = "verl,openrlhf,oat,rl2" + (",roll" if os.environ.get("ROLL_HOME") else "")
+    named = ("--trainers", trainers, "--json")
     session.run("gem-core", "consistency", *named, silent=True)  # fails where one of them has no record
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gem_core.registration import EnvSpec
 
 Observation: TypeAlias = str | list[dict[str, Any]]
-"""Text, or a list of OpenAI-style content parts (``{"type": "text", ...}``) when there are images."""
+"""Text, or a list of OpenAI-style content parts when there are images; `gem_core.images` makes them."""
 
 InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
 
@@ -111,6 +111,12 @@ class Env:
 
     oracle_certain: bool = True
     """Whether the oracle reaches `max_return` in every episode; False where the best player needs luck."""
+
+    multi_agent: ClassVar[bool] = False
+    """Whether `reset` and `step` take and return dicts by agent; see `gem_core.envs.multiagent`."""
+
+    shows_images: bool = False
+    """Whether observations may hold pictures (`gem_core.images`), which not every model can be shown."""
 
     spec: EnvSpec | None = None
     """How `make` built this environment; None when it was constructed by hand."""
@@ -295,6 +301,31 @@ class Env:
         return f"<{type(self).__name__}{f' {self.spec.id}' if self.spec else ''}>"
 
 
+def check_options(options: ResetOptions | None, known: Sequence[str], who: str) -> None:
+    """Refuse options of a reset that are not `known` to `who`.
+
+    Raises:
+        ConfigError: Names them, and those that there are.
+    """
+    unknown = [key for key in options or () if key not in known]
+    if unknown:
+        names = " and ".join(map(repr, known))
+        raise ConfigError(f"unknown reset options {unknown}; {who} knows {names or 'none'}")
+
+
+def require_one_agent(env: Env, who: str) -> None:
+    """Refuse an environment with several agents where `who` plays one.
+
+    Raises:
+        ConfigError: Says what to do.
+    """
+    if env.multi_agent:
+        raise ConfigError(
+            f"{env!r} has several agents, {who} plays one: name an opponent for the others, or play all of "
+            "them with run_agents or `gem-core train`"
+        )
+
+
 def render_observation(observation: Observation, info: Mapping[str, Any]) -> Observation:
     """What a model is shown: the observation between ``info["prefix"]`` and ``info["suffix"]``.
 
@@ -364,6 +395,7 @@ class Wrapper(Env):
     max_return: float | None = _forwarded()
     format_error_reward: float = _forwarded()
     oracle_certain: bool = _forwarded()
+    shows_images: bool = _forwarded()
     spec: EnvSpec | None = _forwarded()
     random: Random = _forwarded()
     _running: bool = _forwarded()

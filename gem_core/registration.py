@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from gem_core.core import Env
+from gem_core.core import Env, require_one_agent
 from gem_core.errors import ConfigError, MissingDependency, UnknownEnv, UnknownName
 
 logger = logging.getLogger(__name__)
@@ -212,6 +212,7 @@ def wrapper_entry_points() -> dict[str, str]:
 def wrap(env: Env, wrappers: WrapperLike | Sequence[WrapperLike]) -> Env:
     """Put wrappers around `env`, the last one outermost; named ones are added to its spec."""
     for given in _as_sequence(wrappers):
+        require_one_agent(env, "a wrapper")
         if callable(given):
             env = given(env)
             continue

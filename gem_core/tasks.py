@@ -122,6 +122,27 @@ class TaskSource:
             text = str(error)
             raise ConfigError(text if text.startswith(self.env_id) else f"{self.env_id}: {text}") from error
 
+    def try_once(
+        self, wrappers: WrapperLike | Sequence[WrapperLike] = (), *, no_pictures: str | None = None
+    ) -> bool:
+        """Build the environment and close it, so that what is wrong shows before anything is played.
+
+        Args:
+            wrappers: Around it, as in `gem_core.make`.
+            no_pictures: Why whoever will play it cannot be given pictures; None when they can.
+
+        Returns:
+            Whether it shows pictures.
+
+        Raises:
+            ConfigError: It shows pictures, which cannot be given.
+            GemError: As `make`.
+        """
+        with self.make(wrappers) as env:
+            if env.shows_images and no_pictures is not None:
+                raise ConfigError(f"{self.label} shows pictures, and {no_pictures}")
+            return env.shows_images
+
     @property
     def label(self) -> str:
         """``ID`` or ``ID(key=value, ...)``: what `parse` reads, without the weight."""

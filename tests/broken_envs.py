@@ -13,6 +13,7 @@ import numpy as np
 
 from gem_core.core import Env
 from gem_core.errors import ConfigError
+from gem_core.images import image_part
 
 BROKEN: list[tuple[str, type[Env]]] = []
 """The rule that has to catch it, and the environment."""
@@ -239,6 +240,20 @@ class ObservationChangesLater(Sound):
 
     def show(self) -> Any:
         return self.parts
+
+
+@breaks("reset_results")
+class PictureIsAnAddress(Sound):
+    shows_images = True
+
+    def show(self) -> Any:
+        return [{"type": "image_url", "image_url": {"url": f"https://example.org/{self.digit}.png"}}]
+
+
+@breaks("reset_results")
+class PicturesComeUnannounced(Sound):
+    def show(self) -> Any:
+        return [image_part(b"GIF89a" + self.digit.encode())]
 
 
 @breaks("random_actions_are_legal")

@@ -1,11 +1,14 @@
-"""Stand-ins that the tests inject: a scripted environment (test double of `Env`)."""
+"""Stand-ins that the tests inject: scripted environments (test doubles of `Env`)."""
 
 from __future__ import annotations
 
+import base64
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from gem_core.core import Env
+from gem_core.images import image_part, text_part
 
 
 class ScriptedEnv(Env):
@@ -64,3 +67,30 @@ class ScriptedEnv(Env):
 
     def close(self) -> None:
         self.closed += 1
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+"""A whole picture."""
+
+
+class PictureEnv(ScriptedEnv):
+    """The same, whose every observation begins with a picture: those of the list in turn."""
+
+    shows_images = True
+
+    def __init__(self, rewards: list[float] | None = None, *, pictures: Sequence[bytes] = (PIXEL,)) -> None:
+        super().__init__(rewards)
+        self.pictures = pictures
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        text, info = super().reset(seed, options=options)
+        return self.shown(text), info
+
+    def step(self, action: str) -> Any:
+        text, *rest = super().step(action)
+        return self.shown(text), *rest
+
+    def shown(self, text: str) -> Any:
+        return [image_part(self.pictures[self.turn % len(self.pictures)]), text_part(text)]

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import gem_core.checker.replay_rules  # noqa: F401  # adds its rules to RULES
 from gem_core.checker.rules import RULES, Rule
 from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject
-from gem_core.core import Env
+from gem_core.core import Env, require_one_agent
 from gem_core.errors import CheckFailed, ConfigError
 from gem_core.registration import EnvSpec, make
 
@@ -134,6 +134,7 @@ def _subject(
     else:
         raise ConfigError(f"cannot check {env!r}: expected an id, a spec, a factory or an environment")
     with build() as first:
+        require_one_agent(first, "the checker")
         name = first.spec.id if first.spec else type(first.unwrapped).__name__
         return Subject(name, build, tuple(seeds), max_turns, patience, first.spec)
 

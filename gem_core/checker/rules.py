@@ -29,7 +29,8 @@ from gem_core.checker.subject import (
 )
 from gem_core.checker.texts import JUNK, long_texts, nasty_texts
 from gem_core.core import Env
-from gem_core.errors import ConfigError, ResetNeeded
+from gem_core.errors import ConfigError, DataError, ResetNeeded
+from gem_core.images import check_parts, image_urls
 
 TOLERANCE = 1e-6
 """By how much sums of rewards may differ through rounding."""
@@ -102,14 +103,18 @@ def reset_results(subject: Subject) -> None:
     for seed in subject.seeds:
         frame = reset(env, seed)
         _check_observation(frame.observation)
+        _check_pictures(frame, env)
         _check_info(frame.info, ended=False)
 
 
 @rule()
 def step_results(subject: Subject) -> None:
     """A step returns a finite float reward, two bools of which one at most is true, and a sound info dict."""
+    env = subject.fresh()
     for seed in subject.seeds:
         _check_steps(subject.recording(seed))
+        for frame in subject.recording(seed).frames:
+            _check_pictures(frame, env)
 
 
 @rule()
@@ -340,11 +345,16 @@ def _check_observation(observation: Any) -> None:
         return
     if not isinstance(observation, list) or not observation:
         broken(f"the observation was {clip(observation)}", "return a str, or a list of content parts")
-    for part in observation:
-        sound = isinstance(part, dict) and isinstance(part.get("type"), str)
-        if not sound or (part["type"] == "text" and not isinstance(part.get("text"), str)):
-            broken(f"the observation holds {clip(part)}", 'give parts like {"type": "text", "text": "..."}')
+    try:
+        check_parts(observation)
+    except DataError as error:
+        broken(f"{error}: {clip(observation)}", "make the parts with gem_core.images")
     _check_json("the observation", observation)
+
+
+def _check_pictures(frame: Frame, env: Env) -> None:
+    if image_urls(frame.observation) and not env.shows_images:
+        broken("the observation holds a picture, but shows_images is False", "set shows_images = True")
 
 
 _INFO_TYPES: dict[str, type] = {

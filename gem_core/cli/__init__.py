@@ -20,7 +20,7 @@ from gem_core.errors import GemError
 
 COMMANDS = (
     "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
-    "consistency", "sandbox", "serve", "doctor",
+    "consistency", "repro", "sandbox", "serve", "doctor",
 )  # fmt: skip
 """Modules of this package, in the order of the help."""
 

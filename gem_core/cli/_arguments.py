@@ -94,9 +94,12 @@ def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
         ConfigError: The environment refuses its arguments.
         GemError: As in `gem_core.make`.
     """
+    from gem_core.core import require_one_agent
     from gem_core.tasks import TaskSource
 
-    return TaskSource(id, dict(kwargs)).make(wrappers)
+    env = TaskSource(id, dict(kwargs)).make(wrappers)
+    require_one_agent(env, "this command")
+    return env
 
 
 def positive_int(text: str) -> int:

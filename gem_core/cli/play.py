@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_env_arguments, build_env, command_parser, parse_kwargs, seed
 from gem_core.core import Env, Info, Observation, render_observation
+from gem_core.images import image_bytes, image_urls
 from gem_core.text import last_boxed
 
 HELP = """\
@@ -125,7 +127,18 @@ def _read() -> str | None:
 def _show(observation: Observation, info: Info) -> None:
     from gem_core.eval.viewer import readable
 
-    print(readable(render_observation(observation, info)))
+    shown = render_observation(observation, info)
+    print(readable(shown))
+    for url in image_urls(shown):
+        print(f"image: {_picture_file(url)}")
+
+
+def _picture_file(url: str) -> str:
+    """A file with the picture in a data URL, which a terminal cannot show; it stays after the game."""
+    kind = url[len("data:image/") : url.index(";")]
+    with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
+        file.write(image_bytes(url))
+    return file.name
 
 
 def _turns(number: int) -> str:

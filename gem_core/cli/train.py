@@ -24,6 +24,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",
             "--model ./my-model --env game:Mastermind-v0=2 --env game:GuessTheNumber-v0=1 --algorithm grpo "
             "--group-size 8",
+            "--env 'multi:KuhnPoker-v0(opponent=\"self\")' --eval-env multi:KuhnPoker-v0 --out runs/kuhn",
         ],
         details="A run that was interrupted goes on from its newest checkpoint when it is started again.",
     )
@@ -31,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for item in dataclasses.fields(TrainConfig):
         flag = "--" + item.name.replace("_", "-")
         kind_of_value, text = typing.get_args(annotations[item.name])
-        if item.name == "env":
+        if item.name in ("env", "eval_env"):
             metavar = "ID[(KEY=VALUE)][=WEIGHT]"
             parser.add_argument(flag, action="append", metavar=metavar, help=f"{text} (repeatable)")
         elif kind_of_value is bool:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gem_core.core import Observation
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.eval.config import request_seed
 from gem_core.eval.limits import Patience, RateLimit
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 CHARACTERS_A_TOKEN = 40
 """An answer longer than this for each token it was allowed counts as cut by the length limit."""
+
+CHARACTERS_A_PICTURE = 4000
+"""A picture counts as a thousand tokens, about what models take for one of a thousand pixels a side."""
 
 _TOO_LONG = ("context length", "context window", "context size", "maximum context", "too many tokens")
 
@@ -113,7 +117,7 @@ class Endpoint:
         attempt = 0
         while True:
             await self._requests.wait()
-            characters = sum(len(str(message["content"])) for message in messages)
+            characters = sum(_characters(message["content"]) for message in messages)
             await self._tokens.wait(max_tokens + characters / 4)
             try:
                 completion = await self._ask(messages, max_tokens, request_id)
@@ -180,6 +184,13 @@ class Endpoint:
             self._limit_name = "max_completion_tokens"  # what newer models call it; ask once more
             return None
         raise ServiceError(f"{self.address} refuses the request: {text}") from None
+
+
+def _characters(content: Observation) -> int:
+    """As many as count for the rate limit: a picture costs tokens, but not by the length of its file."""
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part["text"]) if part["type"] == "text" else CHARACTERS_A_PICTURE for part in content)
 
 
 class _Unreadable(Exception):

@@ -11,6 +11,7 @@ from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig, request_seed
 from gem_core.rollout import AppendContext, Generation, Policy, extra_stop_id
 from gem_core.rollout.engine import vllm_generation
+from gem_core.rollout.vision import tokenizer_of
 
 
 class Engine(NamedTuple):
@@ -42,8 +43,9 @@ def huggingface(config: EvalConfig) -> Engine:
     if config.threads:
         torch.set_num_threads(config.threads)
     device = models.pick_device(config.device)
-    tokenizer = models.load_tokenizer(config.name)
-    context = _context(config, tokenizer)
+    processor = models.load_processor(config.name)
+    tokenizer = tokenizer_of(processor)
+    context = _context(config, processor)
     model = models.load_model(config.name, device, "float32" if device.type == "cpu" else "bfloat16")
     ends = {tokenizer.eos_token_id, context.end_of_turn_id} - {None}
     pad = tokenizer.pad_token_id
@@ -55,6 +57,7 @@ def huggingface(config: EvalConfig) -> Engine:
         top_p=config.top_p,
         seed=f"{config.seed}/eval",
         max_batch=config.concurrency,
+        pictures=context.pictures,
     )
     return Engine(policy, context, tokenizer, models.context_limit(model, config.max_total_tokens))
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from gem_core.rollout import Episode
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
 
 Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
@@ -18,8 +18,8 @@ def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
 
 
 async def play_tasks(
-    tasks: Sequence[Task], play: Callable[[int, Task], Awaitable[Episode]], *, at_once: int
-) -> list[Episode]:
+    tasks: Sequence[Task], play: Callable[[int, Task], Awaitable[Result]], *, at_once: int
+) -> list[Result]:
     """Play all tasks, `at_once` of them at the same time.
 
     Args:
@@ -28,14 +28,14 @@ async def play_tasks(
         at_once: Most episodes that run at the same moment.
 
     Returns:
-        The episodes in the order of the tasks.
+        What `play` returned, in the order of the tasks.
 
     Raises:
         Exception: The first error of `play`; the other episodes have been cancelled by then.
     """
     room = asyncio.Semaphore(at_once)
 
-    async def one(number: int, task: Task) -> Episode:
+    async def one(number: int, task: Task) -> Result:
         async with room:
             return await play(number, task)
 

@@ -273,6 +273,7 @@ function turnCard(number, texts, turn) {
     card.append(make("details", {}, make("summary", { text: "info" }),
       make("pre", { text: JSON.stringify(turn.info, null, 2) })));
   }
+  for (const image of turn.final_images) card.append(make("img", { src: image, alt: "image of the last observation" }));
   return card;
 }
 

@@ -21,6 +21,7 @@ from typing import Any
 from gem_core.advantages import returns
 from gem_core.core import Observation
 from gem_core.files import write_atomically
+from gem_core.images import image_urls
 from gem_core.rollout.trajectory import Episode, Turn
 
 
@@ -155,19 +156,23 @@ def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
             "return_to_go": return_to_go,
             "advantage": turn.advantage,
             "finish_reason": turn.finish_reason,
-            "info": turn.info,
+            "info": _readable_info(turn.info),
             "images": _images(turn.observation),
+            "final_images": _images(turn.info.get("final_obs", "")),
         }
         for turn, return_to_go in zip(episode.turns, to_go, strict=True)
     ]
 
 
+def _readable_info(info: dict[str, Any]) -> dict[str, Any]:
+    """The info without the digits of a picture."""
+    final = info.get("final_obs")
+    return {**info, "final_obs": readable(final)} if isinstance(final, list) else info
+
+
 def _images(observation: Observation) -> list[str]:
     """Images that travel inside the observation; one behind an address is never fetched."""
-    if isinstance(observation, str):
-        return []
-    urls = [str(part.get("image_url", {}).get("url", "")) for part in observation]
-    return [url for url in urls if url.startswith("data:image/")]
+    return [url for url in image_urls(observation) if url.startswith("data:image/")]
 
 
 def _inert(value: Any) -> str:

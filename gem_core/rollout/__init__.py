@@ -9,6 +9,7 @@ A trainer supplies the `Policy`, its inference engine; everything else is here.
 
 from __future__ import annotations
 
+from gem_core.rollout.agents import run_agents
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
@@ -44,5 +45,6 @@ __all__ = [
     "outline",
     "read_token_texts",
     "read_traces",
+    "run_agents",
     "run_episode",
 ]

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from gem_core.core import Observation, observation_text
 from gem_core.errors import ConfigError
-from gem_core.rollout.template import MessageFormat, Tokenizer, chat_renderer
+from gem_core.rollout.template import MessageFormat, Render, Tokenizer, chat_renderer
 from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.vision import Content, Pictures, content_of, for_template, is_processor
 
 _REMEMBERED = 1024
 """Messages of each kind whose token ids a context keeps."""
@@ -31,6 +32,11 @@ class Context(Protocol):
     @property
     def mode(self) -> ContextMode:
         """How `Turn.context_ids` is to be read."""
+        ...
+
+    @property
+    def pictures(self) -> Pictures | None:
+        """What makes tokens of pictures; None for a context that takes text only."""
         ...
 
     def first(self, observation: Observation) -> list[int]:
@@ -71,7 +77,8 @@ class AppendContext:
 
     Args:
         tokenizer: A transformers tokenizer or anything with the methods of `Tokenizer`. Without a
-            chat template the plain format of `template.plain_renderer` is used.
+            chat template the plain format of `template.plain_renderer` is used. A processor of the
+            Qwen2-VL kind takes observations with pictures, too.
         chat_template: Jinja text used instead of the tokenizer's own.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
@@ -92,6 +99,7 @@ class AppendContext:
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        tokenizer, chat_template, self.pictures = _taken_apart(tokenizer, chat_template)
         self._tokens = _Tokens(tokenizer)
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
@@ -113,7 +121,7 @@ class AppendContext:
 
     def first(self, observation: Observation) -> list[int]:
         """The whole first prompt."""
-        return list(self._first_ids(observation_text(observation)))
+        return list(self._first_ids(self._content(observation)))
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
@@ -127,21 +135,20 @@ class AppendContext:
         """
         message_format = self._format(role)
         overlap = message_format.overlap(response_ids)
-        ids = self._message_ids(role, observation_text(observation))
+        ids = self._message_ids(role, self._content(observation))
         return list(ids[message_format.space + overlap :] if overlap else ids)
 
     def first_text(self, observation: Observation) -> str:
         """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
-        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
-        messages.append(_message("user", observation_text(observation)))
-        return self._render(messages, generate=True)
+        return self._first_text(self._content(observation))
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
         """The text whose tokens `extend` gives."""
         message_format = self._format(role)
-        text = message_format.between(observation_text(observation))
+        content = self._content(observation)
+        text = _expanded(self.pictures, message_format.between(for_template(content)), content)
         overlap = message_format.overlap(response_ids)
         if overlap:
             text = text.partition(self._tokens.decode_all(message_format.end_ids[:overlap]))[2]
@@ -152,11 +159,18 @@ class AppendContext:
         overlap = self._format("user").overlap(response_ids)  # need not be flagged as special
         return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
-    def _encode_first(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokens.encode(self.first_text(text)))
+    def _content(self, observation: Observation) -> Content:
+        return observation_text(observation) if self.pictures is None else content_of(observation)
 
-    def _encode_message(self, role: str, text: str) -> tuple[int, ...]:
-        return tuple(self._tokens.encode(self._format(role).between(text)))
+    def _first_text(self, content: Content) -> str:
+        return _expanded(self.pictures, _prompt(self._render, self._system_prompt, content), content)
+
+    def _encode_first(self, content: Content) -> tuple[int, ...]:
+        return tuple(self._tokens.encode(self._first_text(content)))
+
+    def _encode_message(self, role: str, content: Content) -> tuple[int, ...]:
+        text = self._format(role).between(for_template(content))
+        return tuple(self._tokens.encode(_expanded(self.pictures, text, content)))
 
     def _format(self, role: str) -> MessageFormat:
         """The format of a role, probed when the role is first used."""
@@ -169,6 +183,7 @@ class AppendContext:
                     self._tokens.atomic_ids,
                     role=role,
                     system_prompt=self._system_prompt,
+                    placeholder=None if self.pictures is None else self.pictures.token,
                 )
             return self._formats[role]
 
@@ -180,7 +195,7 @@ class RebuildContext:
     histories). Turns share no prefix, so such an episode has the transitions view only.
 
     Args:
-        tokenizer: As in `AppendContext`.
+        tokenizer: As in `AppendContext`; `raw` takes text only.
         raw: False puts the observation into the chat template as one user message. True encodes it
             as it is: for `concat_chat` and other wrappers that have applied a template already.
         chat_template: Jinja text used instead of the tokenizer's own.
@@ -207,6 +222,9 @@ class RebuildContext:
                 "RebuildContext(raw=True) encodes the observation as it is; chat_template, system_prompt and "
                 "template_kwargs have no effect there, so leave them out or use raw=False"
             )
+        tokenizer, chat_template, self.pictures = _taken_apart(tokenizer, chat_template)
+        if raw:
+            self.pictures = None
         self._tokens = _Tokens(tokenizer)
         self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
@@ -217,11 +235,11 @@ class RebuildContext:
 
     def first_text(self, observation: Observation) -> str:
         """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
-        text = observation_text(observation)
-        if self._render is None:
-            return text
-        messages = [] if self._system_prompt is None else [_message("system", self._system_prompt)]
-        return self._render([*messages, _message("user", text)], generate=True)
+        if self._render is None or self.pictures is None:
+            text = observation_text(observation)
+            return text if self._render is None else _prompt(self._render, self._system_prompt, text)
+        content = content_of(observation)
+        return _expanded(self.pictures, _prompt(self._render, self._system_prompt, content), content)
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
@@ -263,5 +281,26 @@ class _Tokens:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
 
 
-def _message(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
+def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None, Pictures | None]:
+    """Tokenizer, template and pictures of a tokenizer or a processor.
+
+    Raises:
+        ConfigError: A processor of another kind than Qwen2-VL, or one without a chat template.
+    """
+    if not is_processor(given):
+        return given, chat_template, None
+    own = getattr(given.tokenizer, "chat_template", None)  # first, for the sake of text: it stays as it was
+    template = chat_template or own or given.chat_template
+    if template is None:
+        raise ConfigError("this processor has no chat template, so there is no telling where pictures stand")
+    return given.tokenizer, template, Pictures(given)
+
+
+def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:
+    """The text of a prompt with one message of the environment."""
+    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    return render([*system, {"role": "user", "content": for_template(content)}], generate=True)
+
+
+def _expanded(pictures: Pictures | None, text: str, content: Content) -> str:
+    return text if pictures is None else pictures.expand(text, content)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gem_core.core import Observation
 from gem_core.errors import PolicyError
+from gem_core.images import image_urls
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, Message, MessagesContext
 from gem_core.rollout.policy import Generation, Policy
@@ -75,9 +76,11 @@ class TokenDialogue:
         self._context_ids: list[int] = []
         self._prompt_ids: list[int] = []
         self._response_ids: list[int] = []
+        self._images: list[str] = []
 
     def begin(self, observation: Observation) -> str | None:
         self._context_ids = self._context.first(observation)
+        self._images = image_urls(observation)
         self._prompt_ids = list(self._context_ids)
         self._limits = self._limits.after(len(self._prompt_ids), self._context.mode)
         if self._limits.room(self._prompt_ids) >= 1:
@@ -89,13 +92,19 @@ class TokenDialogue:
 
     async def answer(self) -> Answer | None:
         room = self._limits.room(self._prompt_ids)
+        shown: dict[str, Any] = {"images": list(self._images)} if self._images else {}
         generation = await self._policy.generate(
-            list(self._prompt_ids), max_tokens=room, request_id=self._request_id
+            list(self._prompt_ids), max_tokens=room, request_id=self._request_id, **shown
         )
         _check_generation(generation, room)
         self._response_ids = list(generation.token_ids)
         if not self._response_ids:
             return None
+        if self._context.pictures is not None and self._context.pictures.token_id in self._response_ids:
+            raise PolicyError(
+                f"the policy sampled the placeholder of a picture, {self._context.pictures.token!r}, where "
+                "there is no picture; forbid that token in the engine (vLLM: logit_bias)"
+            )
         return Answer(
             text=self._context.decode(self._response_ids),
             finish_reason=generation.finish_reason,
@@ -109,6 +118,7 @@ class TokenDialogue:
         self._context_ids = self._context.extend(observation, self._response_ids)
         history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
         self._prompt_ids = history + self._context_ids
+        self._images = (self._images if history else []) + image_urls(observation)
         return self._limits.room(self._prompt_ids) >= 1
 
 

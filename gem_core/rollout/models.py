@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from gem_core.errors import ConfigError, ModelError
+from gem_core.images import require_pillow
+from gem_core.rollout.vision import Processor
+from gem_core.rollout.vision_model import forbid_placeholders, sees_pictures
 
 
 def load_tokenizer(source: str) -> Any:
@@ -30,17 +33,43 @@ def load_tokenizer(source: str) -> Any:
     return tokenizer
 
 
+def load_processor(source: str) -> Any:
+    """The `Processor` of a vision-language model, the tokenizer alone of any other model.
+
+    Raises:
+        ModelError: There is none, or it has no end-of-sequence token.
+        MissingDependency: Pillow is not installed.
+    """
+    tokenizer = load_tokenizer(source)
+    try:
+        if not sees_pictures(AutoConfig.from_pretrained(source)):
+            return tokenizer
+    except (OSError, ValueError):  # a folder with a tokenizer alone
+        return tokenizer
+    require_pillow(f"{source}, a vision-language model,")
+    from transformers import AutoImageProcessor
+
+    try:
+        return Processor(tokenizer, AutoImageProcessor.from_pretrained(source))
+    except Exception as error:
+        raise ModelError(f"{source}: no image processor can be loaded ({_first_line(error)})") from error
+
+
 def load_model(source: str, device: torch.device, dtype: str) -> Any:
-    """The causal LM of a model folder or name, in evaluation mode.
+    """The causal LM of a model folder or name, in evaluation mode; a vision-language model as a whole.
 
     Raises:
         ModelError: It cannot be loaded.
+        ConfigError: A vision-language model of another kind than Qwen2-VL.
     """
     _require_folder(source)
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(source)
+        sees = sees_pictures(AutoConfig.from_pretrained(source))
+        model: Any = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(source)
     except Exception as error:
         raise ModelError(f"{source}: no causal LM can be loaded ({_first_line(error)})") from error
+    if sees:
+        forbid_placeholders(model)
     return model.to(device=device, dtype=getattr(torch, dtype)).eval()
 
 

@@ -20,7 +20,12 @@ class Generation(NamedTuple):
 
 
 class Policy(Protocol):
-    """An inference engine, seen from the runner."""
+    """An inference engine, seen from the runner.
+
+    One with a vision-language model says so, ``takes_images = True``, and its `generate` has one more
+    argument, ``images: Sequence[str] = ()``: the data URLs of the pictures whose places are in the prompt,
+    in order. It is given only where there are pictures.
+    """
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
         """Sample one response.

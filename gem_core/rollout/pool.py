@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from gem_core.core import Env
-from gem_core.registration import WrapperLike
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
+from gem_core.registration import WrapperLike, wrap
+from gem_core.rollout.agents import run_agents
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
-from gem_core.rollout.runner import run_episode
+from gem_core.rollout.runner import require_images, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import TaskRow, TaskSource
 
@@ -29,13 +31,21 @@ class EnvPool:
         self._wrappers = wrappers
         self._idle: dict[str, list[Env]] = {}
 
-    def prepare(self, source: TaskSource) -> None:
+    def prepare(self, source: TaskSource, context: Context | MessagesContext | None = None) -> None:
         """Build one environment of `source` now, so that a wrong id or argument shows.
+
+        Args:
+            source: What will be played.
+            context: What it will be played with, where that is known; None is not checked.
 
         Raises:
             GemError: As `TaskSource.make`.
+            ConfigError: It shows pictures, and the context takes text only.
         """
-        self._idle.setdefault(source.label, []).append(source.make(self._wrappers))
+        env = self._make(source)
+        self._idle.setdefault(source.label, []).append(env)
+        if context is not None:
+            require_images(env, None, context)
 
     async def play(
         self,
@@ -45,13 +55,42 @@ class EnvPool:
         **limits: Any,
     ) -> Episode:
         """Play the episode of a task row; `limits` and what else there is go to `run_episode`."""
+        (episode,) = await self.play_all(task, policy, context, one_agent=True, **limits)
+        return episode
+
+    async def play_all(
+        self,
+        task: TaskRow,
+        policy: Policy | ChatPolicy | EnvPlayer,
+        context: Context | MessagesContext,
+        *,
+        one_agent: bool = False,
+        **limits: Any,
+    ) -> list[Episode]:
+        """As `play`, with an episode of each agent, all of them played by `policy`.
+
+        With `one_agent` set, an environment with several agents is refused.
+
+        Raises:
+            ConfigError: There are several agents, though `one_agent` says otherwise.
+        """
         source = TaskSource(task["env_id"], task["env_kwargs"])
         idle = self._idle.setdefault(source.label, [])
-        env = idle.pop() if idle else source.make(self._wrappers)
-        episode = await run_episode(env, policy, context, seed=task["seed"], **limits)
-        if episode.stop_reason != "env_error":  # then run_episode has closed it
+        env = idle.pop() if idle else self._make(source)
+        if isinstance(env, MultiAgentEnv) and not one_agent:
+            limits["wrappers"] = self._wrappers
+            agents = await run_agents(env, policy, context, seed=task["seed"], **limits)
+            episodes = list(agents.values())
+        else:
+            episodes = [await run_episode(env, policy, context, seed=task["seed"], **limits)]
+        if all(episode.stop_reason != "env_error" for episode in episodes):  # else it has been closed
             idle.append(env)
-        return episode
+        return episodes
+
+    def _make(self, source: TaskSource) -> Env:
+        env = source.make()
+        # With several agents the wrappers go around each one's view.
+        return env if env.multi_agent else wrap(env, self._wrappers)
 
     def close(self) -> None:
         """Close the environments that no episode is using."""

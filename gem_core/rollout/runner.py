@@ -21,8 +21,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from gem_core.core import Env, Observation, ResetOptions, Wrapper, render_observation
-from gem_core.errors import ConfigError, EnvError
+from gem_core.core import (
+    Env,
+    Observation,
+    ResetOptions,
+    Wrapper,
+    render_observation,
+    require_one_agent,
+)
+from gem_core.errors import ConfigError, DataError, EnvError
+from gem_core.images import check_parts
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
@@ -104,6 +112,7 @@ async def run_episode(
         ConfigError: An argument is out of range, or the observation cannot be shown to the model.
         PolicyError: The policy returned something that is not a generation of this prompt.
     """
+    require_one_agent(env, "run_episode")
     if max_tokens_per_turn < 1:
         raise ConfigError(f"max_tokens_per_turn must be at least 1, not {max_tokens_per_turn}")
     if max_response_tokens is not None and max_response_tokens < 1:
@@ -115,6 +124,7 @@ async def run_episode(
             "max_total_tokens and max_response_tokens count tokens, which an episode of messages does not "
             "have; leave them out, the endpoint keeps its own limit"
         )
+    require_images(env, policy, context)
     if on_length_cut not in ("invalid", "pass"):
         raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {on_length_cut!r}")
     spec = env.spec
@@ -137,7 +147,7 @@ async def run_episode(
         observation = await calls.reset(seed, options)
         dialogue = _dialogue(env, policy, context, limits, request_id or uuid.uuid4().hex)
         await _play(episode, observation, calls, dialogue, limits, on_turn)
-    except EnvError as error:
+    except (EnvError, DataError) as error:  # DataError: a picture that cannot be read
         _end(episode, "env_error", error=str(error))
         calls.close()
     except BaseException:
@@ -148,6 +158,31 @@ async def run_episode(
         name = episode.env_id or type(env).__name__
         logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
     return episode
+
+
+def require_images(
+    env: Env, policy: Policy | ChatPolicy | EnvPlayer | None, context: Context | MessagesContext
+) -> None:
+    """Refuse an environment with pictures where they would not reach the model.
+
+    Args:
+        env: The environment.
+        policy: None where it is not made yet.
+        context: That of the rollout.
+
+    Raises:
+        ConfigError: The context or the policy takes text only.
+    """
+    if not env.shows_images or isinstance(context, MessagesContext):
+        return
+    name = env.spec.id if env.spec else type(env).__name__
+    if context.pictures is None:
+        raise ConfigError(
+            f"{name} shows pictures, and this context makes tokens of text only; it takes a vision-language "
+            "model with a processor of the Qwen2-VL kind"
+        )
+    if policy is not None and not getattr(policy, "takes_images", False):
+        raise ConfigError(f"{name} shows pictures, and {type(policy).__name__} takes text only")
 
 
 async def _play(
@@ -346,6 +381,8 @@ def _default_pool() -> ThreadPoolExecutor:
 def _shown(observation: Any, info: Any) -> Observation:
     if not isinstance(observation, str | list):
         raise TypeError(f"the observation is a {type(observation).__name__}, not a str or a list of parts")
+    if isinstance(observation, list):
+        check_parts(observation)
     if not isinstance(info, Mapping):
         raise TypeError(f"info is a {type(info).__name__}, not a dict")
     return render_observation(observation, info)

@@ -19,6 +19,8 @@ from transformers import DynamicCache
 
 from gem_core.rollout.policy import Generation
 from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.vision import Pictures
+from gem_core.rollout.vision_model import picture_inputs
 
 _MASKED = float("-inf")
 
@@ -38,6 +40,7 @@ class _Request:
     prompt_ids: list[int]
     max_tokens: int
     request_id: str
+    images: tuple[str, ...] = ()
     future: asyncio.Future[Generation] | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -56,6 +59,7 @@ class BatchingPolicy:
         top_k: Keep this many of the likeliest tokens; 0 keeps all.
         seed: Of the random numbers; together with request id and prompt length it decides a response.
         max_batch: Most rows in one forward pass.
+        pictures: Those of the context, for a vision-language model; None takes text only.
         reuse_prefix: Keep each episode's KV cache between turns. Costs memory until `forget`.
 
     Log-probabilities are those of the distribution that was sampled from, after temperature, top_k
@@ -74,6 +78,7 @@ class BatchingPolicy:
         seed: int | str = 0,
         max_batch: int = 512,
         reuse_prefix: bool = True,
+        pictures: Pictures | None = None,
     ) -> None:
         self.model = model
         self.eos_token_ids = frozenset(eos_token_ids)
@@ -84,14 +89,22 @@ class BatchingPolicy:
         self.seed = seed
         self.max_batch = max_batch
         self.reuse_prefix = reuse_prefix and _full_attention(model.config)
+        self.pictures = pictures
         self._pending: list[_Request] = []
         self._flush: asyncio.Task[None] | None = None
         self._prefixes: dict[str, _Prefix] = {}
 
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model can be shown pictures."""
+        return self.pictures is not None
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
+    ) -> Generation:
         """Sample one response; see `gem_core.rollout.Policy`."""
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Request(list(prompt_ids), max_tokens, request_id, future))
+        self._pending.append(_Request(list(prompt_ids), max_tokens, request_id, tuple(images), future))
         if self._flush is None or self._flush.done():
             self._flush = asyncio.ensure_future(self._sample_pending())
         return await future
@@ -160,6 +173,7 @@ class BatchingPolicy:
                 mask[row, past - len(prefix.token_ids) : past] = 1
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
         ids, mask, positions = ids.to(device), mask.to(device), positions.to(device)
+        seen, positions = self._look(requests, ids, mask[:, past:], positions)
         cache = self._join(prefixes, past)
 
         generators = [
@@ -175,7 +189,9 @@ class BatchingPolicy:
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **seen,
             )
+            seen = {}  # once in the cache
             cache = output.past_key_values
             uniforms = torch.zeros(len(requests), dtype=torch.float64)
             for number in running:
@@ -196,9 +212,22 @@ class BatchingPolicy:
                 break
             ids = tokens[:, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            positions = positions[:, -1:] + 1
+            positions = positions[..., -1:] + 1
         if self.reuse_prefix:
             self._keep(requests, cache, past, [len(new) for new in new_ids], width)
+
+    def _look(
+        self, requests: list[_Request], ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """What the model is given of the pictures of a batch, and the positions with theirs."""
+        rows = [row for row, request in enumerate(requests) if request.images]
+        if not rows or self.pictures is None:
+            return {}, positions
+        images = [requests[row].images for row in rows]
+        seen = picture_inputs(self.model, self.pictures, ids[rows], mask[rows], images)
+        positions = positions[None].repeat(3, 1, 1)
+        positions[:, rows] = seen.pop("position_ids")
+        return seen, positions
 
     def _draw(self, logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Token and log-probability per row, by inverse transform of one uniform number a row."""
@@ -221,7 +250,7 @@ class BatchingPolicy:
 
     def _prefix(self, request: _Request) -> _Prefix | None:
         prefix = self._prefixes.get(request.request_id)
-        if prefix is None:
+        if prefix is None or request.images:  # whose positions are no matter of the number of tokens
             return None
         length = len(prefix.token_ids)
         if length < len(request.prompt_ids) and request.prompt_ids[:length] == prefix.token_ids:

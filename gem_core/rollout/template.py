@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeAlias
 
 from gem_core.errors import ConfigError, UnsupportedTemplate
 
-Messages: TypeAlias = Sequence[Mapping[str, str]]
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+"""Dicts with "role" and "content", a text or content parts."""
 
 
 class Tokenizer(Protocol):
@@ -144,6 +145,7 @@ class MessageFormat:
         atomic_ids: Ids that the encoder never merges with their neighbours.
         role: Role of the message.
         system_prompt: First message of each conversation; None for none.
+        placeholder: What the template is to write for a picture; None where there will be none.
 
     Attributes:
         end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty when
@@ -163,6 +165,7 @@ class MessageFormat:
         *,
         role: str = "user",
         system_prompt: str | None = None,
+        placeholder: str | None = None,
     ) -> None:
         self._render = render
         self._role = role
@@ -173,6 +176,8 @@ class MessageFormat:
         self._refuse_changing_history()
         self.space, self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
         self._refuse_nothing_between(encode)
+        if placeholder is not None:
+            self._refuse_unlike_pictures(placeholder)
 
     def overlap(self, response_ids: Sequence[int]) -> int:
         """How many of `end_ids` the response ends with already."""
@@ -181,11 +186,11 @@ class MessageFormat:
                 return count
         return 0
 
-    def between(self, message: str) -> str:
+    def between(self, message: str | list[dict[str, str]]) -> str:
         """Text from the end of one response to the start of the next, with `message` in it."""
         return self._after_history(self._neutral, message)
 
-    def _history(self, turns: int, *, shift: int = 0, thought: str = "") -> list[dict[str, str]]:
+    def _history(self, turns: int, *, shift: int = 0, thought: str = "") -> list[dict[str, Any]]:
         """Neutral questions and answers in turn."""
         messages = list(self._system)
         for number in range(turns):
@@ -198,8 +203,8 @@ class MessageFormat:
 
     def _after_history(
         self,
-        history: list[dict[str, str]],
-        message: str,
+        history: list[dict[str, Any]],
+        message: str | list[dict[str, str]],
         follow_up: Messages = (),
         *,
         generate: bool = True,
@@ -270,6 +275,24 @@ class MessageFormat:
             [self._after_history(history, _MESSAGES[1], generate=generate) for generate in (False, True)],
             self._after_history(history, _MESSAGES[1], follow_up),
         )
+
+    def _refuse_unlike_pictures(self, placeholder: str) -> None:
+        """A picture must be one placeholder, whatever pictures came before."""
+        message = [{"type": "image"}, {"type": "text", "text": _MESSAGES[1]}]
+        expected = self.between(message)
+        earlier = self._history(1)
+        earlier[-2] = {**earlier[-2], "content": message}
+        if expected.count(placeholder) != 1 or _MESSAGES[1] not in expected:
+            raise UnsupportedTemplate(
+                f"the chat template does not write {placeholder!r} once for a picture ({expected!r}); "
+                f"{_ADVICE}"
+            )
+        found = self._after_history(earlier, message)
+        if found != expected:
+            raise UnsupportedTemplate(
+                f"with this chat template the text of a picture depends on the pictures before it "
+                f"({expected!r} became {found!r}), so tokens cannot only grow; {_ADVICE}"
+            )
 
     def _refuse_nothing_between(self, encode: Callable[[str], list[int]]) -> None:
         """At least one token must stand between two responses, whatever the message."""

@@ -7,6 +7,7 @@ gives one row (verl, OpenRLHF, RL2, ROLL's trajectory layout), `Episode.transiti
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -14,8 +15,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
+from gem_core.images import image_urls
+from gem_core.rollout.pictures import put_back, take_out
 
 SCHEMA_VERSION = 1
+"""Of a record without pictures."""
+PICTURES_VERSION = 2
+"""Of a record whose pictures stand apart; see `gem_core.rollout.pictures`."""
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 StopReason: TypeAlias = Literal[
@@ -68,6 +74,8 @@ class Sequence(NamedTuple):
     """A turn's reward on its last response token, 0.0 elsewhere."""
     prompt_length: int
     """Number of tokens before the first response."""
+    images: tuple[str, ...] = ()
+    """Data URLs of the pictures whose places are in `token_ids`, in order."""
 
 
 class Transition(NamedTuple):
@@ -78,6 +86,8 @@ class Transition(NamedTuple):
     response_ids: list[int]
     logprobs: list[float] | None
     reward: float
+    images: tuple[str, ...] = ()
+    """Data URLs of the pictures whose places are in `prompt_ids`, in order."""
 
 
 @dataclass
@@ -159,6 +169,7 @@ class Episode:
             logprobs=None if any(turn.logprobs is None for turn in self.turns) else logprobs,
             rewards=rewards,
             prompt_length=len(self.turns[0].context_ids) if self.turns else 0,
+            images=tuple(url for turn in self.turns for url in image_urls(turn.observation)),
         )
 
     def transitions(self) -> list[Transition]:
@@ -171,15 +182,23 @@ class Episode:
             raise ConfigError("an episode of context mode 'messages' holds no tokens to train on")
         rows = []
         history: list[int] = []
+        images: tuple[str, ...] = ()
         for number, turn in enumerate(self.turns):
             prompt_ids = history + turn.context_ids if self.context_mode == "append" else turn.context_ids
-            rows.append(Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward))
+            here = tuple(image_urls(turn.observation))
+            images = images + here if self.context_mode == "append" else here
+            rows.append(
+                Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward, images)
+            )
             history = [*prompt_ids, *turn.response_ids]
         return rows
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form with the schema version."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        """JSON-able form with the schema version: `PICTURES_VERSION` where there are pictures."""
+        fields = asdict(self)
+        if pictures := take_out(fields["turns"]):
+            return {"schema_version": PICTURES_VERSION, **fields, "pictures": pictures}
+        return {"schema_version": SCHEMA_VERSION, **fields}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Episode:
@@ -190,13 +209,19 @@ class Episode:
         """
         fields = dict(data)
         version = fields.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise TraceError(f"trace schema version {version!r} is not supported; expected {SCHEMA_VERSION}")
+        if version not in (SCHEMA_VERSION, PICTURES_VERSION):
+            raise TraceError(
+                f"trace schema version {version!r} is not supported; expected {SCHEMA_VERSION} or "
+                f"{PICTURES_VERSION}"
+            )
         try:
-            turns = [Turn(**turn) for turn in fields.pop("turns")]
-            return cls(turns=turns, **fields)
-        except (TypeError, KeyError) as error:
-            raise TraceError(f"not an episode of schema version {SCHEMA_VERSION}: {error}") from None
+            turns = fields.pop("turns")
+            if version == PICTURES_VERSION:
+                turns = copy.deepcopy(turns)
+                put_back(turns, fields.pop("pictures"))
+            return cls(turns=[Turn(**turn) for turn in turns], **fields)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise TraceError(f"not an episode of schema version {version}: {error}") from None
 
 
 def trainable_turn_rewards(episodes: Iterable[Episode]) -> list[list[float]]:

@@ -21,6 +21,7 @@ import torch
 
 from gem_core.errors import CheckpointError
 from gem_core.files import write_atomically
+from gem_core.rollout.vision import is_processor, tokenizer_of
 
 STATE_NAME = "trainer_state.pt"
 _NAME = re.compile(r"step-(\d{6,})")
@@ -63,7 +64,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def save_checkpoint(
-    run: Path, step: int, model: Any, tokenizer: Any, state: dict[str, Any], keep: int
+    run: Path, step: int, model: Any, processor: Any, state: dict[str, Any], keep: int
 ) -> Path:
     """Write ``checkpoints/step-<step>`` of a run, then drop all but the newest `keep`.
 
@@ -73,19 +74,21 @@ def save_checkpoint(
     target = run / "checkpoints" / f"step-{step:06d}"
     with replace_folder(target) as folder:
         model.save_pretrained(folder)
-        save_tokenizer(tokenizer, folder)
+        save_processor(processor, folder)
         torch.save({**state, "step": step}, folder / STATE_NAME)
     for old in list_checkpoints(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return target
 
 
-def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Save a tokenizer so that transformers 4 and 5 both load it.
+def save_processor(processor: Any, folder: Path) -> None:
+    """Save a tokenizer, or the parts of a processor, so that transformers 4 and 5 both load them.
 
     5 writes a class name of its own, and a list under a key that 4 knows as a dict.
     """
-    tokenizer.save_pretrained(folder)
+    if is_processor(processor):
+        processor.image_processor.save_pretrained(folder)
+    tokenizer_of(processor).save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     if config.get("tokenizer_class") == "TokenizersBackend":

@@ -37,6 +37,7 @@ class TrainConfig:
     env: Annotated[list[str], "environment: ID, 'ID(key=value)', or either with =WEIGHT for a mix"] = field(
         default_factory=lambda: ["game:GuessTheNumber-v0-easy"]
     )
+    eval_env: Annotated[list[str] | None, "environment of the evaluations; none: those of training"] = None
     wrappers: Annotated[str, "wrappers around each, such as 'time_limit(max_turns=5)'"] = ""
     # algorithm
     algorithm: Annotated[str, "rebn, reinforce, grpo, rloo, ppo, or a registered estimator"] = "rebn"
@@ -87,16 +88,21 @@ class TrainConfig:
     wandb: Annotated[str, "project at Weights & Biases to report to, when wandb is installed"] = ""
 
     def __post_init__(self) -> None:
-        if not self.env or not isinstance(self.env, list | tuple):
-            raise ConfigError(
-                f"env must be a list of at least one environment, such as ['game:Mastermind-v0=2'], "
-                f"not {self.env!r}"
-            )
-        labels = [source.label for source in self.sources]
-        for source in self.sources:
-            spec(source.env_id)
-            if labels.count(source.label) > 1:
-                raise ConfigError(f"{source.label} is given twice; name it once and give it a weight")
+        for name, given in (
+            ("env", self.env),
+            ("eval_env", self.env if self.eval_env is None else self.eval_env),
+        ):
+            if not given or not isinstance(given, list | tuple):
+                raise ConfigError(
+                    f"{name} must be a list of at least one environment, such as ['game:Mastermind-v0=2'], "
+                    f"not {given!r}"
+                )
+        for sources in (self.sources, self.eval_sources):
+            labels = [source.label for source in sources]
+            for source in sources:
+                spec(source.env_id)
+                if labels.count(source.label) > 1:
+                    raise ConfigError(f"{source.label} is given twice; name it once and give it a weight")
         get_estimator(self.estimator)
         self._check_numbers()
         if self.needs_groups and self.group_size < 2:
@@ -156,6 +162,11 @@ class TrainConfig:
     def sources(self) -> list[TaskSource]:
         """The environments of `env`, with their arguments and weights."""
         return [TaskSource.parse(text) for text in self.env]
+
+    @property
+    def eval_sources(self) -> list[TaskSource]:
+        """The environments of `eval_env`, or else those of `env`."""
+        return [TaskSource.parse(text) for text in self.eval_env or self.env]
 
     @property
     def estimator(self) -> str:

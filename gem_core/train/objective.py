@@ -16,13 +16,16 @@ those of the distribution that was sampled from: logits divided by the temperatu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
+from gem_core.errors import ConfigError
 from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.vision import Pictures
+from gem_core.rollout.vision_model import picture_inputs
 
 LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
 View: TypeAlias = Literal["auto", "sequence", "transitions"]
@@ -39,6 +42,8 @@ class Batch:
         turn_ids: int64, number of the turn within the batch on response tokens, -1 elsewhere.
         logprobs: float32, what the sampler reported, 0.0 elsewhere.
         advantages: float32, the turn's advantage on its response tokens, 0.0 elsewhere.
+        images: Data URLs of the pictures of each row, whose places are in `token_ids`.
+        pictures: Makes model inputs of them; None where there are none.
     """
 
     token_ids: torch.Tensor
@@ -47,6 +52,8 @@ class Batch:
     turn_ids: torch.Tensor
     logprobs: torch.Tensor
     advantages: torch.Tensor
+    images: list[tuple[str, ...]]
+    pictures: Pictures | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -54,11 +61,24 @@ class Batch:
     def select(self, rows: Sequence[int]) -> Batch:
         """The given rows, without columns that are padding in all of them."""
         width = int(self.attention_mask[rows].sum(1).max())
-        return Batch(*(tensor[rows, :width] for tensor in self._tensors()))
+        cut = self._with(lambda tensor: tensor[rows, :width])
+        return replace(cut, images=[self.images[row] for row in rows])
 
     def to(self, device: Any) -> Batch:
         """The same batch on another device."""
-        return Batch(*(tensor.to(device) for tensor in self._tensors()))
+        return self._with(lambda tensor: tensor.to(device))
+
+    def seen_by(self, model: Any) -> dict[str, torch.Tensor]:
+        """What a vision-language model is given beside the tokens; nothing where no row has a picture.
+
+        Raises:
+            ConfigError: There are pictures, and the batch was made without `pictures`.
+        """
+        if not any(self.images):
+            return {}
+        if self.pictures is None:
+            raise ConfigError("the episodes hold pictures; give make_batch the context's pictures")
+        return picture_inputs(model, self.pictures, self.token_ids, self.attention_mask, self.images)
 
     def chunks(self, max_tokens: int) -> Iterator[Batch]:
         """The parts that `row_chunks` names."""
@@ -77,11 +97,11 @@ class Batch:
         if rows:
             yield rows
 
-    def _tensors(self) -> tuple[torch.Tensor, ...]:
-        return (
-            self.token_ids, self.attention_mask, self.response_mask,
-            self.turn_ids, self.logprobs, self.advantages,
-        )  # fmt: skip
+    def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        """The same batch with every tensor changed."""
+        held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = {name: change(value) for name, value in held.items() if isinstance(value, torch.Tensor)}
+        return Batch(**held | changed)
 
 
 class TokenScores(NamedTuple):
@@ -98,7 +118,9 @@ class TokenScores(NamedTuple):
     """Last hidden state per token, (rows, tokens, width); None when not asked for."""
 
 
-def make_batch(episodes: Iterable[Episode], *, view: View = "auto") -> Batch:
+def make_batch(
+    episodes: Iterable[Episode], *, view: View = "auto", pictures: Pictures | None = None
+) -> Batch:
     """Lay out the trainable episodes as rows, on the CPU.
 
     Args:
@@ -106,8 +128,10 @@ def make_batch(episodes: Iterable[Episode], *, view: View = "auto") -> Batch:
             as one of 0.
         view: "sequence" makes one row an episode, "transitions" one row a turn, "auto" the first
             where the context mode allows it. Both give the same gradient.
+        pictures: Those of the context (`AppendContext.pictures`), for episodes with pictures.
     """
     rows: list[tuple[list[int], list[int], list[float], list[float]]] = []
+    images: list[tuple[str, ...]] = []
     turns = 0
     for episode in episodes:
         if not episode.trainable:
@@ -119,8 +143,10 @@ def make_batch(episodes: Iterable[Episode], *, view: View = "auto") -> Batch:
             spread = [advantages[turn] if turn >= 0 else 0.0 for turn in sequence.turn_ids]
             logprobs = sequence.logprobs or [0.0] * len(turn_ids)
             rows.append((sequence.token_ids, turn_ids, logprobs, spread))
+            images.append(sequence.images)
         else:
-            for turn, prompt, response, response_logprobs, _ in episode.transitions():
+            for turn, prompt, response, response_logprobs, _, shown in episode.transitions():
+                images.append(shown)
                 before = [0.0] * len(prompt)
                 rows.append(
                     (
@@ -146,6 +172,8 @@ def make_batch(episodes: Iterable[Episode], *, view: View = "auto") -> Batch:
         turn_ids=turn_ids_tensor,
         logprobs=stack(2, 0.0, torch.float32),
         advantages=stack(3, 0.0, torch.float32),
+        images=images,
+        pictures=pictures,
     )
 
 
@@ -173,6 +201,7 @@ def score_tokens(
             attention_mask=batch.attention_mask,
             use_cache=False,
             output_hidden_states=hidden,
+            **batch.seen_by(model),
         )
     finally:
         handle.remove()
@@ -248,6 +277,7 @@ def policy_gradient(
     temperature: float = 1.0,
     view: View = "auto",
     max_tokens: int = 16384,
+    pictures: Pictures | None = None,
 ) -> dict[str, torch.Tensor]:
     """Gradient of ``-(1/N) * sum_k A_k * logp_k`` over all response tokens of the episodes.
 
@@ -256,7 +286,7 @@ def policy_gradient(
     Returns:
         Parameter name to gradient, for the parameters that need one.
     """
-    batch = make_batch(episodes, view=view)
+    batch = make_batch(episodes, view=view, pictures=pictures)
     tokens = float(batch.response_mask.sum())
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     total = {name: torch.zeros_like(value) for name, value in parameters.items()}

@@ -42,12 +42,14 @@ class Rollouts:
         self.context = context
         self.max_total_tokens = max_total_tokens
         self._envs = EnvPool(config.wrappers or ())
-        for source in config.sources:
-            self._envs.prepare(source)
+        for source in {source.label: source for source in (*config.sources, *config.eval_sources)}.values():
+            self._envs.prepare(source, context)
         self._loop = asyncio.new_event_loop()
 
     def play(self, tasks: Sequence[TaskRow], policy: Policy, *, name: str) -> list[Episode]:
         """Play all tasks, in any order of turns; the episodes come in the order of the tasks.
+
+        A task of several agents gives an episode of each that had a turn.
 
         Args:
             tasks: What to play.
@@ -56,14 +58,15 @@ class Rollouts:
                 and with them the random numbers of sampling.
         """
 
-        async def one(number: int, task: TaskRow) -> Episode:
+        async def one(number: int, task: TaskRow) -> list[Episode]:
             return await self._play(task, policy, f"{name}/{number}")
 
         # No more environments than rows of a batch.
-        return self._loop.run_until_complete(play_tasks(tasks, one, at_once=self.config.max_batch))
+        played = self._loop.run_until_complete(play_tasks(tasks, one, at_once=self.config.max_batch))
+        return [episode for episodes in played for episode in episodes]
 
-    async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> Episode:
-        return await self._envs.play(
+    async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> list[Episode]:
+        episodes = await self._envs.play_all(
             task,
             policy,
             self.context,
@@ -75,6 +78,11 @@ class Rollouts:
             metadata={"request": request_id, "group": task["index"]},
             log_errors=False,  # the trainer has one line for those of a step
         )
+        if len(episodes) == 1:
+            return episodes
+        for episode in episodes:  # compared with others in the same role only
+            episode.metadata["group"] = f"{task['index']}/{episode.metadata['agent']}"
+        return [episode for episode in episodes if episode.turns or episode.error]
 
     def close(self) -> None:
         """Close the environments and the event loop."""

@@ -28,12 +28,17 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
-from gem_core.core import Env, observation_text
+from gem_core.core import Env
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
+from gem_core.envs.multiagent.one_agent import OneAgent
 from gem_core.errors import ConfigError
+from gem_core.eval.viewer import readable
 from gem_core.rollout import AppendContext, Episode, Generation, run_episode
+from gem_core.rollout.vision import is_processor, tokenizer_of
 from gem_core.tasks import TRAIN_SEEDS, TaskSource
-from gem_core.train.checkpoint import replace_folder, save_tokenizer
+from gem_core.train.checkpoint import replace_folder, save_processor
 from gem_core.train.objective import make_batch, score_tokens
+from gem_core.train.tiny_vision import add_pictures, make_vision_model
 
 logger = logging.getLogger(__name__)
 
@@ -113,23 +118,27 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
     """Make the model and its tokenizer in memory.
 
     Returns:
-        ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`.
+        ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; where one of the
+        environments shows pictures, a `Qwen2VLForConditionalGeneration` and a
+        `gem_core.rollout.vision.Processor`.
     """
     sources = [TaskSource.parse(text) for text in options.envs]
-    envs = [source.make() for source in sources]
+    envs = [_one_agent(source.make()) for source in sources]
     try:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums in one order, whatever the machine: the same weights
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            tokenizer = _make_tokenizer(_corpus(envs, options), options.vocab_size)
-            model = _make_model(tokenizer, options)
-            _warm_start(model, tokenizer, envs, options)
+            processor = _make_tokenizer(_corpus(envs, options), options.vocab_size)
+            if any(env.shows_images for env in envs):
+                processor = add_pictures(processor)
+            model = _make_model(processor, options)
+            _warm_start(model, processor, envs, options)
     finally:
         torch.set_num_threads(threads)
         for env in envs:
             env.close()
-    return model, tokenizer
+    return model, processor
 
 
 def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
@@ -145,10 +154,10 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
     target = Path(folder)
     if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
         raise ConfigError(f"{target} exists and is no tiny model; name a new folder")
-    model, tokenizer = make_tiny(options)
+    model, processor = make_tiny(options)
     with replace_folder(target) as temporary:
         model.save_pretrained(temporary)
-        save_tokenizer(tokenizer, temporary)
+        save_processor(processor, temporary)
         digest = folder_hash(temporary)
         record = {"options": options.to_dict(), "sha256": digest, "gem_core": gem_core.__version__}
         (temporary / RECORD_NAME).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -164,18 +173,27 @@ def folder_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def _one_agent(env: Env) -> Env:
+    """`env`, or a random side of it where it has several agents; the others play at random, too."""
+    return OneAgent(env) if isinstance(env, MultiAgentEnv) else env
+
+
 # -- the parts --------------------------------------------------------------------------------
 
 
 class RandomPlayer:
     """A `Policy` that answers with random legal actions of one environment."""
 
+    takes_images = True
+
     def __init__(self, env: Env, tokenizer: Any, end_id: int) -> None:
         self.env = env
         self.tokenizer = tokenizer
         self.end_id = end_id
 
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
+    ) -> Generation:
         ids = self.tokenizer.encode(self.env.sample_random_action(), add_special_tokens=False)
         return Generation([*ids, self.end_id], None, "stop")
 
@@ -184,18 +202,20 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
     """What a conversation is made of, in random legal play: prompts, actions and replies."""
     bytes_only = _byte_tokenizer()
     for env in envs:
-        play = _random_play(env, bytes_only, f"{options.seed}/corpus")
+        # The tokens of this play are not used, so the places of pictures may be those of any tokenizer.
+        processor = add_pictures(_byte_tokenizer()) if env.shows_images else bytes_only
+        play = _random_play(env, processor, f"{options.seed}/corpus")
         for episode in itertools.islice(play, options.corpus_episodes):
             for turn in episode.turns:
-                yield observation_text(turn.observation)
+                yield readable(turn.observation)
                 yield turn.action
 
 
 def _random_play(
-    env: Env, tokenizer: Any, stream: str, max_total_tokens: int | None = None
+    env: Env, processor: Any, stream: str, max_total_tokens: int | None = None
 ) -> Iterator[Episode]:
     """Random legal play without end, on seeds of its own stream."""
-    context = AppendContext(tokenizer)
+    context, tokenizer = AppendContext(processor), tokenizer_of(processor)
     player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)
     while True:
@@ -270,7 +290,10 @@ def _wrap(tokenizer: Tokenizer) -> Any:
     return wrapped
 
 
-def _make_model(tokenizer: Any, options: TinyOptions) -> Any:
+def _make_model(processor: Any, options: TinyOptions) -> Any:
+    tokenizer = tokenizer_of(processor)
+    if is_processor(processor):
+        return make_vision_model(tokenizer, options.hidden_size, options.layers, options.max_positions)
     heads = options.hidden_size // 32
     config = LlamaConfig(
         vocab_size=(len(tokenizer) + 63) // 64 * 64,
@@ -292,7 +315,7 @@ def _make_model(tokenizer: Any, options: TinyOptions) -> Any:
     return LlamaForCausalLM(config)
 
 
-def _warm_start(model: Any, tokenizer: Any, envs: Sequence[Env], options: TinyOptions) -> None:
+def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOptions) -> None:
     """Next-token prediction on transcripts of random legal play.
 
     The environment's words are learned as well as the actions: a model that knows what the replies
@@ -303,16 +326,19 @@ def _warm_start(model: Any, tokenizer: Any, envs: Sequence[Env], options: TinyOp
     episodes: list[Episode] = []
     for env in envs:
         enough = options.warm_start_tokens / len(envs)
-        play = _random_play(env, tokenizer, f"{options.seed}/warm start", options.max_positions)
+        play = _random_play(env, processor, f"{options.seed}/warm start", options.max_positions)
         while enough > 0:
             episodes.append(next(play))
             enough -= len(episodes[-1].sequence().token_ids)
+    pictures = AppendContext(processor).pictures
     random = Random(f"{options.seed}/batches")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
     model.train()
     for _ in range(options.warm_start_steps):
-        batch = make_batch(_draw(episodes, options.warm_start_batch, random))
+        batch = make_batch(_draw(episodes, options.warm_start_batch, random), pictures=pictures)
         batch.response_mask = batch.attention_mask.float()
+        if pictures is not None:
+            batch.response_mask[batch.token_ids == pictures.token_id] = 0.0
         batch.response_mask[:, 0] = 0.0
         loss = -score_tokens(model, batch).logprobs.sum() / batch.response_mask.sum()
         optimizer.zero_grad(set_to_none=True)

@@ -27,9 +27,10 @@ from gem_core.errors import CheckpointError, EnvError
 from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import AppendContext, Episode, TraceWriter, episode_metrics, read_traces
-from gem_core.rollout.models import context_limit, load_model, load_tokenizer, pick_device
+from gem_core.rollout.models import context_limit, load_model, load_processor, pick_device
 from gem_core.rollout.sampler import BatchingPolicy
 from gem_core.rollout.trajectory import trainable_turn_rewards
+from gem_core.rollout.vision import tokenizer_of
 from gem_core.tasks import TaskRow
 from gem_core.train.checkpoint import (
     drop_checkpoints,
@@ -115,8 +116,9 @@ class Trainer:
                 )
         device = pick_device(config.device)
         source = prepare_model(config, reporter)
-        self.tokenizer = load_tokenizer(source)
-        self.context = AppendContext(self.tokenizer)
+        self.processor = load_processor(source)
+        self.tokenizer = tokenizer_of(self.processor)
+        self.context = AppendContext(self.processor)
         self.model = load_model(str(checkpoints[-1]) if checkpoints else source, device, config.dtype)
         limit = context_limit(self.model, config.max_total_tokens)
         self.rollouts = resources.enter_context(contextlib.closing(Rollouts(config, self.context, limit)))
@@ -188,9 +190,10 @@ class Trainer:
         rolled_out = time.perf_counter()
         metrics: dict[str, float] = {"step": step, **episode_metrics(episodes)}
         trained = [episode for episode in episodes if episode.trainable]
-        credit, targets = self._give_credit(trained, make_batch(trained))
+        pictures = self.context.pictures
+        credit, targets = self._give_credit(trained, make_batch(trained, pictures=pictures))
         metrics |= credit
-        metrics |= self._update(step, make_batch(trained), targets)
+        metrics |= self._update(step, make_batch(trained, pictures=pictures), targets)
         metrics["time/rollout"] = rolled_out - began
         metrics["time/update"] = time.perf_counter() - rolled_out
         return metrics, episodes
@@ -361,6 +364,7 @@ class Trainer:
             temperature=self.config.temperature,
             seed=seed,
             max_batch=self.config.max_batch,
+            pictures=self.context.pictures,
         )
 
     def _evaluate(self, when: str) -> tuple[dict[str, dict[str, float]], list[Episode]]:
@@ -370,7 +374,7 @@ class Trainer:
         played: list[Episode] = []
         if config.eval_episodes:
             self.reporter.note(f"evaluation {when} training: {config.eval_episodes} held-out seeds")
-        for source in config.sources if config.eval_episodes else ():
+        for source in config.eval_sources if config.eval_episodes else ():
             tasks = evaluation_tasks(source, config.eval_episodes)
             # The same name and so the same random numbers before and after: what differs is the policy.
             name = f"{_EVALUATION} of {source.label}"
@@ -414,7 +418,7 @@ class Trainer:
             self.folder,
             progress.step,
             self.model,
-            self.tokenizer,
+            self.processor,
             {
                 "config": self.config.to_dict(),
                 "optimizer": self.optimizer.state_dict(),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, require_one_agent
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import EnvSpec, WrapperLike, make, register_wrapper, wrapper_entry_points
 
@@ -52,7 +52,9 @@ class EnvRecipe:
         """Build the environment."""
         for name, entry_point in self.wrapper_table.items():
             register_wrapper(name, entry_point)
-        return make(self.spec, wrappers=self.wrappers)
+        env = make(self.spec, wrappers=self.wrappers)
+        require_one_agent(env, "a vector env")
+        return env
 
 
 @dataclass

@@ -20,7 +20,9 @@ BUILTIN = ["gae", "grpo", "rebn", "reinforce", "rloo"]
 
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch):
-    monkeypatch.setattr(registry, "_estimators", dict(registry._estimators))
+    # Without those that other tests of this process have registered.
+    own = {name: registry._estimators[name] for name in BUILTIN}
+    monkeypatch.setattr(registry, "_estimators", own)
     monkeypatch.setattr(
         registration, "_loaded_groups", registration._loaded_groups - {registry.ENTRY_POINT_GROUP}
     )

@@ -11,7 +11,7 @@ import pytest
 import gem_core
 from gem_core.cli import main
 from tests.cli.terminal import Terminal
-from tests.support import ScriptedEnv
+from tests.support import PIXEL, PictureEnv, ScriptedEnv
 
 GAME = "game:GuessTheNumber-v0-easy"
 
@@ -42,6 +42,18 @@ def test_a_bare_answer_is_boxed_and_a_box_is_left_alone(monkeypatch, capsys):
     number = hidden_number(3)
     for typed in (str(number), rf"I say \boxed{{{number}}}."):
         assert "solved after 1 turn, return 1" in play(monkeypatch, capsys, typed + "\n")
+
+
+def test_a_picture_is_written_to_a_file(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("gem_core.registration._envs", {})
+    gem_core.register("test:Picture-v0", PictureEnv)
+    shown = play(monkeypatch, capsys, "", "test:Picture-v0")
+    (file,) = tmp_path.iterdir()
+    assert f"image: {file}\n" in shown
+    assert "[image]\nseed" in shown
+    assert file.suffix == ".png"
+    assert file.read_bytes() == PIXEL
 
 
 def test_a_bare_answer_stays_bare_where_no_box_is_wanted(monkeypatch, capsys):

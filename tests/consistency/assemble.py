@@ -175,11 +175,15 @@ def judge(
     reference: str = "core",
     not_carried: Mapping[str, str] | None = None,
     notes: Mapping[str, float] | None = None,
+    checkout: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Write the trainer's record beside the others, and compare it with gem_core's."""
+    """Write the trainer's record beside the others, and compare it with gem_core's.
+
+    `checkout` has the versions of what is not installed as a package.
+    """
     record = Record(
         trainer,
-        {package: version(package) for package in packages},
+        {**(checkout or {}), **{package: version(package) for package in packages}},
         command,
         made.model_hash(),
         episodes,

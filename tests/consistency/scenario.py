@@ -26,7 +26,8 @@ from tests.trainers.spies import gem_script, gem_trouble
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SOURCES = ("game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy=2", "test:Raises")
+TOOL = "math:FileArithmetic-v0-python"
+SOURCES = ("game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy=2", "test:Raises", TOOL)
 TASKS = 8
 SAMPLES = 2
 SEED = 21
@@ -40,17 +41,20 @@ Script: TypeAlias = dict[str, list[gem_script.Answer]]
 """Prompt to the answers that are given to it, in the order in which it is asked."""
 
 Kind: TypeAlias = str
-"""What a scripted policy says: "oracle", "random", "nonsense", "empty" (the end-of-turn token alone),
-"cut" (no end before the limit) or "long" (a random move behind words that use the limit up)."""
+"""What a scripted policy says: "oracle", "random", "spelled" (a random move in more tokens than the
+tokenizer would take), "nonsense", "empty" (the end-of-turn token alone), "cut" (no end before the limit),
+"long" (a random move behind words that use the limit up) or "tool" (a call of the Python tool)."""
 
 PROGRAMS: list[list[Kind]] = [
-    ["oracle"], ["random"],
+    ["oracle"], ["spelled"],
     ["nonsense", "oracle"], ["empty", "random"],
     ["cut", "oracle"], ["random", "cut", "empty", "random"],
     ["long"], ["random", "nonsense"],
 ]  # fmt: skip
 """Kind of each turn, the last one for all that follow; samples of a task one after the other, then over
 again. The first turns of two samples differ, so that a row of one turn is known by its tokens."""
+TOOL_PROGRAMS: list[list[Kind]] = [["tool", "oracle"], ["random"]]
+"""The same for tasks with the tool; the best player answers once it was called."""
 
 
 @dataclass
@@ -105,7 +109,7 @@ def make(made: Scenario) -> None:
 
     from gem_core.train import TinyOptions, save_tiny
 
-    options = TinyOptions(envs=SOURCES[:2], vocab_size=512, warm_start_steps=0, corpus_episodes=20)
+    options = TinyOptions(envs=(*SOURCES[:2], TOOL), vocab_size=512, warm_start_steps=0, corpus_episodes=20)
     save_tiny(made.model, options)
     tokenizer = AutoTokenizer.from_pretrained(made.model)
     model = AutoModelForCausalLM.from_pretrained(made.model, attn_implementation="eager").float().eval()
@@ -115,7 +119,8 @@ def make(made: Scenario) -> None:
     unlimited = []
     for number, (task, _) in enumerate(pairs):
         env = TaskSource(task["env_id"], task["env_kwargs"]).make("named")
-        policy = Behaviour(env, PROGRAMS[number % len(PROGRAMS)], tokenizer, model, asked)
+        programs = TOOL_PROGRAMS if task["env_id"] == TOOL else PROGRAMS
+        policy = Behaviour(env, programs[number % len(programs)], tokenizer, model, asked)
         unlimited.append(play(env, task, policy, context, None))
     write_atomically(made.script, [json.dumps(asked)])
     script = gem_script.Script(made.script)
@@ -201,6 +206,7 @@ class Behaviour:
 
     def _ids(self, kind: Kind) -> list[int]:
         words = {"nonsense": "I do not know.", "empty": "", "cut": "", "long": ""}
+        words["tool"] = "<python>print(7)</python>"
         if kind == "oracle":
             text = self._env.oracle_action() or self._env.sample_random_action()
         elif kind in words:
@@ -208,6 +214,8 @@ class Behaviour:
         else:
             text = self._env.sample_random_action()
         filler = self._encode(" z") * TOKENS_PER_TURN
+        if kind == "spelled":
+            return [*(token for character in text for token in self._encode(character)), self._end]
         if kind == "cut":
             return [*filler, self._end]
         if kind == "long":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytest.importorskip("transformers", reason="needs the extra train")
 
 from tests.consistency.cases import Case, expected, largest_difference, trainable
-from tests.consistency.scenario import GAMMA, TOKENS_PER_TURN, scenario
+from tests.consistency.scenario import GAMMA, TOKENS_PER_TURN, TOOL, scenario
 
 
 def test_the_step_holds_every_way_for_an_episode_to_go() -> None:
@@ -25,6 +27,17 @@ def test_the_step_holds_every_way_for_an_episode_to_go() -> None:
     assert any(reward not in (0.0, 1.0, -0.1) for played in core.episodes for reward in played.rewards or [])
     assert any(played.rewards and len(played.rewards) > 2 for played in core.episodes)
     assert any(-0.1 in (played.rewards or []) for played in core.episodes)  # a format error
+    assert [0.0, 1.0] in [played.rewards for played in core.episodes if played.env_id == TOOL]  # a call
+
+
+def test_some_responses_are_not_what_the_tokenizer_would_make_of_their_text() -> None:
+    from transformers import AutoTokenizer
+
+    shared = scenario()
+    tokenizer = AutoTokenizer.from_pretrained(shared.model)
+    answers = [answer for many in json.loads(shared.script.read_text()).values() for answer, *_ in many]
+    again = [tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) for ids in answers]
+    assert any(ids != other for ids, other in zip(answers, again, strict=True))
 
 
 def test_the_record_of_gem_core_is_what_the_oracle_says() -> None:

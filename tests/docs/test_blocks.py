@@ -31,6 +31,7 @@ MODULES = {
     "search": ("bm25s",),
     "mcp": ("mcp",),
     "terminal": ("yaml",),
+    "vision": ("PIL",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]

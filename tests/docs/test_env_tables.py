@@ -30,6 +30,9 @@ tables = load("env_tables")
 NEEDS_BM25S = pytest.mark.skipif(
     importlib.util.find_spec("bm25s") is None, reason="webshop.md needs the extra 'search'"
 )
+NEEDS_PILLOW = pytest.mark.skipif(
+    importlib.util.find_spec("PIL") is None, reason="vision.md needs the extra 'vision'"
+)
 NEEDS_MCP = pytest.mark.skipif(
     importlib.util.find_spec("mcp") is None, reason="databases.md needs the extra 'mcp'"
 )
@@ -39,6 +42,7 @@ NEEDS_NAMESPACE = pytest.mark.skipif(
 PAGES = [
     ("games.md", "games.jsonl"),
     pytest.param("webshop.md", "webshop.jsonl", marks=NEEDS_BM25S),
+    pytest.param("vision.md", "vision.jsonl", marks=NEEDS_PILLOW),
     pytest.param("databases.md", "databases.jsonl", marks=NEEDS_MCP),
     pytest.param("terminal.md", "terminal.jsonl", marks=NEEDS_NAMESPACE),
     *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),

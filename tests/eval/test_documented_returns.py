@@ -27,7 +27,7 @@ QUICK = [
     "logic:Proofs-v0-d1",
     "qa:MultiHop-v0-easy",
 ]
-FILES = ("games.jsonl", "datasets.jsonl")
+FILES = ("games.jsonl", "datasets.jsonl", "vision.jsonl")
 EPISODES = 200
 
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from gem_core.eval.viewer import readable, write_page
+from gem_core.images import image_part, image_urls
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 
 
@@ -118,6 +119,14 @@ def test_images_inside_the_trace_are_shown_and_addresses_are_not_fetched(tmp_pat
     assert readable(parts) == "What is this?\n[image]\n[image]\n[image]"
     page = page_of(tmp_path, [episode(turn(observation=parts))])
     assert page.lines("turns")[0][0]["images"] == ["data:image/png;base64,AAAA"]
+
+
+def test_the_last_observation_is_shown_as_a_picture_and_not_as_digits(tmp_path):
+    last = [{"type": "text", "text": "The end."}, image_part(b"GIF89a")]
+    page = page_of(tmp_path, [episode(turn(info={"final_obs": last, "success": True}))])
+    (entry,) = page.lines("turns")[0]
+    assert entry["info"] == {"final_obs": "The end.\n[image]", "success": True}
+    assert entry["final_images"] == image_urls(last)
 
 
 def test_text_that_utf8_lacks_is_no_failure(tmp_path):

@@ -12,7 +12,9 @@ import subprocess
 import pytest
 
 from gem_core.eval.viewer import write_page
+from gem_core.images import image_part, image_urls, text_part
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
+from tests.support import PIXEL
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(
@@ -147,3 +149,12 @@ def test_an_empty_trace_and_a_wrong_number_say_so(tmp_path, browse):
     assert "The trace holds no episode." in section(browse(), "episode")
     write_page(several(), tmp_path / "page.html")
     assert "There is no episode 77." in section(browse("episode=77"), "episode")
+
+
+def test_pictures_are_shown_with_their_turn(tmp_path, browse):
+    first, last = image_part(PIXEL), image_part(PIXEL + b"\n")
+    shown = turn(observation=[first, text_part("How long is x?")], info={"final_obs": [last]})
+    write_page([episode(shown)], tmp_path / "page.html")
+    document = browse("episode=0")
+    assert re.findall(r'<img src="([^"]+)"', document) == image_urls([first, last])
+    assert "How long is x?" in section(document, "episode")

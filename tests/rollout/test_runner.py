@@ -22,7 +22,7 @@ from gem_core.rollout import AppendContext, Episode, Generation, RebuildContext,
 from gem_core.rollout.runner import MAX_THREADS, jsonable
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
-from tests.support import ScriptedEnv
+from tests.support import PictureEnv, ScriptedEnv
 
 CONTEXT = AppendContext(CharTokenizer())
 END = CharTokenizer.eos_token_id
@@ -347,9 +347,17 @@ def test_log_probs_may_be_absent() -> None:
 
 
 def test_images_are_refused_with_the_reason() -> None:
-    env = OneStep(first=([{"type": "image_url", "image_url": {"url": "data:"}}], {}))
     with pytest.raises(ConfigError, match=r"image_url, which text cannot carry"):
-        play(env, ScriptedPolicy([tokens("x")]))
+        play(PictureEnv(), ScriptedPolicy([tokens("x")]))
+
+
+def test_a_picture_that_is_none_ends_the_episode_with_one_line() -> None:
+    for url in ("https://example.org/a.png", "data:image/png;base64,AAAA"):
+        env = OneStep(first=([{"type": "image_url", "image_url": {"url": url}}], {}))
+        episode = play(env, ScriptedPolicy([tokens("x")]))
+        assert episode.stop_reason == "env_error"
+        assert re.search(r"part 0 of the observation: .* no picture", str(episode.error))
+        assert "\n" not in str(episode.error)
 
 
 # -- concurrency ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gem_core.errors import TraceError
+from gem_core.images import image_part, image_urls
 from gem_core.rollout import Episode, TraceWriter, Turn, read_token_texts, read_traces
 
 
@@ -38,6 +39,42 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["schema_version"] for line in lines] == [1, 1, 1]
     assert "Zwölf" in lines[0]
+
+
+def test_pictures_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
+    first, second = image_part(b"GIF89a" + b"1" * 900), image_part(b"GIF89a" + b"2" * 900)
+    seen: list[Any] = [[first], [first, {"type": "text", "text": "and"}, second]]
+    turns = [Turn([1], [2], None, 0.0, parts, "", "stop", {"final_obs": [first]}) for parts in seen]
+    shown = Episode("vision:X", 0, turns, True, False, "terminated")
+    path = tmp_path / "traces.jsonl"
+    with TraceWriter(path) as traces:
+        traces.write(shown)
+        traces.write(episode(0))
+    assert list(read_traces(path)) == [shown, episode(0)]
+    line, plain = path.read_text().splitlines()
+    record = json.loads(line)
+    assert record["schema_version"] == 2
+    assert json.loads(plain)["schema_version"] == 1
+    assert list(record)[-1] == "pictures"
+    assert len(record["pictures"]) == 2
+    for url in image_urls([first, second]):
+        assert line.count(url) == 1
+    (name, _) = record["pictures"]
+    assert record["turns"][0]["observation"] == [{"type": "image_url", "image_url": {"url": name}}]
+    assert seen[0] == [first], "the episode itself is left alone"
+
+
+def test_a_record_that_lacks_a_picture_is_refused() -> None:
+    parts: Any = [image_part(b"GIF89a")]
+    record = Episode(
+        "X", 0, [Turn([1], [2], None, 0.0, parts, "", "stop")], True, False, "terminated"
+    ).to_dict()
+    record["pictures"] = {}
+    with pytest.raises(TraceError, match=r"the picture 'picture:[0-9a-f]{16}' is missing"):
+        Episode.from_dict(record)
+    del record["pictures"]
+    with pytest.raises(TraceError, match="not an episode of schema version 2"):
+        Episode.from_dict(record)
 
 
 def test_token_texts_travel_with_the_tokens(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
     """Episodes by the name that the spy environment gave them.
 
     `spy` holds ``env.jsonl``, which the spy environment writes, and ``engine.jsonl`` with the keys
-    ``prompt``, ``response`` (token ids), ``logprobs`` and ``finish_reason`` of each request.
+    ``prompt``, ``response`` (token ids), ``logprobs`` and ``finish_reason`` of each request; those of an
+    episode in order.
     """
     rewards: dict[str, list[float]] = {}
     for line in (spy / "env.jsonl").read_text().splitlines():
@@ -120,8 +121,6 @@ def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
     for line in (spy / "engine.jsonl").read_text().splitlines():
         request = json.loads(line)
         requests.setdefault(name_in(request["prompt"], tokenizer), []).append(request)
-    for made in requests.values():
-        made.sort(key=lambda request: len(request["prompt"]))
     return {name: Played(requests[name], rewards[name]) for name in rewards}
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.data import Order, Row, Rows, open_rows
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 
@@ -120,9 +120,7 @@ class DataSetEnv(Env):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        unknown = [key for key in options or {} if key not in ("index", "state")]
-        if unknown:
-            raise ConfigError(f"unknown reset options {unknown}; a data set knows 'index' and 'state'")
+        check_options(options, ("index", "state"), "a data set")
         self.begin_episode(seed)
         if options and "state" in options:
             self.resume_episode(options["state"])

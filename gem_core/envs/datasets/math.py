@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import base64
+from pathlib import Path
 from typing import Any
 
 from gem_core.core import Observation
-from gem_core.data import Row
+from gem_core.data import Row, Rows
 from gem_core.envs.datasets.base import DataSetEnv, Graded, references, text_of
 from gem_core.errors import DataError
 from gem_core.graders import symbolic as symbolic_grader
 from gem_core.graders.math import judge
+from gem_core.images import image_bytes, image_part, text_part
 from gem_core.text import last_boxed
 
 _INSTRUCTION = "Give the final answer as \\boxed{answer}."
-_MAGIC = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
 class MathEnv(DataSetEnv):
@@ -53,7 +53,9 @@ class MathEnv(DataSetEnv):
             question_key: Column of the problem.
             answer_key: Column of the answer, or of a list of answers any of which is right.
             image_key: Column of the images; None: the problems have none. With images the observation is a
-                list of content parts, an image where the problem says ``<image>``.
+                list of content parts, an image where the problem says ``<image>``. An image is a file's
+                bytes, as they are or in a dict as on the hub, a data URL, or the name of a file beside the
+                data.
             subset: Folder within the data set; None where it has one only.
             streaming: Read a hub data set over the network as items are asked for.
             symbolic: Ask math-verify where the built-in comparison cannot tell.
@@ -70,6 +72,7 @@ class MathEnv(DataSetEnv):
         self.keys = question_key, answer_key
         self.image_key = image_key
         columns = {"question_key": question_key, "answer_key": answer_key}
+        self.shows_images = image_key is not None
         if image_key is not None:
             columns["image_key"] = image_key
         self.open(dataset_name, dataset, split, subset, streaming, columns)
@@ -78,7 +81,9 @@ class MathEnv(DataSetEnv):
         problem = text_of(row, self.keys[0], self.rows)
         if self.image_key is None:
             return f"{problem}\n\n{_INSTRUCTION}"
-        return _with_images(problem, row.get(self.image_key), self.rows.name)
+        images = row.get(self.image_key)
+        images = images if isinstance(images, list) else [images]
+        return ask_with_images(problem, [_picture(image, self.rows) for image in images if image is not None])
 
     parse = staticmethod(last_boxed)
 
@@ -95,9 +100,8 @@ class MathEnv(DataSetEnv):
         return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"
 
 
-def _with_images(problem: str, images: Any, name: str) -> list[dict[str, Any]]:
-    """Content parts: the text, with an image at each ``<image>`` and those left over in front."""
-    pictures = [_picture(image, name) for image in (images if isinstance(images, list) else [images])]
+def ask_with_images(problem: str, pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Content parts: the text, with a picture at each ``<image>`` and those left over in front."""
     pieces = problem.split("<image>")
     spare = max(0, len(pictures) - (len(pieces) - 1))
     parts, rest = pictures[:spare], pictures[spare:]
@@ -105,19 +109,40 @@ def _with_images(problem: str, images: Any, name: str) -> list[dict[str, Any]]:
         if number and rest:
             parts.append(rest.pop(0))
         if piece.strip():
-            parts.append({"type": "text", "text": piece.strip()})
-    return [*parts, {"type": "text", "text": _INSTRUCTION}]
+            parts.append(text_part(piece.strip()))
+    return [*parts, text_part(_INSTRUCTION)]
 
 
-def _picture(image: Any, name: str) -> dict[str, Any]:
-    """An image as the data URL that OpenAI-style content parts hold."""
-    data = image.get("bytes") if isinstance(image, dict) else image
-    if isinstance(data, str) and data.startswith("data:image/"):
-        return {"type": "image_url", "image_url": {"url": data}}
-    if not isinstance(data, bytes):
-        raise DataError(f"{name}: an image holds {type(data).__name__} where the bytes of a file are needed")
-    kind = next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
-    if kind is None:
-        raise DataError(f"{name}: an image is of no known format (png, jpeg, gif, webp)")
-    url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-    return {"type": "image_url", "image_url": {"url": url}}
+def _picture(image: Any, rows: Rows) -> dict[str, Any]:
+    """The content part of what an image column holds.
+
+    Raises:
+        DataError: That is no picture; names the data set.
+    """
+    given = image
+    if isinstance(image, dict):  # the form of the hub: bytes, and the name that the file once had
+        given = image.get("bytes") or image.get("path")
+    try:
+        if isinstance(given, str) and given.startswith("data:"):
+            return image_part(image_bytes(given))
+        if isinstance(given, str):
+            return image_part(_beside(rows.name, given).read_bytes())
+        return image_part(given)
+    except OSError as error:
+        raise DataError(f"{rows.name}: the image {given!r} cannot be read ({error.strerror})") from error
+    except DataError as error:
+        raise DataError(f"{rows.name}: {error}") from None
+
+
+def _beside(data: str, file: str) -> Path:
+    """Path of a file that rows name, relative to the file or folder that holds them, and not outside it.
+
+    Raises:
+        DataError: It lies elsewhere.
+    """
+    place = Path(data).expanduser()
+    folder = (place if place.is_dir() else place.parent).resolve()
+    found = (folder / file).resolve()
+    if not found.is_relative_to(folder):
+        raise DataError(f"the image {file!r} lies outside the folder of the data")
+    return found

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.text import last_boxed
 
@@ -227,9 +227,7 @@ def check_together(**sizes: object) -> None:
 def _read_options(options: ResetOptions, items: int) -> tuple[Mapping[str, Any] | None, int | None]:
     """The state and the index that are asked for."""
     known = ("state", "index") if items else ("state",)
-    unknown = [key for key in options if key not in known]
-    if unknown:
-        raise ConfigError(f"unknown reset options {unknown}; this game knows {' and '.join(known)}")
+    check_options(options, known, "a game")
     index = options.get("index")
     if index is None:
         return options.get("state"), None

@@ -16,9 +16,10 @@ from oat.args import default_args_validation
 
 from gem_core.advantages.registry import Estimator, get_estimator
 from gem_core.errors import ConfigError
-from gem_core.rollout import EnvPool, RolloutOptions
+from gem_core.rollout import RolloutOptions
 from gem_core.tasks import TaskSource
 
+NO_PICTURES = "Oat's rows have no place for pixels; train on it with verl or `gem-core train`"
 MAX_ROWS = 1_000_000
 """Oat lists the whole data set in memory before the first step."""
 PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
@@ -187,10 +188,8 @@ def _check_environments(args: Args) -> None:
     if options.raw and options.context != "rebuild":
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
     args.template_kwargs()
-    pool = EnvPool(options.wrappers)
     for source in (*args.sources, *args.eval_sources):
-        pool.prepare(source)
-    pool.close()
+        source.try_once(options.wrappers, no_pictures=NO_PICTURES)
     if args.num_env < 1 or args.group_size < 1:
         raise ConfigError(
             f"--num-env={args.num_env} --group-size={args.group_size}: expected at least 1 each"

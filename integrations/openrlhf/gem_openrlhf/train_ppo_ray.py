@@ -30,6 +30,9 @@ COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
 HOOK = "gem_openrlhf.hooks.setup"
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+NO_PICTURES = (
+    "gem_openrlhf hands OpenRLHF token ids without pixels; train on it with verl or `gem-core train`"
+)
 """Where Ray looks for the runtime environment that a driver was submitted with."""
 
 
@@ -132,7 +135,7 @@ def check_data(args: Any) -> None:
                 task = task_of(json.loads(line).get(args.data.label_key))
                 source = TaskSource(task["env_id"], task["env_kwargs"])
                 if source.label not in built:
-                    source.make().close()
+                    source.try_once(no_pictures=NO_PICTURES)
                     built.add(source.label)
             except (GemError, ValueError, AttributeError) as error:
                 raise ConfigError(f"{path.strip()}, line {number}: {error}") from error

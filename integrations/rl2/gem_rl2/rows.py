@@ -14,6 +14,8 @@ from typing import Any
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow, TaskSource, read_task
 
+NO_PICTURES = "RL2's rows have no place for pixels; train on it with verl or `gem-core train`"
+
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:
     """A row for RL2. The arguments travel as JSON, because a column has one type for all rows."""
@@ -64,4 +66,4 @@ def check_file(path: str) -> None:
             source = TaskSource(task["env_id"], task["env_kwargs"])
             sources[source.label] = source
     for source in sources.values():
-        source.make().close()
+        source.try_once(no_pictures=NO_PICTURES)

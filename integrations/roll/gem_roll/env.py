@@ -37,12 +37,18 @@ class GemEnv:
         kwargs: Arguments of the environment.
 
     Raises:
-        GemError: The environment cannot be built.
+        GemError: The environment cannot be built, or shows pictures.
     """
 
     def __init__(self, gem_core_id: str, wrappers: str = "", **kwargs: Any) -> None:
         self.source = TaskSource(gem_core_id, _plain(kwargs))
         self.env = self.source.make(wrappers)
+        if self.env.shows_images:
+            self.env.close()
+            raise ConfigError(
+                f"{self.source.label} shows pictures, and gem_roll hands texts to ROLL's env managers; train "
+                "on it with verl or `gem-core train`"
+            )
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """An empty observation, and the first one of the episode as ``env_instruction``."""

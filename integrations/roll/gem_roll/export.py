@@ -34,13 +34,16 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     content: dict[str, Any] = {
         "custom_envs": {
             SECTION: {"tasks": str(table.resolve())},
-            **{tag: _section(sources[label]) for tag, label in zip(_tags(list(counts)), counts, strict=True)},
+            **{
+                tag: _section(sources[label])
+                for tag, label in zip(tag_names(list(counts)), counts, strict=True)
+            },
         }
     }
     shares = ", ".join(
-        f"{tag} {count}" for tag, count in zip(_tags(list(counts)), counts.values(), strict=True)
+        f"{tag} {count}" for tag, count in zip(tag_names(list(counts)), counts.values(), strict=True)
     )
-    text = f"# Tasks of each tag, for num_groups_partition: {shares}\n{_yaml(content)}"
+    text = f"# Tasks of each tag, for num_groups_partition: {shares}\n{to_yaml(content)}"
     write_atomically(path, [text])
 
 
@@ -56,21 +59,21 @@ def _section(row: TaskRow) -> dict[str, Any]:
     }
 
 
-def _tags(labels: list[str]) -> list[str]:
-    """A short name for each environment: that of its class where no other has it."""
+def tag_names(labels: list[str]) -> list[str]:
+    """A short name for each label of an environment: that of its class where no other has it."""
     names = [label.partition("(")[0].rpartition(":")[2].partition("-")[0] for label in labels]
     return [
         name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, start=1)
     ]
 
 
-def _yaml(value: Any, indent: int = 0) -> str:
+def to_yaml(value: Any, indent: int = 0) -> str:
     """Block style for maps; everything else is JSON, which is YAML too."""
     if not isinstance(value, dict) or not value:
         return json.dumps(value)
     lines = []
     for key, item in value.items():
         below = isinstance(item, dict) and item
-        shown = "\n" + _yaml(item, indent + 2) if below else " " + _yaml(item)
+        shown = "\n" + to_yaml(item, indent + 2) if below else " " + to_yaml(item)
         lines.append(f"{' ' * indent}{key}:{shown}")
     return "\n".join(lines) + ("\n" if indent == 0 else "")

@@ -153,11 +153,12 @@ def check_tag(config: Any, tag: str) -> None:
             f"{where}.agent_template: {manager} shows an observation as it is; leave it at "
             "'{observation}' and use env_config.wrappers"
         )
-    if section.get("max_env_step_concurrent", 0):
-        raise ConfigError(
-            f"{where}.max_env_step_concurrent has no effect on {manager}, which steps blocking environments "
-            "in gem-core's own threads; leave it out"
-        )
+    for name in ("max_env_step_concurrent", "use_thread_lock"):
+        if section.get(name):
+            raise ConfigError(
+                f"{where}.{name} has no effect on {manager}, which steps blocking environments in gem-core's "
+                "own threads; leave it out"
+            )
     if "tool_wrapper" in section:
         raise ConfigError(f"{where}.tool_wrapper has no effect on {manager}; use env_config.wrappers")
 

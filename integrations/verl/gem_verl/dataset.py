@@ -52,7 +52,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         names = [data_files] if isinstance(data_files, str) else list(data_files)
         sources = [TaskSource.parse(str(name)) for name in names]
         for source in sources:
-            source.make().close()
+            source.try_once()
         self.split: Split = _split(data_files, config)
         seed = (config.get("seed") if config is not None else None) or 0
         if self.split == "train":

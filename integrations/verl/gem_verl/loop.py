@@ -23,6 +23,7 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
+from gem_core.images import open_image
 from gem_core.rollout import (
     Context,
     EnvPool,
@@ -34,6 +35,7 @@ from gem_core.rollout import (
     extra_stop_id,
     outline,
 )
+from gem_core.rollout.vision import processor_or_tokenizer
 from gem_verl.options import GemOptions
 from gem_verl.rows import AGENT_NAME, task_of
 
@@ -76,6 +78,8 @@ class ServerPolicy:
         extra_stop_id: One of them that the engine does not know of; None when it knows all.
     """
 
+    takes_images = True
+
     def __init__(
         self, client: Any, sampling_params: Mapping[str, Any], stop_ids: set[int], extra_stop_id: int | None
     ) -> None:
@@ -89,13 +93,17 @@ class ServerPolicy:
         self.preempted = -1
         self.extra_fields: dict[str, Any] = {}
 
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
+    ) -> Generation:
         """Sample one response; an aborted request gives one without tokens."""
         start = time.perf_counter()
+        shown = {"image_data": [open_image(url) for url in images]} if images else {}
         output = await self._client.generate(
             request_id=request_id,
             prompt_ids=list(prompt_ids),
             sampling_params={**self._sampling_params, "max_tokens": max_tokens},
+            **shown,
         )
         self.seconds += time.perf_counter() - start
         if output.num_preempted is not None:
@@ -123,9 +131,11 @@ class _Shared:
     traces: dict[str, TraceWriter]
 
     @classmethod
-    def make(cls, config: Any, tokenizer: Any) -> _Shared:
+    def make(cls, config: Any, tokenizer: Any, processor: Any) -> _Shared:
         options = GemOptions.from_config(config)
-        context = options.make_context(tokenizer, config.data.get("apply_chat_template_kwargs"))
+        context = options.make_context(
+            processor_or_tokenizer(processor, tokenizer), config.data.get("apply_chat_template_kwargs")
+        )
         extra = extra_stop_id(context, tokenizer)
         stop_ids = engine_stop_ids(tokenizer) | ({extra} if extra is not None else set())
         traces = options.trace_writers(tokenizer)
@@ -136,9 +146,9 @@ _shared: dict[int, _Shared] = {}
 """By the id of the config, which the value keeps alive."""
 
 
-def _share(config: Any, tokenizer: Any) -> _Shared:
+def _share(config: Any, tokenizer: Any, processor: Any) -> _Shared:
     if id(config) not in _shared:
-        _shared[id(config)] = _Shared.make(config, tokenizer)
+        _shared[id(config)] = _Shared.make(config, tokenizer, processor)
     return _shared[id(config)]
 
 
@@ -154,8 +164,11 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             fields: The row, with verl's uid, session_id and global_steps.
         """
         start = time.perf_counter()
-        shared = _share(self.config, self.tokenizer)
+        shared = _share(self.config, self.tokenizer, self.processor)
         options, rollout = shared.options, self.rollout_config
+        pictures = shared.context.pictures
+        if pictures is not None:  # it stands for a picture, and would be one too many
+            sampling_params = {**sampling_params, "logit_bias": {pictures.token_id: -100.0}}
         policy = ServerPolicy(self.server_manager, sampling_params, shared.stop_ids, shared.extra_stop_id)
         longest = rollout.prompt_length + rollout.response_length
         split = "validation" if validating.get() else "train"
@@ -230,9 +243,11 @@ def lay_out(
 
     def row(
         prompt: list[int], response: list[int], mask: list[int], logprobs: list[float] | None,
-        rewards: list[float], spans: list[tuple[int, int]],
+        rewards: list[float], spans: list[tuple[int, int]], images: Sequence[str] = (),
     ) -> AgentLoopOutput:  # fmt: skip
+        pixels = {"multi_modal_data": {"images": [open_image(url) for url in images]}} if images else {}
         return GemOutput(
+            **pixels,
             prompt_ids=prompt,
             response_ids=response,
             response_mask=mask,
@@ -258,6 +273,7 @@ def lay_out(
                 sequence.logprobs[start:] if sequence.logprobs is not None else None,
                 sequence.rewards[start:],
                 [(0, spans[0][1]), *spans[1:]],
+                sequence.images,
             )
         ]
     rewards = episode.rewards
@@ -271,6 +287,7 @@ def lay_out(
             turn.logprobs,
             [0.0] * (len(turn.response_ids) - 1) + [reward],
             [(0, len(turn.response_ids))],
+            turn.images,
         )
         for turn, reward in zip(episode.transitions(), rewards, strict=True)
     ]

@@ -13,6 +13,7 @@ from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
+from gem_core.rollout.vision import processor_or_tokenizer
 
 ESTIMATORS = TRAINER_NAMES
 """verl's ``algorithm.adv_estimator`` and the name of the estimator in gem_core."""
@@ -122,6 +123,28 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
                 f"turns use one of {', '.join(ESTIMATORS)}"
             )
     return options
+
+
+def pictures_refused(config: Any) -> str | None:
+    """Why the model of a verl config cannot be shown pictures; None when it can.
+
+    Args:
+        config: The whole verl config.
+    """
+    rollout, model = config.actor_rollout_ref.rollout.name, config.actor_rollout_ref.model
+    if rollout != "vllm":
+        return f"they reach verl's vLLM servers only, not those of actor_rollout_ref.rollout.name={rollout}"
+    from verl.utils import hf_processor
+    from verl.utils.fs import copy_to_local
+
+    folder = copy_to_local(model.path)
+    processor = hf_processor(folder, trust_remote_code=bool(_get(model, "trust_remote_code", False)))
+    if processor_or_tokenizer(processor, None) is None:
+        return (
+            f"{model.path} has no processor of the Qwen2-VL kind that can be loaded here (transformers needs "
+            "torchvision for that)"
+        )
+    return None
 
 
 def _get(section: Any, key: str, default: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gem_core.errors import ConfigError
@@ -57,21 +57,28 @@ _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has built once."""
 
 
-def check_rows(rows: Iterable[Mapping[str, Any]], wrappers: str, default_agent_loop: str = "") -> None:
+def check_rows(
+    rows: Iterable[Mapping[str, Any]],
+    wrappers: str,
+    default_agent_loop: str = "",
+    no_pictures: Callable[[], str | None] = lambda: None,
+) -> None:
     """Build every environment that rows name once, so that what is wrong shows before anything is played.
 
     Args:
         rows: Of a data set; those of other agent loops are left alone.
         wrappers: Around every environment.
         default_agent_loop: Plays the rows that name none.
+        no_pictures: Says why the model cannot be shown pictures; None when it can.
 
     Raises:
-        GemError: A row names no environment, or one that cannot be built.
+        GemError: A row names no environment, or one that cannot be built or shown.
     """
     for row in rows:
         if (row.get("agent_name") or default_agent_loop) == AGENT_NAME:
             task = task_of(row)
             source = TaskSource(task["env_id"], task["env_kwargs"])
             if (source.label, wrappers) not in _built:
-                source.make(wrappers).close()
+                if source.try_once(wrappers) and (reason := no_pictures()):
+                    raise ConfigError(f"{source.label} shows pictures, and {reason}")
                 _built.add((source.label, wrappers))

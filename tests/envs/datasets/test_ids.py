@@ -8,7 +8,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import DataError
+from gem_core.images import image_bytes, image_part, image_urls
 from gem_core.registration import spec
+from tests.support import PIXEL
 
 IDS = [
     *(
@@ -38,7 +40,6 @@ IDS = [
         ]
     ),
 ]
-PIXEL = b"\x89PNG\r\n\x1a\n"
 
 
 def row(env_spec):
@@ -71,7 +72,7 @@ def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
     image_key = env_spec.kwargs.get("image_key")
     if image_key:
         if suffix == "jsonl":
-            item[image_key] = ["data:image/png;base64,AAAA"]
+            item[image_key] = image_urls([image_part(PIXEL)])
         else:
             item[image_key] = [{"bytes": PIXEL, "path": None}]
     path = tmp_path / f"items.{suffix}"
@@ -89,6 +90,58 @@ def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
             "```python\nprint('no')\n```" if "test_key" in env_spec.kwargs else r"\boxed{7}<answer>7</answer>"
         )
         assert env.step(wrong)[1:3] == (0.0, True)
+
+
+def test_geometry3k_with_pictures_of_every_form(tmp_path):
+    """The schema of the hub's parquet files, answers as that data set writes them, and forms of one's own."""
+    pytest.importorskip("math_verify", reason="needs the extra 'math'")
+    arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
+    file = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
+    schema = arrow.schema(
+        [("images", arrow.list_(file)), ("problem", arrow.string()), ("answer", arrow.string())]
+    )
+    (tmp_path / "figure.png").write_bytes(PIXEL)
+    items = [
+        {
+            "images": [{"bytes": PIXEL, "path": None}],
+            "problem": "<image>Find x.",
+            "answer": r"2 \sqrt { 221 }",
+        },
+        {"images": [{"bytes": PIXEL, "path": "12.png"}], "problem": "Find y.", "answer": "3.6"},
+        {"images": [{"bytes": None, "path": "figure.png"}], "problem": "<image>Find z.", "answer": "64"},
+        {"images": [], "problem": "Find 6 * 7.", "answer": "42"},
+    ]
+    path = tmp_path / "train.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(items, schema), path)
+    env = gem_core.make("math:Geometry3K", dataset_name=str(path))
+    for index, answer in enumerate([r"2\sqrt{221}", "3.60", r"64^\circ", "42"]):
+        observation, _ = env.reset(options={"index": index})
+        assert [image_bytes(url) for url in image_urls(observation)] == [PIXEL] * (index < 3)
+        assert "<image>" not in str(observation)
+        assert env.step(f"\\boxed{{{answer}}}")[1] == 1.0
+    assert env.shows_images
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("gone.png", "'gone.png' cannot be read"),
+        ("../secret.png", "outside the folder of the data"),
+        ("/etc/hostname", "outside the folder of the data"),
+        ("https://example.org/a.png", "cannot be read"),
+        ({"bytes": "text"}, "cannot be read|no picture"),
+        ("data:image/png;base64,AAAA", "no picture"),
+        (7, "not int"),
+    ],
+)
+def test_a_picture_that_is_none_names_the_data_set(image, message, tmp_path):
+    pytest.importorskip("math_verify", reason="needs the extra 'math'")
+    path = tmp_path / "items.jsonl"
+    path.write_text(json.dumps({"images": [image], "problem": "<image>Find x.", "answer": "1"}) + "\n")
+    env = gem_core.make("math:Geometry3K", dataset_name=str(path))
+    with pytest.raises(DataError, match=rf"items\.jsonl: .*({message})") as caught:
+        env.reset(seed=0)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("id", IDS[:1] + IDS[7:8] + IDS[15:16])

@@ -41,23 +41,27 @@ WITHOUT_BUDGET = "core-without-budget"
 
 
 def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
+    """What the loss consumed, from the files of the spy."""
+    paths = sorted(spy.glob("loss-*.pt"))
+    return [made for path in paths for made in played_of(torch.load(path, weights_only=False), tokenizer)]
+
+
+def played_of(saved: dict[str, list[list[Any]]], tokenizer: Any) -> list[Played]:
     """RL2 carries the task in the prompt only, and rewards on the last token of each turn."""
     env_of = {task["seed"]: task["env_id"] for task in tasks()}
     found = []
-    for path in sorted(spy.glob("loss-*.pt")):
-        saved = torch.load(path, weights_only=False)
-        for number, row in enumerate(spied.rows_of(saved)):
-            seed = assemble.task_seed(saved["states"][number], tokenizer)
-            made = Played(env_of[seed], seed, trainable=not row.is_pad, rewards=[])
-            if not row.is_pad:
-                assemble.fill(made, row)
-                rewards: dict[int, float] = {}
-                paid = saved["rewards"][number][len(row.prompt) - 1 :]
-                for turn, reward in zip(made.turn_ids[len(row.prompt) :], paid, strict=True):
-                    if turn >= 0:
-                        rewards[turn] = rewards.get(turn, 0.0) + reward
-                made.rewards = [rewards[turn] for turn in sorted(rewards)]
-            found.append(made)
+    for number, row in enumerate(spied.rows_of(saved)):
+        seed = assemble.task_seed(saved["states"][number], tokenizer)
+        made = Played(env_of[seed], seed, trainable=not row.is_pad, rewards=[])
+        if not row.is_pad:
+            assemble.fill(made, row)
+            rewards: dict[int, float] = {}
+            paid = saved["rewards"][number][len(row.prompt) - 1 :]
+            for turn, reward in zip(made.turn_ids[len(row.prompt) :], paid, strict=True):
+                if turn >= 0:
+                    rewards[turn] = rewards.get(turn, 0.0) + reward
+            made.rewards = [rewards[turn] for turn in sorted(rewards)]
+        found.append(made)
     return found
 
 

@@ -60,6 +60,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         (envs(Guess={"env_config": {"wrappers": "concatt"}}), "no wrapper 'concatt'"),
         (envs(Guess={"agent_template": "Say {observation}"}), "shows an observation as it is"),
         (envs(Guess={"max_env_step_concurrent": 2}), "max_env_step_concurrent has no effect"),
+        (envs(Guess={"use_thread_lock": True}), "use_thread_lock has no effect"),
         ({"adv_estimator": "grpo"}, "write adv_estimator: agentic_reinforce"),
         ({"adv_estimator": "gae"}, "write adv_estimator: agentic_reinforce"),
         ({"gamma": 1.5}, "expected a discount per turn from 0 to 1"),

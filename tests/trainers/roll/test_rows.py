@@ -18,6 +18,7 @@ from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
 from tests.trainers.roll.configs import small_config
+from tests.trainers.spies import gem_trouble
 
 
 @register_llm_proxy("listed")
@@ -100,13 +101,8 @@ def rollouts(
 
 
 @pytest.fixture(autouse=True)
-def troubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environments of the spies folder."""
-    from tests.trainers.processes import SPIES
-
-    monkeypatch.syspath_prepend(str(SPIES))
-    import gem_trouble
-
+def troubled() -> None:
+    """The environments that misbehave."""
     gem_trouble.register()
 
 

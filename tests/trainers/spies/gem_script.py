@@ -26,6 +26,10 @@ class Answer(NamedTuple):
     finish_reason: str
 
 
+class NotInScript(KeyError):
+    """A trainer asked what gem_core does not ask."""
+
+
 class Script:
     """Answers by prompt; the samples of a group, which share a prompt, get the answers in turn.
 
@@ -42,7 +46,7 @@ class Script:
         """The next answer to this prompt, cut to `max_tokens` as an engine would cut it."""
         key = prompt_key(prompt_ids)
         if key not in self._answers:
-            raise KeyError(f"the script has no answer to a prompt of {len(prompt_ids)} tokens: {key}")
+            raise NotInScript(f"the script has no answer to a prompt of {len(prompt_ids)} tokens: {key}")
         many = self._answers[key]
         answer = many[self._asked[key] % len(many)]
         self._asked[key] += 1

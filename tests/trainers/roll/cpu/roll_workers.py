@@ -14,6 +14,7 @@ from typing import Any
 
 import roll_cpu  # noqa: F401
 import torch
+from gem_script import Answer, Script
 from roll.distributed.executor.worker import Worker
 from roll.distributed.scheduler.decorator import Dispatch, register
 from roll.pipeline.agentic.agentic_actor_worker import ActorWorker
@@ -23,6 +24,7 @@ from roll.utils.cuda_ipc_utils import MultiprocessingSerializer
 from roll.utils.send_recv_utils import named_tensors_from_bucket
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from gem_core.rollout import Generation
 from gem_core.rollout.sampler import BatchingPolicy
 
 FOLDER = Path(os.environ["GEM_SPY"])
@@ -78,6 +80,7 @@ class Engine:
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._samplers: dict[tuple[float, tuple[int, ...]], BatchingPolicy] = {}
+        self._script = Script.of_environment()
         self._numbers = itertools.count()
 
     async def initialize(self) -> None:
@@ -86,22 +89,11 @@ class Engine:
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
     async def generate_request(self, payload: dict[str, Any]) -> dict[str, Any]:
-        params = payload["sampling_params"]
-        key = (float(params["temperature"]), tuple(params["stop_token_ids"]))
-        if key not in self._samplers:
-            self._samplers[key] = BatchingPolicy(
-                self.model,
-                eos_token_ids=key[1],
-                pad_token_id=self.tokenizer.pad_token_id,
-                temperature=key[0],
-                seed=os.environ.get("GEM_ENGINE_SEED", "0"),
-                reuse_prefix=False,
-            )
-        await asyncio.sleep(GATHER)
-        prompt = list(payload["input_ids"])
-        made = await self._samplers[key].generate(
-            prompt, max_tokens=params["max_tokens"], request_id=str(next(self._numbers))
-        )
+        params, prompt = payload["sampling_params"], list(payload["input_ids"])
+        if self._script:
+            made: Answer | Generation = self._script.answer(prompt, params["max_tokens"])
+        else:
+            made = await self._sample(prompt, params)
         if "GEM_ENGINE_QUIET" not in os.environ:
             line = {
                 "prompt": prompt,
@@ -116,6 +108,22 @@ class Engine:
             "finish_reasons": [made.finish_reason],
             "output_logprobs": [made.logprobs],
         }
+
+    async def _sample(self, prompt: list[int], params: dict[str, Any]) -> Generation:
+        key = (float(params["temperature"]), tuple(params["stop_token_ids"]))
+        if key not in self._samplers:
+            self._samplers[key] = BatchingPolicy(
+                self.model,
+                eos_token_ids=key[1],
+                pad_token_id=self.tokenizer.pad_token_id,
+                temperature=key[0],
+                seed=os.environ.get("GEM_ENGINE_SEED", "0"),
+                reuse_prefix=False,
+            )
+        await asyncio.sleep(GATHER)
+        return await self._samplers[key].generate(
+            prompt, max_tokens=params["max_tokens"], request_id=str(next(self._numbers))
+        )
 
     async def update_parameter_in_bucket(self, serialized: list[Any], is_lora: bool = False) -> None:
         bucket = MultiprocessingSerializer.deserialize(serialized[0])

@@ -1,0 +1,174 @@
+"""Figures that ask for an angle."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from gem_core.envs.geometry.figures import Angle, Circle, Dot, Label, Path, Shape, names
+from gem_core.envs.geometry.items import LETTERS, Item, direction
+
+_ASK = "Find the angle x in the figure, in degrees."
+
+
+def third_angle(random: Random) -> Item:
+    """Two angles of a triangle are given."""
+    a, b = _two_angles(random)
+    corners = _triangle(a, b)
+    one, two, three = corners
+    shapes: list[Shape] = [
+        Path(corners),
+        Angle(one, two, three, f"{a}°"),
+        Angle(two, three, one, f"{b}°"),
+        Angle(three, one, two, "x"),
+        *names(corners, random.sample(LETTERS, 3)),
+    ]
+    return Item((a, b), _ASK, str(180 - a - b), shapes)
+
+
+def exterior_angle(random: Random) -> Item:
+    """A side of a triangle is drawn on; two of the three angles at the other ends are given."""
+    a, b = _two_angles(random)
+    corners = _triangle(a, b)
+    one, two, three = corners
+    far = two + 0.6
+    hidden = random.choice(("outside", "inside"))
+    outside, top = (180 - b, 180 - a - b)
+    texts = ("x", f"{top}°") if hidden == "outside" else (f"{outside}°", "x")
+    shapes: list[Shape] = [
+        Path(corners),
+        Path((two, far), closed=False),
+        Angle(one, two, three, f"{a}°"),
+        Angle(two, far, three, texts[0]),
+        Angle(three, one, two, texts[1]),
+    ]
+    return Item((a, b, hidden), _ASK, str(outside if hidden == "outside" else top), shapes)
+
+
+def isosceles(random: Random) -> Item:
+    """One angle of a triangle with two equal sides is given."""
+    base = random.randint(25, 77)
+    top = 180 - 2 * base
+    corners = _triangle(base, base)
+    letters = random.sample(LETTERS, 3)
+    asked = random.choice(("top", "base"))
+    given = (0, f"{base}°") if asked == "top" else (2, f"{top}°")
+    sought = (2, "x") if asked == "top" else (random.randrange(2), "x")
+    shapes: list[Shape] = [
+        Path(corners),
+        *(Angle(corners[n], corners[n - 1], corners[n - 2], text) for n, text in (given, sought)),
+        *names(corners, letters),
+    ]
+    equal = f"In the figure {letters[0]}{letters[2]} = {letters[1]}{letters[2]}."
+    return Item((base, asked), f"{equal} {_ASK}", str(top if asked == "top" else base), shapes)
+
+
+def parallel_lines(random: Random) -> Item:
+    """A line crosses two parallel lines."""
+    slope = random.choice([a for a in range(35, 146) if a != 90])
+    below, above = 0j, complex(1 / math.tan(math.radians(slope)), 1)
+    along = direction(slope)
+    rays = (1 + 0j, along, -1 + 0j, -along)
+    shown, sought = random.randrange(4), random.randrange(4)
+    size = slope if shown % 2 == 0 else 180 - slope
+    answer = size if (shown - sought) % 2 == 0 else 180 - size
+    first, second = random.sample("kmnpqrst", 2)
+    ends = [(at - 0.9, at + 0.9) for at in (below, above)]
+    shapes: list[Shape] = [
+        *(Path(line, closed=False) for line in ends),
+        Path((below - 0.7 * along, above + 0.7 * along), closed=False),
+        _between(below, rays, shown, f"{size}°"),
+        _between(above, rays, sought, "x"),
+        Label(ends[0][1], first, 1 + 0j),
+        Label(ends[1][1], second, 1 + 0j),
+    ]
+    values = (slope, shown, sought)
+    return Item(values, f"The lines {first} and {second} are parallel. {_ASK}", str(answer), shapes)
+
+
+def inscribed_angle(random: Random) -> Item:
+    """An angle at the centre of a circle and one on the circle over the same arc."""
+    half = random.randint(20, 75)
+    share = random.randint(30, 70)
+    place = 2 * half + (360 - 2 * half) * share / 100
+    centre, one, two, top = 0j, 1 + 0j, direction(2 * half), direction(place)
+    asked = random.choice(("centre", "circle"))
+    texts = ("x", f"{half}°") if asked == "centre" else (f"{2 * half}°", "x")
+    letters = random.sample(LETTERS, 4)
+    shapes: list[Shape] = [
+        Circle(centre, 1.0),
+        Path((one, centre, two), closed=False),
+        Path((one, top, two), closed=False),
+        Angle(centre, one, two, texts[0]),
+        Angle(top, one, two, texts[1]),
+        Dot(centre),
+        Label(centre, letters[3], -direction(half)),
+        *(Label(point, name, point) for point, name in zip((one, two, top), letters, strict=False)),
+    ]
+    problem = f"{letters[3]} is the centre of the circle. {_ASK}"
+    return Item((half, share, asked), problem, str(2 * half if asked == "centre" else half), shapes)
+
+
+def fourth_angle(random: Random) -> Item:
+    """Three angles of a figure with four corners are given."""
+    while True:
+        p, q, r = (random.randint(55, 130) for _ in range(3))
+        side = random.randint(6, 11) / 10
+        one, two = 0j, 1 + 0j
+        three = two + side * direction(180 - q)
+        # The fourth corner: on the line from the first at angle p, and on the one that leaves the third at r.
+        back, up = direction(360 - q - r), direction(p)
+        turn = (up.conjugate() * back).imag
+        if abs(turn) < 0.3:
+            continue
+        length = (three.conjugate() * back).imag / turn
+        other = (three.conjugate() * up).imag / turn
+        if 0.4 < length < 1.6 and 0.4 < other < 1.6 and 55 <= 360 - p - q - r <= 130:
+            break
+    corners = (one, two, three, length * up)
+    angles = [p, q, r, 360 - p - q - r]
+    sought = random.randrange(4)
+    shapes: list[Shape] = [
+        Path(corners),
+        *(
+            Angle(corners[n], corners[n - 3], corners[n - 1], "x" if n == sought else f"{angles[n]}°")
+            for n in range(4)
+        ),
+    ]
+    return Item((p, q, r, sought), _ASK, str(angles[sought]), shapes)
+
+
+def angles_with_x(random: Random) -> Item:
+    """Each angle of a triangle is a multiple of x and a number."""
+    a, b = _two_angles(random)
+    x = random.randint(5, 30)
+    texts, values = [], []
+    for angle in (a, b, 180 - a - b):
+        factor = random.randint(1, min(6, (angle + 30) // x))
+        rest = angle - factor * x
+        values += [factor, rest]
+        texts.append(f"{factor if factor > 1 else ''}x{f'{rest:+d}' if rest else ''}")
+    corners = _triangle(a, b)
+    shapes: list[Shape] = [
+        Path(corners),
+        *(Angle(corners[n], corners[n - 2], corners[n - 1]) for n in range(3)),
+        *names(corners, texts),
+    ]
+    problem = "The text at each corner is the angle there, in degrees. Find x."
+    return Item(tuple(values), problem, str(x), shapes)
+
+
+def _two_angles(random: Random) -> tuple[int, int]:
+    """Of a triangle none of whose angles is so small that there is no room for its text."""
+    first = random.randint(25, 120)
+    return first, random.randint(25, min(120, 155 - first))
+
+
+def _triangle(a: int, b: int) -> tuple[complex, complex, complex]:
+    """Corners of a triangle with those angles at the first two, from 0 to 1."""
+    side = math.sin(math.radians(b)) / math.sin(math.radians(a + b))
+    return 0j, 1 + 0j, side * direction(a)
+
+
+def _between(at: complex, rays: tuple[complex, ...], number: int, text: str) -> Angle:
+    return Angle(at, at + rays[number], at + rays[(number + 1) % 4], text)

@@ -1,0 +1,104 @@
+"""Questions about figures that code draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from gem_core.core import Observation
+from gem_core.data import GeneratedRows, Row
+from gem_core.data.rows import Split
+from gem_core.envs.datasets.math import MathEnv, ask_with_images
+from gem_core.envs.games.base import check_count
+from gem_core.envs.geometry import angles, lengths
+from gem_core.envs.geometry.figures import draw, turned
+from gem_core.envs.geometry.items import Item
+from gem_core.errors import ConfigError
+from gem_core.images import image_part, require_pillow
+from gem_core.registration import suggest
+
+KINDS: dict[str, Callable[[Random], Item]] = {
+    kind.__name__: kind
+    for kind in (
+        angles.third_angle, angles.exterior_angle, angles.isosceles, angles.parallel_lines,
+        angles.inscribed_angle, angles.fourth_angle, angles.angles_with_x, lengths.right_triangle,
+        lengths.rectangle, lengths.l_shape, lengths.circle, lengths.trapezoid, lengths.similar_triangles,
+        lengths.tangent, lengths.rhombus, lengths.grid_polygon, lengths.grid_distance,
+    )
+}  # fmt: skip
+
+
+class GeometryRows(GeneratedRows):
+    """Figures of some kinds, each turned and mirrored at random.
+
+    The shapes of a row are there, their picture is not: drawing is for who looks at it. Whether a question
+    belongs to the training or the test split depends on its values and not on how the figure stands.
+    """
+
+    columns: tuple[str, ...] = ("problem", "answer", "figure", "shapes")
+    key = "figure"
+
+    def __init__(self, kinds: Sequence[str], split: Split, size: int, seed: int) -> None:
+        super().__init__(split, size, seed)
+        self.kinds = list(kinds)
+
+    def draw(self, random: Random) -> Row:
+        kind = random.choice(self.kinds)
+        item = KINDS[kind](random)
+        upright = item.problem.startswith("Each small square")
+        degrees = 0 if upright else random.randrange(360)
+        shapes = turned(item.shapes, degrees, random.random() < 0.5)
+        figure = " ".join(map(str, (kind, *item.values)))
+        return {"problem": item.problem, "answer": item.answer, "figure": figure, "shapes": shapes}
+
+
+class GeometryEnv(MathEnv):
+    r"""Answer a question about a figure.
+
+    Action: the answer in ``\boxed{...}``; the last box counts.
+
+    Rewards: 1 for the right answer in any exact form (``5\sqrt{2}``, ``\sqrt{50}``), 0 for anything else.
+    One step. `max_return` is 1; the oracle reaches it.
+
+    The observation is a list of content parts: the picture, the question, how to answer. What the question
+    is about stands in the picture alone, which is to scale. The items are drawn when they are asked for; the
+    two splits share no figure with the same values.
+    """
+
+    shows_images = True
+
+    def __init__(
+        self,
+        kinds: Sequence[str] | None = None,
+        pixels: int = 336,
+        split: Split = "train",
+        size: int = 500_000,
+        seed: int = 0,
+    ) -> None:
+        """Choose the figures.
+
+        Args:
+            kinds: Kinds of figures, each as likely; None for all that there are (`KINDS`).
+            pixels: Width and height of a picture, from 56 to 2048.
+            split: "train" or "test".
+            size: Number of items.
+            seed: Another seed is another set of items.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+            MissingDependency: Pillow is not installed.
+        """
+        chosen = list(KINDS) if kinds is None else kinds
+        if isinstance(chosen, str) or not chosen:
+            raise ConfigError(f"kinds={kinds!r}: expected a list of kinds of figures, or None for all")
+        for kind in chosen:
+            if kind not in KINDS:
+                raise ConfigError(f"there is no figure {kind!r}.{suggest(str(kind), list(KINDS))}")
+        check_count("pixels", pixels, 56, 2048)
+        require_pillow("a drawn figure")
+        self.pixels = pixels
+        self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
+        self.use_rows(GeometryRows(chosen, split, size, seed))
+
+    def question(self, row: Row) -> Observation:
+        return ask_with_images(row["problem"], [image_part(draw(row["shapes"], self.pixels))])

@@ -1,0 +1,160 @@
+r"""`TurnGame`: what games of several players who move in turn share.
+
+A response's last ``\boxed{...}`` is the move. A response without a readable move, or with one against
+the rules, forfeits the game: the player is paid `format_error_reward`, which is no more than the worst
+end of the game pays, the others are paid 0. The turn limit truncates the game for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, ClassVar, Generic, TypeVar
+
+from gem_core.core import InvalidKind
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
+from gem_core.envs.multiagent.selector import AgentSelector
+from gem_core.text import last_boxed
+
+Move = TypeVar("Move")
+
+PLAYERS = ("player_1", "player_2")
+"""Names of the agents; the first one begins."""
+
+
+class TurnGame(MultiAgentEnv, Generic[Move]):
+    """Template of a game. A subclass says how it is set up, read, played and shown."""
+
+    state_fields: ClassVar[tuple[str, ...]] = (
+        *MultiAgentEnv.state_fields, "turn", "turn_limit", "news", "moved"
+    )  # fmt: skip
+
+    turn: int
+    """Moves made in this game, those of all players."""
+    turn_limit: int
+    """Moves of this game; the last one truncates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.possible_agents = list(PLAYERS)
+        self.agent_selector = self.selector = AgentSelector(self.possible_agents)
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def new_game(self) -> None:
+        """Set `turn_limit` and the position, drawing from `self.random` only."""
+        raise NotImplementedError
+
+    def rules(self, agent: str) -> str:
+        """The first thing that `agent` is shown: the task and the form of an answer."""
+        raise NotImplementedError
+
+    def board(self, agent: str) -> str:
+        """The position as `agent` sees it, shown below each observation."""
+        return ""
+
+    def parse(self, text: str) -> Move | None:
+        """Read the content of the box, stripped; None is a format error."""
+        raise NotImplementedError
+
+    def refusal(self, agent: str, move: Move) -> str | None:
+        """Why the move is against the rules; None when it is not."""
+        raise NotImplementedError
+
+    def play(self, agent: str, move: Move) -> Mapping[str, float] | None:
+        """Carry out a legal move; returns what each player is paid when that ends the game, else None.
+
+        What the others are to know of it goes through `tell`.
+        """
+        raise NotImplementedError
+
+    def random_move(self, agent: str, random: Random) -> str:
+        """A legal move, drawn from `random`, as it would stand in the box."""
+        raise NotImplementedError
+
+    def best_move(self, agent: str, random: Random) -> str | None:
+        """A best move given what the player knows, as it would stand in the box."""
+        return None
+
+    # -- for hooks ----------------------------------------------------------------------------
+
+    def other(self, agent: str) -> str:
+        """The opponent of `agent`."""
+        return PLAYERS[1 - PLAYERS.index(agent)]
+
+    def tell(self, agent: str, text: str) -> None:
+        """Have `agent` read a line the next time it is shown something."""
+        self.news[agent].append(text)
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def new_episode(self, index: int | None) -> None:
+        self.turn = 0
+        self.news: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
+        self.moved: list[str] = []
+        self.new_game()
+
+    def observe(self, agent: str) -> str:
+        intro = [] if agent in self.moved else [self.rules(agent)]
+        return "\n".join(part for part in (*intro, *self.news[agent], self.board(agent)) if part)
+
+    def random_action(self, agent: str, random: Random) -> str:
+        return f"\\boxed{{{self.random_move(agent, random)}}}"
+
+    def best_action(self, agent: str, random: Random) -> str | None:
+        move = self.best_move(agent, random)
+        return None if move is None else f"\\boxed{{{move}}}"
+
+    def _process_actions(self, actions: dict[str, str]) -> StepResults:
+        ((agent, action),) = actions.items()
+        self.turn += 1
+        self.news[agent] = []
+        if agent not in self.moved:
+            self.moved.append(agent)
+        content = last_boxed(action)
+        move = None if content is None else self.parse(content.strip())
+        if content is None or move is None:
+            reason = "No \\boxed{} was found." if content is None else "The box holds no readable move."
+            return self._forfeit(agent, "format", reason)
+        refusal = self.refusal(agent, move)
+        if refusal is not None:
+            return self._forfeit(agent, "illegal", refusal)
+        payoffs = self.play(agent, move)
+        info = {"invalid": None, "parsed_action": content.strip()}
+        if payoffs is not None:
+            for player in self.agents:
+                self.tell(player, f"The game is over. You get {payoffs[player]:g}.")
+            return self._results(agent, info, payoffs, ended=True)
+        if self.turn >= self.turn_limit:
+            for player in self.agents:
+                self.tell(player, "No turns are left.")
+            return self._results(agent, info, {}, cut=True)
+        self.selector.next()  # now, so that the next player's observation has its options in it
+        return self._results(agent, info, {})
+
+    def _forfeit(self, agent: str, kind: InvalidKind, reason: str) -> StepResults:
+        self.tell(agent, f"{reason} You forfeit the game.")
+        self.tell(self.other(agent), "Your opponent has forfeited the game.")
+        return self._results(agent, {"invalid": kind}, {agent: self.format_error_reward}, ended=True)
+
+    def _results(
+        self,
+        agent: str,
+        info: dict[str, Any],
+        payoffs: Mapping[str, float],
+        *,
+        ended: bool = False,
+        cut: bool = False,
+    ) -> StepResults:
+        infos: dict[str, dict[str, Any]] = {player: {} for player in self.agents}
+        infos[agent] = info
+        if ended or cut:
+            for player in self.agents:
+                infos[player]["success"] = payoffs.get(player, 0.0) > 0
+        return (
+            {player: self.observe(player) for player in self.agents},
+            dict(payoffs),
+            dict.fromkeys(self.agents, ended),
+            dict.fromkeys(self.agents, cut),
+            infos,
+        )

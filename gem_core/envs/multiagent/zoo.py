@@ -1,0 +1,235 @@
+"""`AECEnv` and `ParallelEnv`: a `MultiAgentEnv` with PettingZoo's names and rules.
+
+    env = AECEnv(gem_core.make("multi:KuhnPoker-v0", opponent="self"))
+    env.reset(seed=0)
+    for agent in env.agent_iter():
+        observation, reward, termination, truncation, info = env.last()
+        env.step(None if termination or truncation else policy(observation))
+
+Neither needs PettingZoo. Actions and observations are texts; `TextSpace` stands for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from gem_core.core import Observation, ResetOptions
+from gem_core.envs.multiagent.ledger import Ledger
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
+from gem_core.errors import ConfigError, ResetNeeded
+
+
+class TextSpace:
+    """All texts. `sample` gives a legal response where an agent is to act, and an empty text elsewhere."""
+
+    def __init__(self, sample: Callable[[], str] = str) -> None:
+        self._sample = sample
+
+    def contains(self, value: object) -> bool:
+        """Whether `value` is a text, or a list of content parts."""
+        return isinstance(value, str | list)
+
+    def __contains__(self, value: object) -> bool:
+        return self.contains(value)
+
+    def sample(self) -> str:
+        """A text."""
+        return self._sample()
+
+    def seed(self, seed: int | None = None) -> None:
+        """Does nothing: what is sampled follows the environment's own seed."""
+
+
+class _View:
+    """What both views share.
+
+    Args:
+        env: Closed with the view, and stepped through it only.
+    """
+
+    def __init__(self, env: MultiAgentEnv) -> None:
+        self.env = env
+        self.ledger = Ledger(env)
+        self.metadata = {"name": env.spec.id if env.spec else type(env).__name__, "render_modes": []}
+        self.render_mode = None
+        self.agents: list[str] = []
+        self.action_spaces = {agent: TextSpace(partial(self._sample, agent)) for agent in env.possible_agents}
+        self.observation_spaces = {agent: TextSpace() for agent in env.possible_agents}
+
+    @property
+    def possible_agents(self) -> list[str]:
+        """All agents there can be."""
+        return self.env.possible_agents
+
+    @property
+    def num_agents(self) -> int:
+        """Agents still in the episode."""
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """All agents there can be."""
+        return len(self.possible_agents)
+
+    @property
+    def unwrapped(self) -> Any:
+        """This view."""
+        return self
+
+    def observation_space(self, agent: str) -> TextSpace:
+        """Where the observations of `agent` are from; the same object each time."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> TextSpace:
+        """Where the actions of `agent` are from; the same object each time."""
+        return self.action_spaces[agent]
+
+    def render(self) -> None:
+        """Does nothing: observations are texts already."""
+
+    def state(self) -> dict[str, Any]:
+        """The whole state of the environment."""
+        state: dict[str, Any] = self.env.get_state()
+        return state
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _sample(self, agent: str) -> str:
+        return self.env.sample_random_action(agent) if agent in self.env.active_agents() else ""
+
+
+class ParallelEnv(_View):
+    """PettingZoo's parallel API: each step takes an action of every agent in `agents`.
+
+    In an environment of turns the actions of agents that are not to act are ignored; ``infos`` says
+    under "active" whose count next.
+    """
+
+    def reset(
+        self, seed: int | None = None, options: ResetOptions | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Start an episode; observations and infos by agent."""
+        self.ledger.reset(seed, options)
+        self.agents = list(self.env.agents)
+        return {agent: self.ledger.observe(agent) for agent in self.agents}, self._infos(self.agents)
+
+    def step(self, actions: Mapping[str, str]) -> StepResults:
+        """Take an action of every agent.
+
+        Raises:
+            ConfigError: An agent is unknown or missing.
+        """
+        present = list(self.agents)
+        if set(actions) != set(present):
+            raise ConfigError(
+                f"actions of {', '.join(sorted(map(str, actions)))} were given; expected one of each of: "
+                f"{', '.join(present) or 'nobody, the episode is over'}"
+            )
+        self.ledger.step({agent: actions[agent] for agent in self.ledger.active()})
+        self.agents = list(self.env.agents)
+        everyone = present + [agent for agent in self.agents if agent not in present]
+        results = {agent: self.ledger.collect(agent) for agent in everyone}
+        return (
+            {agent: result[0] for agent, result in results.items()},
+            {agent: result[1] for agent, result in results.items()},
+            {agent: result[2] for agent, result in results.items()},
+            {agent: result[3] for agent, result in results.items()},
+            self._infos(everyone),
+        )
+
+    def _infos(self, agents: list[str]) -> dict[str, dict[str, Any]]:
+        active = self.ledger.active()
+        return {agent: {**self.ledger.told(agent), "active": agent in active} for agent in agents}
+
+
+class AECEnv(_View):
+    """PettingZoo's AEC API: agents step one after the other, also those that act at the same time.
+
+    An agent that is through is selected once more and takes the step None, after which it is gone.
+    """
+
+    def __init__(self, env: MultiAgentEnv) -> None:
+        super().__init__(env)
+        self.agent_selection = ""
+        self.rewards: dict[str, float] = {}
+        self.terminations: dict[str, bool] = {}
+        self.truncations: dict[str, bool] = {}
+        self.infos: dict[str, dict[str, Any]] = {}
+        self._actions: dict[str, str] = {}
+
+    @property
+    def _cumulative_rewards(self) -> dict[str, float]:
+        return self.ledger.owed
+
+    def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
+        """Start an episode; `last` shows it."""
+        self.ledger.reset(seed, options)
+        self.agents = list(self.env.agents)
+        self._actions = {}
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._take_books()
+
+    def observe(self, agent: str) -> Observation:
+        """What `agent` is shown now."""
+        return self.ledger.observe(agent)
+
+    def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
+        """What a step of the selected agent returns; the observation is None without `observe`."""
+        agent = self._selected()
+        shown = self.observe(agent) if observe else None
+        return (
+            shown, self.ledger.owed[agent], self.terminations[agent], self.truncations[agent],
+            self.infos[agent],
+        )  # fmt: skip
+
+    def agent_iter(self, max_iter: int = 2**63) -> Iterator[str]:
+        """The selected agent, again and again, until no agent is left or `max_iter` were given."""
+        while self.agents and max_iter > 0:
+            max_iter -= 1
+            yield self.agent_selection
+
+    def step(self, action: str | None) -> None:
+        """Take the action of the selected agent.
+
+        Raises:
+            ConfigError: None of an agent that is to act, or a text of one that is through.
+        """
+        agent = self._selected()
+        through = agent in self.ledger.ends
+        if through != (action is None):
+            expected = "None, it is through" if through else "a text"
+            raise ConfigError(f"the action of {agent} was {action!r:.80}; expected {expected}")
+        if action is None:
+            self.agents.remove(agent)
+            del self.ledger.owed[agent]
+            self.rewards = dict.fromkeys(self.agents, 0.0)
+        else:
+            self.ledger.owed[agent] = 0.0
+            self._actions[agent] = action
+            self.rewards = dict.fromkeys(self.agents, 0.0)
+            if set(self._actions) == set(self.ledger.active()):
+                actions, self._actions = self._actions, {}
+                owed = dict(self.ledger.owed)
+                self.ledger.step(actions)
+                self.agents += [agent for agent in self.env.agents if agent not in self.agents]
+                self.rewards = {a: self.ledger.owed[a] - owed.get(a, 0.0) for a in self.agents}
+        self._take_books()
+
+    def _take_books(self) -> None:
+        """Note what the ledger says of each agent, and select the next one."""
+        ends = self.ledger.ends
+        self.terminations = {agent: ends.get(agent) == "terminated" for agent in self.agents}
+        self.truncations = {agent: ends.get(agent) == "truncated" for agent in self.agents}
+        self.infos = {agent: self.ledger.told(agent) for agent in self.agents}
+        through = [agent for agent in self.agents if agent in ends]
+        waiting = [agent for agent in self.ledger.active() if agent not in self._actions]
+        self.agent_selection = next(iter(through or waiting), "")
+
+    def _selected(self) -> str:
+        if not self.agents:
+            raise ResetNeeded("no agent is left in the episode; call reset() first")
+        return self.agent_selection

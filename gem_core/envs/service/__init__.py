@@ -1,0 +1,20 @@
+"""Customer service: an assistant, a user and a database. This module holds the table of ids."""
+
+from __future__ import annotations
+
+from gem_core.registration import register
+
+
+def register_service() -> None:
+    """File the ids: the assistant's side against a scripted user; `user` and `agent` change that."""
+    register(
+        "service:Shop-v0",
+        "gem_core.envs.service.ids:make_shop",
+        description="Serve the customers of an outdoor shop with tools, by its policy",
+    )
+    register(
+        "service:Shop-v0-llm",
+        "gem_core.envs.service.ids:make_shop_llm",
+        description="The same with a model behind an endpoint as the user",
+        deterministic=False,
+    )

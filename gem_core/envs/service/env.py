@@ -1,0 +1,198 @@
+"""`Service`: an assistant and a customer talk, and the assistant works on a database.
+
+The user speaks first. The assistant answers with a message for the user or with calls of its tools, whose
+results come back to it at once. When the user says `END`, or the assistant hands over to a person, the
+database is compared with the one that the task asks for.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, ClassVar
+
+from gem_core.envs.games.base import check_count
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
+from gem_core.envs.multiagent.selector import AgentSelector
+from gem_core.envs.service.domain import Domain, Task
+from gem_core.envs.service.user import END, SMALL_TALK, scripted_message
+from gem_core.errors import ConfigError
+from gem_core.tools.formats import get_format
+
+ASSISTANT, USER = "assistant", "user"
+
+ANYTHING_ELSE = "Is there anything else I can do for you?"
+
+
+class Service(MultiAgentEnv):
+    """A customer service with a policy, tools and tasks.
+
+    Both agents are paid 1 when the conversation ends with the database of the goal and with everything
+    said to the user that the task asks for, else 0; every turn before it pays 0. A call that cannot be
+    read is ``info["invalid"] == "format"``, one that is refused has ``info["tool_error"]``; both take a
+    turn and cost nothing else. The turn limit truncates. The oracle of the assistant is the reference
+    solution, that of the user follows a script.
+
+    Args:
+        domain: The service.
+        task: Number of the only task; None draws one at each reset, or takes the option ``index``.
+        max_turns: Messages and calls of both together.
+
+    Raises:
+        ConfigError: `task` or `max_turns` is out of range.
+    """
+
+    state_fields: ClassVar[tuple[str, ...]] = (
+        *MultiAgentEnv.state_fields, "turn", "task_index", "calls", "messages", "news", "acted"
+    )  # fmt: skip
+    indexed = True
+
+    def __init__(self, domain: Domain, *, task: int | None = None, max_turns: int = 40) -> None:
+        super().__init__()
+        if task is not None:
+            check_count("task", task, 0, len(domain.tasks) - 1)
+        self.domain = domain
+        self.only_task = task
+        self.max_turns = check_count("max_turns", max_turns, 2)
+        self.possible_agents = [ASSISTANT, USER]
+        self.agent_selector = self.selector = AgentSelector(self.possible_agents)
+        self._format = get_format("hermes")
+
+    @property
+    def task(self) -> Task:
+        """The task of this episode."""
+        return self.domain.tasks[self.task_index]
+
+    # -- an episode ---------------------------------------------------------------------------
+
+    def new_episode(self, index: int | None) -> None:
+        tasks = len(self.domain.tasks)
+        if index is not None and not 0 <= index < tasks:
+            raise ConfigError(f"options['index']={index}: expected a number from 0 to {tasks - 1}")
+        drawn = self.random.randrange(tasks)  # always, so that the stream does not depend on the options
+        self.task_index = next(n for n in (index, self.only_task, drawn) if n is not None)
+        self.database = self.domain.database()
+        self.calls: list[list[Any]] = []
+        """Every call that was carried out: name and arguments."""
+        self.messages: list[list[str]] = []
+        """What was said: who to the other, and the text."""
+        self.turn = 0
+        self.news: dict[str, str] = {ASSISTANT: "", USER: "You reached the customer service."}
+        self.acted: list[str] = []
+        self.selector.select(USER)
+
+    def set_state(self, state: Any) -> None:
+        super().set_state(state)
+        self.database = self.domain.database()
+        for name, arguments in self.calls:
+            self.domain.operation(name).apply(self.database, arguments)
+
+    def observe(self, agent: str) -> str:
+        intro = "" if agent in self.acted else self.brief(agent)
+        return "\n\n".join(part for part in (intro, self.news[agent]) if part)
+
+    def brief(self, agent: str) -> str:
+        """What an agent is told at the start: its role, and the policy and tools or the task."""
+        if agent == ASSISTANT:
+            return f"{self.domain.policy}\n\n{self._format.instructions(self.domain.operations)}"
+        return (
+            "You are a customer who writes to a customer service. Say only what a customer would say, one "
+            "short message at a time. Give details when you are asked for them, never make any up, and agree "
+            f"when you are asked to confirm what you want. When all is settled, write {END}.\n\n"
+            f"{self.task.instruction}"
+        )
+
+    def _process_actions(self, actions: dict[str, str]) -> StepResults:
+        ((agent, text),) = actions.items()
+        self.turn += 1
+        self.news[agent] = ""
+        if agent not in self.acted:
+            self.acted.append(agent)
+        calls = self._format.parse(text, self.domain.operations) if agent == ASSISTANT else []
+        info: dict[str, Any] = {"invalid": None}
+        over = False
+        if calls:
+            over = self._carry_out(calls, info)
+            self.selector.select(ASSISTANT)
+        else:
+            over = self._say(agent, text, info)
+        cut = not over and self.turn >= self.max_turns
+        infos: dict[str, dict[str, Any]] = {name: {} for name in self.agents}
+        infos[agent] = info
+        solved = over and self.solved()
+        if over or cut:
+            for name in self.agents:
+                infos[name]["success"] = solved
+        return (
+            {name: self.observe(name) for name in self.agents},
+            dict.fromkeys(self.agents, float(solved)),
+            dict.fromkeys(self.agents, over),
+            dict.fromkeys(self.agents, cut),
+            infos,
+        )
+
+    def _carry_out(self, calls: list[Any], info: dict[str, Any]) -> bool:
+        """Make the calls of a response; says whether the last of them ended the conversation."""
+        named, errors = [], []
+        info["use_tool"] = True
+        over = False
+        for call in calls:
+            if call.error is not None:
+                info["invalid"] = "format"
+                named.append((call.name or "the call", f"Error: {call.error}"))
+                errors.append(call.error)
+                continue
+            operation = self.domain.operation(call.name)
+            result = operation.apply(self.database, call.arguments)
+            self.calls.append([call.name, dict(call.arguments)])
+            named.append((call.name, result.text))
+            if not result.ok:
+                errors.append(result.text)
+            if operation.ends:
+                over = True
+                break
+        if errors:
+            info["tool_error"] = "; ".join(errors)
+        self.news[ASSISTANT] = self._format.results(named)
+        return over
+
+    def _say(self, agent: str, text: str, info: dict[str, Any]) -> bool:
+        """Pass a message on; says whether it ended the conversation."""
+        other = USER if agent == ASSISTANT else ASSISTANT
+        if not text.strip():
+            info["invalid"] = "format"
+        self.messages.append([agent, text])
+        self.news[other] = f"{'Customer' if agent == USER else 'Assistant'}: {text.strip() or '(nothing)'}"
+        self.selector.select(other)
+        return agent == USER and END in text
+
+    def solved(self) -> bool:
+        """Whether the database is that of the goal, and everything was said that had to be."""
+        return self._said_all() and self.database == self.domain.goal(self.task_index)
+
+    def _said_all(self) -> bool:
+        said = "\n".join(text for agent, text in self.messages if agent == ASSISTANT).lower().replace(",", "")
+        return all(output.lower().replace(",", "") in said for output in self.task.outputs)
+
+    # -- players ------------------------------------------------------------------------------
+
+    def random_action(self, agent: str, random: Random) -> str:
+        if agent == USER:
+            return random.choice([*SMALL_TALK, *self.task.facts.values(), self.task.request])
+        if random.random() < 0.5:
+            return random.choice(["How can I help you?", "What is your email address?", ANYTHING_ELSE])
+        name, arguments = random.choice(self.domain.tasks[self.task_index].actions)
+        return self._format.write(self.domain.operation(name), arguments)
+
+    def best_action(self, agent: str, random: Random) -> str:
+        if agent == USER:
+            last = next((text for who, text in reversed(self.messages) if who == ASSISTANT), None)
+            return scripted_message(self.task, last)
+        made = iter(self.calls)
+        for name, arguments in self.task.actions:
+            if not any([name, dict(arguments)] == call for call in made):  # made so far, in this order
+                if self.domain.operation(name).ends and not self._said_all():
+                    break  # nobody listens after that
+                return self._format.write(self.domain.operation(name), arguments)
+        else:
+            return " ".join(["That is settled.", *self.task.outputs, ANYTHING_ELSE])
+        return " ".join(["You asked:", *self.task.outputs])

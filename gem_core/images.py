@@ -1,0 +1,139 @@
+"""Pictures in observations.
+
+    observation = [image_part(png_bytes), text_part("How many sides has the figure?")]
+
+An observation is a ``str``, or, where there are pictures, a list of content parts as in the OpenAI API. A
+picture is always the data itself (a ``data:`` URL) and never an address: whoever has the observation has
+the picture, so a trace can be read years later and no program fetches anything. Text stays a ``str`` and
+pays nothing for this.
+
+This module imports the standard library only; `open_image` needs Pillow.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from gem_core.errors import DataError, MissingDependency
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from gem_core.core import Observation
+
+_MAGIC = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
+_FORMATS = "png, jpeg, gif or webp"
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """The content part of a text."""
+    return {"type": "text", "text": text}
+
+
+def image_part(data: bytes) -> dict[str, Any]:
+    """The content part of a picture.
+
+    Args:
+        data: Bytes of a png, jpeg, gif or webp file.
+
+    Raises:
+        DataError: They are those of something else.
+    """
+    url = f"data:image/{_format(data)};base64,{base64.b64encode(data).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def image_urls(observation: Observation) -> list[str]:
+    """The pictures of an observation in order, each as the data URL that its part holds."""
+    if isinstance(observation, str):
+        return []
+    return [part["image_url"]["url"] for part in observation if part.get("type") == "image_url"]
+
+
+def image_bytes(url: str) -> bytes:
+    """The file in a data URL.
+
+    Raises:
+        DataError: It is an address, or damaged, or no picture.
+    """
+    head, comma, body = url.partition(",")
+    if not (head.startswith("data:image/") and head.endswith(";base64") and comma):
+        raise DataError(
+            f"{url[:60]!r} is no picture but an address or a text; put the picture itself into the "
+            "observation, with gem_core.images.image_part(bytes)"
+        )
+    try:
+        data = base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise DataError(f"a picture is damaged: {error}") from None
+    _format(data)
+    return data
+
+
+def check_parts(observation: list[dict[str, Any]]) -> None:
+    """Refuse content parts that a player could not be shown.
+
+    Raises:
+        DataError: Names the part and says what is wrong with it.
+    """
+    for number, part in enumerate(observation):
+        try:
+            kind = part["type"]
+            if kind == "image_url":
+                image_bytes(part["image_url"]["url"])
+            elif kind != "text":
+                raise DataError(f"the type {kind!r} is not known; there is 'text' and 'image_url'")
+            elif not isinstance(part["text"], str):
+                raise DataError("the text is no str")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"part {number} of the observation is no content part ({error})") from None
+        except DataError as error:
+            raise DataError(f"part {number} of the observation: {error}") from None
+
+
+def require_pillow(needs_it: str) -> None:
+    """Raise unless Pillow is there.
+
+    Raises:
+        MissingDependency: Says that `needs_it` needs Pillow, and how to get it.
+    """
+    try:
+        import PIL.Image  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingDependency(f"{needs_it} needs Pillow: pip install 'gem-core[vision]'") from error
+
+
+@lru_cache(64)
+def open_image(url: str) -> Image:
+    """The picture in a data URL, decoded, as RGB on white. Shared: not to be changed.
+
+    Raises:
+        DataError: It cannot be decoded.
+        MissingDependency: Pillow is not installed.
+    """
+    require_pillow("decoding a picture")
+    from PIL import Image
+
+    data = image_bytes(url)
+    try:
+        with Image.open(io.BytesIO(data)) as opened:
+            picture = opened.convert("RGBA")
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, ...
+        raise DataError(
+            f"a picture of {len(data)} bytes cannot be decoded ({type(error).__name__}: {error})"
+        ) from None
+    white = Image.new("RGBA", picture.size, "white")
+    return Image.alpha_composite(white, picture).convert("RGB")
+
+
+def _format(data: bytes) -> str:
+    if not isinstance(data, bytes):
+        raise DataError(f"a picture is the bytes of a {_FORMATS} file, not {type(data).__name__}")
+    for magic, kind in _MAGIC.items():
+        if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):
+            return kind
+    raise DataError(f"{len(data)} bytes that begin with {data[:8]!r} are no picture ({_FORMATS})")

@@ -1,0 +1,16 @@
+"""A run in one file, and the equivalent config of each trainer.
+
+    recipe = Recipe.load("recipe.yaml")
+    write_reference(recipe, "out/reference")
+
+`gem-core repro recipe.yaml --out out` does it for all trainers; each plugin's module ``repro`` has the
+words of its own trainer.
+"""
+
+from __future__ import annotations
+
+from gem_core.repro.recipe import Recipe, refuse
+from gem_core.repro.reference import write as write_reference
+from gem_core.repro.script import Verbatim, assignments, write_script
+
+__all__ = ["Recipe", "Verbatim", "assignments", "refuse", "write_reference", "write_script"]

@@ -1,0 +1,66 @@
+"""The words of `gem-core train`, the reference trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gem_core.repro.recipe import Recipe, refuse
+from gem_core.repro.script import write_script
+
+NOTES = ("The tasks of each step are drawn anew from the seed; in the other trainers they are one list.",)
+
+
+def write(recipe: Recipe, folder: str | Path) -> list[str]:
+    """Write ``run.sh``.
+
+    Returns:
+        What differs from the other trainers, a line each.
+
+    Raises:
+        ConfigError: `gem-core train` has no equivalent of an option.
+    """
+    no_flag = "gem-core train has no option for it"
+    refuse(
+        "gem-core train",
+        {
+            **{f"estimator_options.{name}": no_flag for name in recipe.credit_options if name != "scope"},
+            **dict.fromkeys(recipe.changed("system_prompt", "template_kwargs", "step_timeout"), no_flag),
+            **dict.fromkeys(recipe.changed("context", "raw"), "its contexts are append contexts"),
+            **dict.fromkeys(recipe.changed("traces"), "its traces go into the folder of the run"),
+            **dict.fromkeys(recipe.changed("gpus"), "it is one process"),
+        },
+    )
+    values: dict[str, Any] = {
+        "model": recipe.model,
+        "algorithm": recipe.estimator,
+        "gamma": recipe.gamma,
+        "seed": recipe.seed,
+        "steps": recipe.steps,
+        "episodes-per-step": recipe.episodes_per_step,
+        "group-size": recipe.samples_per_task,
+        "max-tokens-per-turn": recipe.max_tokens_per_turn,
+        "max-total-tokens": recipe.max_tokens,
+        "on-length-cut": recipe.on_length_cut,
+        "temperature": recipe.temperature,
+        "lr": recipe.learning_rate,
+        "lr-schedule": "constant",
+        "warmup-steps": 0,
+        "weight-decay": 0,
+        "max-grad-norm": 1,
+        "epochs": 1,
+        "minibatches": recipe.updates_per_step,
+        "clip": 0.2,
+        "loss-scale": "token-mean",
+        "entropy": 0,
+        "kl": 0,
+        "out": "run",
+    }
+    if recipe.max_turns is not None:
+        values["max-turns"] = recipe.max_turns
+    if recipe.wrappers:
+        values["wrappers"] = recipe.wrappers
+    lines = [["--env", text] for text in recipe.env]
+    lines += [[f"--{name}", str(value)] for name, value in values.items()]
+    write_script(Path(folder) / "run.sh", "gem-core train", lines, notes=NOTES)
+    return list(NOTES)

@@ -1,0 +1,71 @@
+"""Shell scripts that start a trainer, and values as hydra's command line reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gem_core.files import write_atomically
+
+_PLAIN = re.compile(r"[A-Za-z_/.][\w./:@-]*")
+_OTHER_TYPES = ("true", "false", "null", "none", "inf", "nan")
+
+
+class Verbatim(str):
+    """A word that the shell is to expand, quoted where it has to be."""
+
+
+def write_script(
+    path: Path, command: str, lines: Iterable[Sequence[str]], *, notes: Iterable[str] = (), before: str = ""
+) -> None:
+    """Write a script that starts a program in the script's own folder; its arguments are added at the end.
+
+    Args:
+        path: An existing file is replaced.
+        command: The program with what comes before its options.
+        lines: Words of the command, those of a list on one line.
+        notes: Comments at the top: what the person who runs it must know.
+        before: Shell code before the command.
+    """
+    shown = [" ".join(w if isinstance(w, Verbatim) else shlex.quote(w) for w in words) for words in lines]
+    text = "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *(f"# {note}" for note in notes),
+            "set -eu",
+            'cd "$(dirname "${BASH_SOURCE[0]}")"',
+            *([before] if before else []),
+            " \\\n  ".join([f"exec {command}", *shown, '"$@"']),
+            "",
+        ]
+    )
+    write_atomically(path, [text])
+    os.chmod(path, 0o755)
+
+
+def assignments(values: Mapping[str, Any]) -> list[list[str]]:
+    """``key=value`` words in hydra's grammar, one a line."""
+    return [[f"{key}={_word(value)}"] for key, value in values.items()]
+
+
+def _word(value: Any) -> str:
+    """A value at the top of an override, where a plain text needs no quotes."""
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _OTHER_TYPES
+    return str(value) if plain else _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # a backslash counts before a quote only
+        ending = re.search(r"\\*$", escaped)
+        return f'"{escaped}{ending[0] if ending else ""}"'
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_quoted(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_quoted, value)) + "]"
+    return json.dumps(value)

@@ -1,0 +1,280 @@
+"""`run_agents`: one episode of a `MultiAgentEnv`, and an `Episode` of each agent out of it.
+
+    env = gem_core.make("multi:KuhnPoker-v0", opponent="self")
+    episodes = await run_agents(env, policy, context, seed=0)
+    episodes["player_1"].total_reward
+
+Each agent sits at the same table and is played by `run_episode` as if it were alone: its turn ends
+when it is to act again, and pays what it earned meanwhile. So every limit, context and kind of policy
+means here what it means there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from gem_core.core import Env, ResetOptions, ResetResult, StepResult
+from gem_core.envs.multiagent.ledger import Ledger
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
+from gem_core.envs.multiagent.one_agent import MAX_MOVES
+from gem_core.errors import ConfigError, EnvError
+from gem_core.registration import WrapperLike, wrap
+from gem_core.rollout.context import Context
+from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesContext, Reply
+from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.runner import run_episode
+from gem_core.rollout.trajectory import Episode
+
+AnyPolicy: TypeAlias = Policy | ChatPolicy | EnvPlayer
+AnyContext: TypeAlias = Context | MessagesContext
+
+
+async def run_agents(
+    env: MultiAgentEnv,
+    policies: AnyPolicy | Mapping[str, AnyPolicy],
+    contexts: AnyContext | Mapping[str, AnyContext],
+    *,
+    seed: int | None = None,
+    options: ResetOptions | None = None,
+    wrappers: WrapperLike | Sequence[WrapperLike] = (),
+    turn_timeout: float | None = None,
+    step_timeout: float | None = None,
+    request_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **limits: Any,
+) -> dict[str, Episode]:
+    """Play one episode of all agents.
+
+    Whoever made `env` closes it, as with `run_episode`. An agent whose episode ends before the
+    environment says so (a limit, an empty response) has left: from then on its responses are empty
+    texts, and what the environment makes of that is added to the reward of its last turn, so that
+    leaving is no way out of a loss.
+
+    Args:
+        env: Reset by this function.
+        policies: One for all agents, or one for each.
+        contexts: Likewise; an `EnvPlayer` takes a `MessagesContext`.
+        seed: For the reset; None goes on with the environment's own stream.
+        options: For the reset.
+        wrappers: Put around each agent's view, as in `gem_core.make`.
+        turn_timeout: Seconds that a policy has for one response; one that takes longer has given an
+            empty one. None waits.
+        step_timeout: Seconds for one reset or step of a blocking environment; None waits.
+        request_id: Start of the request ids, which end with the name of the agent; None makes one up.
+        metadata: Copied into each `Episode.metadata`, where "agent" says whose episode it is.
+        **limits: More arguments of `run_episode`, for each agent.
+
+    Returns:
+        The episodes by agent, in the order of `possible_agents`. That of an agent whose turn never came
+        has no turns and is not trainable.
+
+    Raises:
+        ConfigError: A policy or context is missing, or belongs to no agent; or as `run_episode`.
+        PolicyError: As `run_episode`.
+    """
+    if not env.multi_agent:
+        raise ConfigError(f"{env!r} has one agent only; play it with run_episode")
+    agents = env.possible_agents
+    policy_of, context_of = _by_agent("policy", policies, agents), _by_agent("context", contexts, agents)
+    name = request_id or uuid.uuid4().hex
+    table = _Table(env, step_timeout)
+
+    async def play(agent: str) -> Episode:
+        policy = policy_of[agent]
+        if turn_timeout is not None and not isinstance(policy, EnvPlayer):
+            policy = _Hurried(policy, turn_timeout)
+        about = {**(metadata or {}), "agent": agent}
+        if await table.over_before(agent):
+            end = table.ledger.ends[agent]
+            return Episode(
+                env_id=env.spec.id if env.spec else "", seed=seed, turns=[],
+                terminated=end == "terminated", truncated=end == "truncated",
+                stop_reason="terminated" if end == "terminated" else "truncated", trainable=False,
+                context_mode=context_of[agent].mode, metadata=about,
+            )  # fmt: skip
+        seat = wrap(_Seat(table, agent), wrappers)
+        episode = await run_episode(
+            seat, policy, context_of[agent], seed=seed, request_id=f"{name}/{agent}", metadata=about, **limits
+        )
+        await table.leave(agent)
+        return episode
+
+    try:
+        await table.open(seed, options)
+        playing = [asyncio.ensure_future(play(agent)) for agent in agents]
+        try:
+            episodes = dict(zip(agents, await asyncio.gather(*playing), strict=True))
+        except BaseException:
+            for task in playing:
+                task.cancel()
+            await asyncio.gather(*playing, return_exceptions=True)
+            raise
+    except BaseException:
+        env.close()
+        raise
+    for agent, episode in episodes.items():
+        late = table.ledger.owed.get(agent, 0.0)
+        if late and episode.turns:
+            episode.turns[-1].reward += late
+            episode.turns[-1].info["late_reward"] = late
+    return episodes
+
+
+def _by_agent(what: str, given: Any, agents: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(agents, given)
+    for agent in given:
+        if agent not in agents:
+            raise ConfigError(f"a {what} is given for {agent!r}; the agents are {', '.join(agents)}")
+    for agent in agents:
+        if agent not in given:
+            raise ConfigError(f"no {what} is given for agent {agent!r}")
+    return dict(given)
+
+
+class _Table:
+    """One running episode; agents wait here for their turns."""
+
+    def __init__(self, env: MultiAgentEnv, timeout: float | None) -> None:
+        self.env = env
+        self.ledger = Ledger(env)
+        self._timeout = timeout
+        self._actions: dict[str, str] = {}
+        self._left: set[str] = set()
+        self._failure: Exception | None = None
+        self._changed = asyncio.Condition()
+
+    async def open(self, seed: int | None, options: ResetOptions | None) -> None:
+        """Reset the environment; a failure of it is every agent's."""
+        try:
+            await self._call("reset", self.ledger.reset, seed, options)
+            self.ledger.active()
+        except ConfigError:
+            raise
+        except Exception as error:
+            self._failure = error
+
+    async def over_before(self, agent: str) -> bool:
+        """Wait for the first turn of `agent`; whether the episode ends without one."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._ready(agent))
+            return self._failure is None and agent in self.ledger.ends
+
+    async def act(self, agent: str, action: str) -> StepResult:
+        """Take an action, and wait until `agent` is to act again or is through."""
+        async with self._changed:
+            self._actions[agent] = action
+            await self._go_on()
+            await self._changed.wait_for(lambda: self._ready(agent))
+            if self._failure is not None:
+                raise self._failure
+            return self.ledger.collect(agent)
+
+    async def leave(self, agent: str) -> None:
+        """Go on without `agent`."""
+        async with self._changed:
+            self._left.add(agent)
+            if self._failure is None:
+                await self._go_on()
+
+    def failed(self) -> Exception | None:
+        """What went wrong in the environment."""
+        return self._failure
+
+    def _ready(self, agent: str) -> bool:
+        if self._failure is not None or agent in self.ledger.ends:
+            return True
+        return agent in self.ledger.active() and agent not in self._actions
+
+    async def _go_on(self) -> None:
+        """Make the steps for which every action is there. Holds the lock, also while it waits."""
+        try:
+            for _ in range(MAX_MOVES):
+                active = self.ledger.active()
+                if all(agent in self._left for agent in self.env.agents):
+                    break  # nobody is waiting for anything
+                strangers = [agent for agent in active if agent not in self.env.possible_agents]
+                if strangers:
+                    raise EnvError(f"no policy plays {', '.join(strangers)}, which joined the episode")
+                missing = [agent for agent in active if agent not in self._actions]
+                if any(agent not in self._left for agent in missing):
+                    break
+                actions = {agent: self._actions.get(agent, "") for agent in active}
+                self._actions = {}
+                await self._call("step", self.ledger.step, actions)
+            else:
+                raise EnvError(f"the episode went on for {MAX_MOVES} moves of agents that had left")
+        except Exception as error:
+            self._failure = error
+        self._changed.notify_all()
+
+    async def _call(self, name: str, method: Any, *args: Any) -> None:
+        if not self.env.blocking:
+            method(*args)
+            return
+        try:
+            await asyncio.wait_for(asyncio.to_thread(method, *args), self._timeout)
+        except asyncio.TimeoutError:
+            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from None
+
+
+class _Seat(Env):
+    """One agent's view of the table, for `run_episode`."""
+
+    def __init__(self, table: _Table, agent: str) -> None:
+        self._table = table
+        self._agent = agent
+        self.spec = table.env.spec
+        self.format_error_reward = table.env.format_error_reward
+        self.shows_images = table.env.shows_images
+
+    async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        self.begin_episode(seed)
+        failure = self._table.failed()
+        if failure is not None:
+            raise failure
+        observation, _, _, _, info = self._table.ledger.collect(self._agent)
+        return observation, info
+
+    async def astep(self, action: str) -> StepResult:
+        return await self._table.act(self._agent, action)
+
+    def sample_random_action(self) -> str:
+        return self._table.env.random_action(self._agent, self.action_random)
+
+    def oracle_action(self) -> str | None:
+        return self._table.env.best_action(self._agent, self.action_random)
+
+    def close(self) -> None:
+        self._table.env.close()
+
+
+class _Hurried:
+    """A policy whose response is empty when it takes too long."""
+
+    def __init__(self, policy: Any, timeout: float) -> None:
+        self._policy = policy
+        self._timeout = timeout
+        if hasattr(policy, "generate"):
+            self.generate = self._generate
+        else:
+            self.reply = self._reply
+
+    async def _generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        answer = self._policy.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
+        try:
+            generation: Generation = await asyncio.wait_for(answer, self._timeout)
+        except asyncio.TimeoutError:
+            return Generation([], None, "length")
+        return generation
+
+    async def _reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> Reply:
+        answer = self._policy.reply(messages, max_tokens=max_tokens, request_id=request_id)
+        try:
+            reply: Reply = await asyncio.wait_for(answer, self._timeout)
+        except asyncio.TimeoutError:
+            return Reply("", notes={"timeout": self._timeout})
+        return reply

@@ -1,0 +1,142 @@
+"""The two views, by hand and by PettingZoo's own tests."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import gem_core
+from gem_core.envs.multiagent.zoo import AECEnv, ParallelEnv, TextSpace
+from gem_core.errors import ConfigError, ResetNeeded
+from tests.envs.multiagent.test_multi_agent_env import Counting
+from tests.envs.multiagent.test_one_agent import Duel
+
+IDS = gem_core.list_envs("multi:*")
+
+
+def table(id):
+    return gem_core.make(id, opponent="self")
+
+
+def test_a_game_agent_by_agent():
+    env = AECEnv(table("multi:TicTacToe-v0"))
+    env.reset(seed=0)
+    rewards = {}
+    order = []
+    moves = iter((1, 4, 2, 5, 3))
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        order.append(agent)
+        rewards[agent] = rewards.get(agent, 0) + reward
+        if terminated or truncated:
+            assert info["success"] is (agent == "player_1")
+            env.step(None)
+        else:
+            assert observation == env.observe(agent)
+            env.step(f"\\boxed{{{next(moves)}}}")
+    assert order == ["player_1", "player_2", "player_1", "player_2", "player_1", "player_1", "player_2"]
+    assert rewards == {"player_1": 1, "player_2": -1}
+    with pytest.raises(ResetNeeded):
+        env.last()
+
+
+def test_rewards_since_the_last_action():
+    env = AECEnv(Counting())
+    env.reset()
+    for agent, action in zip(env.agent_iter(4), ["good", "bad", "good", "bad"], strict=True):
+        assert env.last(observe=False)[0] is None
+        if env.agents.index(agent) == 0 and env.env.count:
+            assert env.last()[1] == 1.0  # paid for its own action, seen at its next turn
+        env.step(action)
+    assert env.rewards == {"agent_0": 0.0, "agent_1": 0.0, "agent_2": 0.0}
+
+
+def test_agents_that_act_at_once_go_one_after_the_other():
+    env = AECEnv(Duel())
+    env.reset(seed=0)
+    seen = []
+    for agent in env.agent_iter():
+        _, reward, terminated, _, _ = env.last()
+        seen.append((agent, reward))
+        env.step(None if terminated else {"left": "5", "right": "2"}[agent])
+    assert seen[:4] == [("left", 0.0), ("right", 0.0), ("left", 3.0), ("right", -3.0)]
+    assert seen[-2:] == [("left", 3.0), ("right", -3.0)]
+
+
+def test_parallel_steps_take_an_action_of_everybody():
+    env = ParallelEnv(table("multi:KuhnPoker-v0"))
+    observations, infos = env.reset(seed=1)
+    assert set(observations) == set(env.agents) == {"player_1", "player_2"}
+    assert infos["player_1"]["active"]
+    assert not infos["player_2"]["active"]
+    result = env.step({"player_1": r"\boxed{bet}", "player_2": "is not asked"})
+    assert result[4]["player_2"]["active"]
+    assert all(set(part) == {"player_1", "player_2"} for part in result)
+    result = env.step({"player_1": "", "player_2": r"\boxed{fold}"})
+    assert result[1] == {"player_1": 1.0, "player_2": -1.0}
+    assert env.agents == []
+
+
+def test_misuse_is_one_clear_line():
+    env = ParallelEnv(table("multi:KuhnPoker-v0"))
+    env.reset(seed=0)
+    with pytest.raises(ConfigError, match="actions of player_1 were given; expected one of each of"):
+        env.step({"player_1": "a"})
+    aec = AECEnv(table("multi:KuhnPoker-v0"))
+    aec.reset(seed=0)
+    with pytest.raises(ConfigError, match="the action of player_1 was None; expected a text"):
+        aec.step(None)
+    aec.step("junk")
+    with pytest.raises(ConfigError, match="expected None, it is through"):
+        aec.step("more")
+
+
+def test_spaces_hold_texts():
+    env = AECEnv(table("multi:TicTacToe-v0"))
+    env.reset(seed=0)
+    assert env.action_space("player_1") is env.action_space("player_1")
+    assert env.action_space("player_1").sample().startswith("\\boxed{")
+    assert env.action_space("player_2").sample() == ""
+    assert "text" in TextSpace()
+    assert 3 not in TextSpace()
+    assert (env.num_agents, env.max_num_agents) == (2, 2)
+    assert env.state()["running"]
+    env.close()
+
+
+class Saying(Counting):
+    """With random actions, which PettingZoo's tests need."""
+
+    def random_action(self, agent, random):
+        return random.choice(["good", "bad", "exit"])
+
+
+@pytest.mark.parametrize("make", [*(partial(table, id) for id in IDS), Duel, Saying])
+@pytest.mark.parametrize("view", [AECEnv, ParallelEnv])
+def test_pettingzoo_finds_nothing_to_complain_about(make, view, capsys):
+    zoo = pytest.importorskip("pettingzoo", reason="PettingZoo's own tests need it")
+    from gymnasium.spaces import Space
+    from pettingzoo.test import api_test, parallel_api_test
+
+    class Texts(TextSpace, Space):
+        """As the tests ask for: of Gymnasium's class, and with arrays for observations."""
+
+        dtype = np.dtype("uint8")
+
+        def contains(self, value):
+            return isinstance(value, np.ndarray | str)
+
+    class Zoo(view, zoo.AECEnv if view is AECEnv else zoo.ParallelEnv):
+        def reset(self, seed=None, options=None):  # PettingZoo's tests pass an option that we refuse
+            return super().reset(seed)
+
+        def observe(self, agent):
+            return np.frombuffer(super().observe(agent).encode(), "uint8")
+
+    env = Zoo(make())
+    for spaces in (env.action_spaces, env.observation_spaces):
+        for agent, space in spaces.items():
+            spaces[agent] = Texts(space.sample)
+    (api_test if view is AECEnv else parallel_api_test)(env, num_cycles=30)

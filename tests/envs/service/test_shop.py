@@ -1,0 +1,234 @@
+"""The shop: its tasks, their graders and the way through them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import gem_core
+from gem_core.checker import RULES
+from gem_core.envs.service.domain import Refused
+from gem_core.envs.service.env import ASSISTANT, USER, Service
+from gem_core.envs.service.shop import OPERATIONS
+from gem_core.envs.service.shop_database import shop_database
+from gem_core.envs.service.shop_tasks import shop
+from gem_core.envs.service.user import END
+from gem_core.errors import ConfigError
+
+TASKS = shop().tasks
+READS = {"find_customer_by_email", "find_customer_by_name", "get_customer", "get_order", "get_product"}
+EVERYTHING_ELSE = ("change_profile", {"customer": "C040", "city": "Nowhere"})
+
+
+def call(name, arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def serve(index, calls, last):
+    """Reward of the assistant for making `calls` and saying `last` before the user ends."""
+    env = Service(shop())
+    env.reset(seed=0, options={"index": index})
+    env.step({USER: TASKS[index].request})
+    for name, arguments in calls:
+        if shop().operation(name).ends and last:  # nobody listens after that
+            env.step({ASSISTANT: last})
+            env.step({USER: "Thank you."})
+        rewards = env.step({ASSISTANT: call(name, arguments)})[1]
+        if not env.agents:
+            return rewards[ASSISTANT]
+    env.step({ASSISTANT: last})
+    _, rewards, terminated, _, infos = env.step({USER: END})
+    assert all(terminated.values())
+    assert infos[USER]["success"] is (rewards[USER] == 1.0)
+    assert rewards[ASSISTANT] == rewards[USER]
+    return rewards[ASSISTANT]
+
+
+def skeleton(text, task):
+    """The instruction without names and numbers, and without what the customer knows."""
+    text = text.split("\nWhat you know")[0]
+    database = shop_database()
+    names = {product["name"] for product in database["products"].values()}
+    names |= {
+        str(value)
+        for p in database["products"].values()
+        for v in p["variants"].values()
+        for value in v.values()
+    }
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, "_")
+    text = re.sub(r"You are [^.]*\.", "", text)
+    return re.sub(r"[\w@.+-]*\d[\w.-]*|\b[A-Z]\w+ [A-Z]\w+\b", "_", text)
+
+
+def test_at_least_sixty_tasks_and_no_two_alike():
+    assert len(TASKS) >= 60
+    assert len({task.name for task in TASKS}) == len(TASKS)
+    assert len({skeleton(task.instruction, task) for task in TASKS}) == len(TASKS)
+
+
+@pytest.mark.parametrize("index", range(len(TASKS)), ids=[task.name for task in TASKS])
+def test_the_grader_of_a_task(index):
+    task = TASKS[index]
+    said = " ".join(task.outputs)
+    assert serve(index, task.actions, said) == 1.0
+    writes = [entry for entry in task.actions if entry[0] not in READS]
+    # Planted wrong ends: something else is changed, a change is missing, what was to be said is not.
+    wrong = [[EVERYTHING_ELSE, *task.actions]]
+    wrong += [[entry for entry in task.actions if entry is not missing] for missing in writes]
+    for calls in wrong:
+        assert serve(index, calls, said) == 0.0
+    for missing in task.outputs:
+        assert serve(index, task.actions, " ".join(o for o in task.outputs if o is not missing)) == 0.0
+    database = shop_database()
+    for name, arguments in task.actions:  # the reference solution is never refused
+        assert shop().operation(name).apply(database, arguments).ok
+    changed = database != shop_database()
+    assert changed == bool(writes)
+
+
+@pytest.mark.parametrize("index", [*range(0, len(TASKS), 7), len(TASKS) - 1])
+def test_oracles_reach_the_goal_together(index):
+    env = gem_core.make("service:Shop-v0", task=index)
+    total, ended = 0.0, False
+    env.reset(seed=index)
+    while not ended:
+        _, reward, terminated, truncated, info = env.step(env.oracle_action())
+        total += reward
+        ended = terminated or truncated
+    assert (total, info["success"]) == (1.0, True)
+
+
+def test_every_wish_that_is_declined_could_have_been_carried_out_wrongly():
+    """What the policy forbids is refused by the tools where they can know, and wrong where they cannot."""
+    declined = [
+        n
+        for n, task in enumerate(TASKS)
+        if "+" not in task.name and len(task.actions) == 2 and not task.outputs
+    ]
+    assert len(declined) >= 11
+    database = shop_database()
+    for index in declined:
+        customer = database["customers"][TASKS[index].actions[1][1]["customer"]]
+        tempting = ("cancel_order", {"order": customer["orders"][0], "reason": "changed mind"})
+        assert serve(index, [*TASKS[index].actions, tempting], "") == 0.0
+        assert serve(index, [*TASKS[index].actions, ("hand_over", {"summary": "?"})], "") == 0.0
+
+
+REFUSALS = [
+    ("find_customer_by_email", {"email": "nobody@post.example"}, "no customer has this email"),
+    ("find_customer_by_name", {"first_name": "A", "last_name": "B", "postcode": "1"}, "name and postcode"),
+    ("get_customer", {"customer": "C999"}, "no customer 'C999'"),
+    ("get_order", {"order": "W1"}, "no order 'W1'"),
+    ("get_product", {"product": "P99"}, "no product 'P99'"),
+    ("cancel_order", {"order": "W10011", "reason": "changed mind"}, "is sent, not waiting"),
+    ("change_order_payment", {"order": "W10010", "payment": "card-0"}, "no payment of this account"),
+    ("return_items", {"order": "W10013", "variants": ["a"], "payment": "x"}, "70 days ago"),
+    ("return_items", {"order": "W10010", "variants": ["a"], "payment": "x"}, "is waiting, not delivered"),
+    ("return_items", {"order": "W10012", "variants": ["a"], "payment": "x"}, "a gift card of the account"),
+    ("change_item", {"order": "W10010", "variant": "zz", "new_variant": "a"}, "holds no item 'zz'"),
+    ("change_profile", {"customer": "C001"}, "nothing to change"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "reason"), REFUSALS)
+def test_refusals_change_nothing(name, arguments, reason):
+    database = shop_database()
+    result = shop().operation(name).apply(database, arguments)
+    assert not result.ok
+    assert reason in result.text
+    assert database == shop_database()
+
+
+def test_more_refusals_that_change_nothing():
+    database = shop_database()
+    customer, order = database["customers"]["C001"], database["orders"]["W10012"]
+    gift = next(key for key in customer["payments"] if key.startswith("gift"))
+    variants = [item["variant"] for item in order["items"]]
+    operation = shop().operation
+    assert (
+        "hold enough"
+        in operation("change_order_payment").apply(database, {"order": "W10010", "payment": gift}).text
+    )
+    back = {"order": "W10012", "variants": variants[:1], "payment": gift}
+    assert operation("return_items").apply(database, back).ok
+    assert not operation("return_items").apply(database, back).ok  # once is enough
+    assert not operation("return_items").apply(database, {**back, "variants": []}).ok
+    same = {"order": "W10012", "variant": variants[1], "new_variant": variants[1]}
+    assert "same variant" in operation("exchange_item").apply(database, same).text
+
+
+# -- the conversation -------------------------------------------------------------------------
+
+
+def test_a_conversation():
+    env = Service(shop(), task=0)
+    observations, _ = env.reset(seed=0)
+    assert env.active_agents() == [USER]
+    assert TASKS[0].instruction in observations[USER]
+    assert TASKS[0].instruction not in observations[ASSISTANT]
+    assert "change_order_payment" in observations[ASSISTANT]
+    observations = env.step({USER: "Hello, cancel my order."})[0]
+    assert observations[ASSISTANT].endswith("Customer: Hello, cancel my order.")
+    observations, rewards, *_, infos = env.step({ASSISTANT: call("get_customer", {"customer": "C001"})})
+    assert env.active_agents() == [ASSISTANT]
+    assert '"email"' in observations[ASSISTANT]
+    assert infos[ASSISTANT] == {"invalid": None, "use_tool": True}
+    assert rewards == {ASSISTANT: 0.0, USER: 0.0}
+    infos = env.step({ASSISTANT: call("get_customer", {"customer": "C999"})})[4]
+    assert "no customer" in infos[ASSISTANT]["tool_error"]
+    for broken in ("<tool_call>{", call("no_such_tool", {}), call("get_order", {"order": 3})):
+        observations, *_, infos = env.step({ASSISTANT: broken})
+        assert infos[ASSISTANT]["invalid"] == "format"
+        assert "Error:" in observations[ASSISTANT]
+    assert env.database == shop_database()
+    observations = env.step({ASSISTANT: "Which order?"})[0]
+    assert observations[USER].endswith("Assistant: Which order?")
+    assert env.step({USER: ""})[4][USER]["invalid"] == "format"
+
+
+def test_an_assistant_that_never_yields_runs_into_the_limit():
+    env = gem_core.make("service:Shop-v0", max_turns=6)
+    env.reset(seed=0)
+    results = [env.step(call("list_products", {})) for _ in range(5)]
+    assert [result[3] for result in results] == [False] * 4 + [True]
+    assert results[-1][1] == 0.0
+    assert results[-1][4]["success"] is False
+
+
+def test_the_side_of_the_user_and_a_user_who_leaves_too_soon():
+    env = gem_core.make("service:Shop-v0", agent="user", task=0)
+    observation, info = env.reset(seed=0)
+    assert "You are a customer" in observation
+    assert info["agent"] == "user"
+    assert env.step(f"Never mind. {END}")[1] == 0.0
+
+
+def test_the_index_of_a_task_and_bad_arguments():
+    env = gem_core.make("service:Shop-v0")
+    env.reset(seed=0, options={"index": 5})
+    assert env.env.task is TASKS[5]
+    assert len({env.reset(seed=seed)[0] for seed in range(12)}) > 6
+    with pytest.raises(ConfigError, match="expected a number from 0 to"):
+        env.reset(options={"index": 1000})
+    with pytest.raises(ConfigError, match="task must be a whole number"):
+        gem_core.make("service:Shop-v0", task=-1)
+    with pytest.raises(ConfigError, match="no player 'nobody'"):
+        gem_core.make("service:Shop-v0", user="nobody")
+
+
+def test_the_contract():
+    rules = [r.name for r in RULES if r.name not in ("processes_change_nothing", "long_text_is_taken")]
+    for agent in (ASSISTANT, USER):
+        report = gem_core.check_env("service:Shop-v0", seeds=(0,), rules=rules, agent=agent)
+        assert list(report.skipped) == ["best_return"]
+
+
+def test_the_database_is_a_new_one_each_time():
+    first = shop_database()
+    first["customers"].clear()
+    assert len(shop_database()["customers"]) == 40
+    with pytest.raises(Refused):
+        OPERATIONS[0]._act(first, email="a")

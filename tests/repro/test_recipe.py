@@ -1,0 +1,176 @@
+"""What a recipe may say, what each trainer refuses, and what the reference trainer is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gem_oat.repro
+import gem_openrlhf.repro
+import gem_rl2.repro
+import gem_roll.repro
+import gem_verl.repro
+import pytest
+
+from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
+from gem_core.cli.repro import TRAINERS
+from gem_core.errors import ConfigError, GemError
+from gem_core.repro import Recipe, write_reference
+from gem_core.train.config import TrainConfig
+from tests.docs.blocks import ROOT
+from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
+
+WRITERS: dict[str, Any] = {
+    "reference": write_reference,
+    "verl": gem_verl.repro.write,
+    "openrlhf": gem_openrlhf.repro.write,
+    "oat": gem_oat.repro.write,
+    "rl2": gem_rl2.repro.write,
+    "roll": gem_roll.repro.write,
+}
+
+
+def test_a_file_of_yaml_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        f"env: {GUESS}\nmodel: m\nlearning_rate: 1e-6\nestimator_options: {{eps: 1e-9}}\nmax_turns: null\n"
+    )
+    found = Recipe.load(path)
+    assert (found.env, found.model) == ((GUESS,), "m")
+    assert (found.learning_rate, found.estimator_options, found.max_turns) == (1e-6, {"eps": 1e-9}, None)
+    (tmp_path / "m").mkdir()
+    assert Recipe.load(path).model == str(tmp_path / "m")
+    path.write_text("env: [")
+    with pytest.raises(ConfigError, match="no YAML"):
+        Recipe.load(path)
+
+
+def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "yaml", None)
+    (tmp_path / "recipe.yaml").write_text("env: x")
+    with pytest.raises(GemError, match="pip install pyyaml, or write the file as JSON"):
+        Recipe.load(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"env": []}, "expected at least one environment"),
+        ({"env": [GUESS, 3]}, "expected at least one environment"),
+        ({"model": ""}, "model='': expected"),
+        ({"gama": 1}, "gama is no option. Did you mean gamma"),
+        ({"gamma": 1.5}, "gamma=1.5: expected a number from 0 to 1"),
+        ({"gamma": "high"}, "gamma='high': expected a number"),
+        ({"learning_rate": 0}, "learning_rate=0: expected"),
+        ({"steps": 0}, "steps=0: expected a whole number of at least 1"),
+        ({"seed": 1.5}, "seed=1.5: expected a whole number of at least 0"),
+        ({"max_tokens_per_turn": None}, "max_tokens_per_turn=None: expected a whole number"),
+        ({"turns_per_step": 0}, "turns_per_step=0: expected"),
+        ({"estimator": "rbn"}, "estimator='rbn'. Did you mean rebn"),
+        ({"estimator": "gae"}, "Every trainer has rebn"),
+        ({"estimator": "grpo", "samples_per_task": 1}, "samples_per_task must be at least 2"),
+        ({"estimator_options": {"dof": 1}}, "estimator_options.dof is no option of rebn"),
+        ({"estimator_options": {"scope": "all"}}, "scope: expected collected or trained"),
+        ({"estimator": "rloo", "estimator_options": {"scope": "trained"}}, "scope is no option of rloo"),
+        ({"estimator_options": {"eps": "tiny"}}, "eps='tiny': expected a number"),
+        ({"estimator_options": [1]}, "estimator_options: expected names with values"),
+        ({"updates_per_step": 3}, "updates_per_step=3 does not divide tasks_per_step=8"),
+        ({"gpus": 3}, "gpus=3 does not divide the 16 episodes"),
+        ({"context": "whole"}, "expected one of append, rebuild"),
+        ({"system_prompt": "${HOME}"}, "take ${ for a reference"),
+    ],
+)
+def test_what_cannot_be_honoured_anywhere_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(GemError) as refusal:
+        recipe(PLAIN, **changed)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "changed", "messages"),
+    [
+        (
+            "reference",
+            FULL,
+            [
+                "estimator_options.ddof",
+                "system_prompt",
+                "template_kwargs",
+                "traces",
+                "gpus: it is one process",
+            ],
+        ),
+        ("reference", {"context": "rebuild"}, ["context: its contexts are append contexts"]),
+        ("openrlhf", {"context": "rebuild", "raw": True}, ["context: OpenRLHF trains on one row", "raw: "]),
+        ("oat", {"turns_per_step": None}, ["tasks_per_step: Oat's step is a number of turns"]),
+        ("oat", {"turns_per_step": 45, "updates_per_step": 2}, ["turns_per_step: 45 is not a multiple of 2"]),
+        (
+            "rl2",
+            {"context": "rebuild", "updates_per_step": 8},
+            ["updates_per_step: RL2 needs more than 49 episodes"],
+        ),
+        ("roll", {"env": [f"{GUESS}=2", MASTERMIND]}, ["env: ROLL gives each environment a whole number"]),
+    ],
+)
+def test_a_trainer_refuses_by_name(
+    trainer: str, changed: dict[str, Any], messages: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        WRITERS[trainer](recipe(PLAIN, **changed), tmp_path / "out")
+    assert all(message in str(refusal.value) for message in messages)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_option_with_the_value_of_the_estimator_is_no_option() -> None:
+    made = recipe(PLAIN, estimator_options={"ddof": 0, "eps": 1e-8, "scope": "collected", "min_std": 1e-3})
+    assert made.credit_options == {"min_std": 1e-3}
+
+
+def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:
+    gem_rl2.repro.write(recipe(PLAIN), tmp_path)
+    assert (tmp_path / "run-0.0.2.sh").exists()
+    notes = gem_rl2.repro.write(recipe(PLAIN, max_turns=None), tmp_path)
+    assert "max_turns: this version wants a number" in notes[-1]
+    assert not (tmp_path / "run-0.0.2.sh").exists()
+
+
+def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
+    (tmp_path / "with space").mkdir()
+    given = recipe(PLAIN, wrappers="time_limit(max_turns=5)", on_length_cut="pass", updates_per_step=4)
+    write_reference(given, tmp_path / "with space")
+    words = started_by(tmp_path / "with space/run.sh", "--threads", "2")
+    args = vars(build_parser("train").parse_args(words[1:]))
+    config = TrainConfig(
+        **{k: v for k, v in args.items() if k in TrainConfig.__dataclass_fields__ and v is not None}
+    )
+    assert (config.env, config.model, config.seed) == ([GUESS], "Qwen/Qwen3-1.7B", 7)
+    assert (config.algorithm, config.gamma, config.learning_rate) == ("rebn", 0.9, 2e-6)
+    assert (config.steps, config.episodes_per_step, config.group_size, config.minibatches) == (5, 16, 2, 4)
+    assert (config.max_turns, config.max_tokens_per_turn, config.max_total_tokens) == (12, 320, 4096)
+    assert (config.wrappers, config.on_length_cut, config.kl) == ("time_limit(max_turns=5)", "pass", 0)
+    assert config.threads == 2
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "recipe.json", tmp_path / "out"
+    file.write_text(json.dumps(PLAIN))
+    assert main(["repro", str(file), "--out", str(out), "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == list(TRAINERS)
+    assert all((Path(made["folder"]) / "run.sh").exists() for made in found.values())
+    file.write_text(json.dumps({**PLAIN, "turns_per_step": None}))
+    assert main(["repro", str(file), "--out", str(out)]) == FAILED
+    assert "oat: Oat cannot run this recipe: tasks_per_step" in capsys.readouterr().out
+    assert main(["repro", str(file), "--out", str(out), "--to", "oat"]) == MISTAKE
+    assert "tasks_per_step" in capsys.readouterr().err
+    file.write_text(json.dumps({**PLAIN, "env": f"{GUESS}(colour=3)"}))
+    assert main(["repro", str(file), "--out", str(out)]) == MISTAKE
+    assert "colour" in capsys.readouterr().err
+
+
+def test_the_page_names_every_option() -> None:
+    page = (ROOT / "docs/reproduce.md").read_text()
+    for name in Recipe.__dataclass_fields__:
+        assert f"| `{name}`" in page or f", `{name}`" in page

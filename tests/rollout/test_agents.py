@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import gem_core
+from gem_core.envs.multiagent import OneAgent
+from gem_core.errors import ConfigError
+from gem_core.rollout import (
+    AppendContext,
+    EnvPlayer,
+    EnvPool,
+    MessagesContext,
+    Reply,
+    TraceWriter,
+    read_traces,
+    run_agents,
+    run_episode,
+)
+from tests.envs.multiagent.test_multi_agent_env import Counting
+from tests.envs.multiagent.test_one_agent import Duel
+from tests.rollout.policies import ScriptedPolicy
+from tests.rollout.tokenizers import CharTokenizer
+
+CONTEXT = AppendContext(CharTokenizer())
+MESSAGES = MessagesContext()
+RANDOM, ORACLE = EnvPlayer("random"), EnvPlayer("oracle")
+
+
+def play(env, policies, contexts=MESSAGES, **options):
+    return asyncio.run(run_agents(env, policies, contexts, **options))
+
+
+def table(id="multi:TicTacToe-v0", **kwargs):
+    return gem_core.make(id, opponent="self", **kwargs)
+
+
+def says(*texts):
+    tokenizer = CharTokenizer()
+    return ScriptedPolicy([[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts])
+
+
+class Chat:
+    """Says the same, after a while."""
+
+    def __init__(self, text, seconds=0.0):
+        self.text, self.seconds = text, seconds
+
+    async def reply(self, messages, *, max_tokens, request_id):
+        await asyncio.sleep(self.seconds)
+        return Reply(self.text)
+
+
+def test_an_episode_for_each_agent():
+    one, two = says(*(f"\\boxed{{{n}}}" for n in (1, 2, 3))), says(*(f"\\boxed{{{n}}}" for n in (4, 5)))
+    policies = {"player_1": one, "player_2": two}
+    episodes = play(table(), policies, CONTEXT, seed=5, request_id="r", metadata={"step": 1})
+    assert list(episodes) == ["player_1", "player_2"]
+    first, second = episodes.values()
+    assert [turn.action for turn in first.turns] == [r"\boxed{1}", r"\boxed{2}", r"\boxed{3}"]
+    assert first.rewards == [0.0, 0.0, 1.0]
+    assert second.rewards == [0.0, -1.0]  # the loss comes to the last move of the loser
+    assert "took cell 1" in second.turns[0].observation
+    assert "You get -1." in second.turns[-1].info["final_obs"]
+    assert (first.success, second.success) == (True, False)
+    for agent, episode in episodes.items():
+        assert (episode.env_id, episode.env_kwargs) == ("multi:TicTacToe-v0", {"opponent": "self"})
+        assert (episode.seed, episode.terminated, episode.trainable) == (5, True, True)
+        assert episode.metadata == {"step": 1, "agent": agent}
+        assert sum(episode.sequence().rewards) == episode.total_reward
+    assert {request[2] for request in one.requests} == {"r/player_1"}
+
+
+def test_the_same_as_one_side_against_a_fixed_player():
+    """The same moves pay the same, whether the other side is a policy or a part of the environment."""
+    for seed in range(10):
+        env = OneAgent(table(), "player_1", "oracle")
+        alone = asyncio.run(run_episode(env, RANDOM, MESSAGES, seed=seed, request_id="a/player_1"))
+        cells = env.env.cells
+        replies = [turn.action for turn in alone.turns]
+
+        class Same:
+            def __init__(self, texts):
+                self.texts = iter(texts)
+
+            async def reply(self, messages, *, max_tokens, request_id):
+                return Reply(next(self.texts))
+
+        others = iter(cell + 1 for cell in opponents_cells(alone))
+        policies = {"player_1": Same(replies), "player_2": Same(f"\\boxed{{{cell}}}" for cell in others)}
+        inner = table()
+        together = play(inner, policies, seed=seed)["player_1"]
+        assert together.rewards == alone.rewards
+        assert [turn.observation for turn in together.turns] == [turn.observation for turn in alone.turns]
+        assert inner.cells == cells
+
+
+def opponents_cells(episode):
+    texts = [turn.observation for turn in episode.turns] + [episode.turns[-1].info["final_obs"]]
+    for text in texts:
+        for line in text.splitlines():
+            if line.startswith("Your opponent took cell"):
+                yield int(line.rstrip(".").split()[-1]) - 1
+
+
+def test_agents_that_act_at_once():
+    policies = {"left": Chat("7"), "right": Chat("4", 0.01)}
+    episodes = play(Duel(), policies, seed=0)
+    assert episodes["left"].rewards == [3.0, 3.0, 3.0]
+    assert episodes["right"].rewards == [-3.0, -3.0, -3.0]
+
+
+def test_wrappers_go_around_each_agent():
+    episodes = play(table(), RANDOM, seed=0, wrappers="concat")
+    for episode in episodes.values():
+        assert episode.turns[0].observation in episode.turns[1].observation
+
+
+def test_an_agent_without_a_turn():
+    episodes = play(table("multi:KuhnPoker-v0"), {"player_1": Chat("junk"), "player_2": RANDOM}, seed=0)
+    assert episodes["player_1"].total_reward == -2.0
+    second = episodes["player_2"]
+    assert (second.turns, second.trainable, second.error, second.terminated) == ([], False, None, True)
+
+
+# -- agents that do not yield, leave or fail --------------------------------------------------
+
+
+def test_a_policy_that_never_answers_forfeits():
+    began = time.monotonic()
+    episodes = play(table(), {"player_1": Chat("", 60), "player_2": RANDOM}, seed=0, turn_timeout=0.05)
+    assert time.monotonic() - began < 10
+    assert episodes["player_1"].turns[-1].info["invalid"] == "format"
+    assert episodes["player_1"].total_reward == -1.0
+
+    async def never():
+        await asyncio.sleep(60)
+
+    silent = ScriptedPolicy([[1]], before=never)
+    episodes = play(
+        table(), {"player_1": says(r"\boxed{1}", r"\boxed{2}"), "player_2": silent}, CONTEXT,
+        seed=0, turn_timeout=0.05,
+    )  # fmt: skip
+    assert episodes["player_2"].stop_reason == "empty_response"
+    assert episodes["player_1"].terminated
+    assert episodes["player_1"].turns[-1].info["success"] is False
+
+
+def test_leaving_is_no_way_out_of_a_loss():
+    episodes = play(table(), RANDOM, seed=0, max_turns=1)
+    first, second = episodes.values()
+    assert first.stop_reason == "max_turns"
+    assert first.turns[-1].info["late_reward"] == first.total_reward == -1.0
+    assert second.total_reward == 0.0
+
+
+def test_all_leave_and_the_pool_plays_on():
+    pool = EnvPool()
+    task = {"env_id": "multi:Bargaining-v0", "env_kwargs": {"opponent": "self"}, "seed": 0, "index": 0}
+    for _ in range(2):
+        episodes = asyncio.run(pool.play_all(task, RANDOM, MESSAGES, max_turns=1))
+        assert [len(episode.turns) for episode in episodes] == [1, 1]
+    with pytest.raises(ConfigError, match="has several agents, run_episode plays one"):
+        asyncio.run(pool.play(task, RANDOM, MESSAGES))
+    pool.close()
+
+
+def test_one_agent_in_the_pool_is_as_before():
+    pool = EnvPool()
+    task = {"env_id": "multi:Bargaining-v0", "env_kwargs": {}, "seed": 0, "index": 0}
+    (episode,) = asyncio.run(pool.play_all(task, RANDOM, MESSAGES))
+    assert episode.trainable
+
+
+class Breaking(Counting):
+    def _process_actions(self, actions):
+        raise RuntimeError("the roof fell in")
+
+
+class Endless(Counting):
+    """Never ends by itself."""
+
+    def _process_actions(self, actions):
+        return {}, {}, {}, {}, {}
+
+
+class Slow(Counting):
+    blocking = True
+
+    def _process_actions(self, actions):
+        time.sleep(0.3)
+        return super()._process_actions(actions)
+
+
+def test_a_failure_of_the_environment_is_every_agents():
+    closed = []
+    env = Breaking()
+    env.close = lambda: closed.append(True)
+    episodes = play(env, Chat("a"), seed=0)
+    for episode in episodes.values():
+        assert episode.stop_reason == "env_error"
+        assert "the roof fell in" in episode.error
+        assert not episode.trainable
+    assert closed
+
+    class NoReset(Counting):
+        def observe(self, agent):
+            raise RuntimeError("no view")
+
+    assert all("no view" in episode.error for episode in play(NoReset(), Chat("a"), seed=0).values())
+
+
+def test_agents_that_left_an_endless_episode_are_waited_for_no_longer_than_a_limit():
+    policies = {"agent_0": Chat("a"), "agent_1": Chat("a")}
+    started = time.process_time()
+    episodes = play(Endless(num_agents=2), policies, seed=0, max_turns=3)
+    assert [episode.stop_reason for episode in episodes.values()] == ["max_turns", "max_turns"]
+
+    class Stuck(Endless):
+        def _process_actions(self, actions):
+            self.agent_selector.select("agent_0")
+            return {}, {}, {}, {}, {}
+
+    episodes = play(Stuck(num_agents=2), policies, seed=0, max_turns=3)
+    assert time.process_time() - started < 20
+    assert episodes["agent_0"].stop_reason == "max_turns"
+    assert "went on for 1000 moves of agents that had left" in episodes["agent_1"].error
+
+
+def test_a_slow_environment_runs_in_a_thread_and_has_a_time_limit():
+    episodes = play(Slow(num_agents=2, limit=2), Chat("a"), seed=0)
+    assert all(episode.truncated and not episode.error for episode in episodes.values())
+    episodes = play(Slow(num_agents=2), Chat("a"), seed=0, step_timeout=0.05)
+    assert all("within 0.05 s" in episode.error for episode in episodes.values())
+
+
+def test_an_error_of_a_policy_is_passed_on_and_closes_the_environment():
+    closed = []
+    env = table()
+    env.close = lambda: closed.append(True)
+    with pytest.raises(ZeroDivisionError):
+        play(env, {"player_1": ScriptedPolicy([ZeroDivisionError()]), "player_2": says("a")}, CONTEXT)
+    assert closed
+
+
+@pytest.mark.parametrize(
+    ("policies", "contexts", "message"),
+    [
+        ({"player_1": RANDOM}, MESSAGES, "no policy is given for agent 'player_2'"),
+        (
+            {"player_1": RANDOM, "player_3": RANDOM},
+            MESSAGES,
+            "for 'player_3'; the agents are player_1, player_2",
+        ),
+        (RANDOM, {"player_1": MESSAGES}, "no context is given for agent 'player_2'"),
+        (RANDOM, CONTEXT, "give it a MessagesContext"),
+    ],
+)
+def test_misuse_is_one_clear_line(policies, contexts, message):
+    with pytest.raises(ConfigError, match=message):
+        play(table(), policies, contexts)
+    with pytest.raises(ConfigError, match="has one agent only"):
+        play(gem_core.make("game:Mastermind-v0"), RANDOM)
+
+
+def test_traces_hold_them(tmp_path):
+    episodes = play(table(), {"player_1": RANDOM, "player_2": ORACLE}, seed=1)
+    with TraceWriter(tmp_path / "traces.jsonl") as traces:
+        for episode in episodes.values():
+            traces.write(episode)
+    assert list(read_traces(tmp_path / "traces.jsonl")) == list(episodes.values())

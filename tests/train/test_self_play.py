@@ -1,0 +1,84 @@
+"""Self-play in the reference trainer: one policy on all sides of a game."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from gem_core.rollout import read_traces
+from gem_core.tasks import EVAL_SEEDS
+from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
+from tests.train.helpers import options, read_metrics, same_weights
+
+SELF = 'multi:KuhnPoker-v0(opponent="self")'
+RANDOM = "multi:KuhnPoker-v0(opponent='random')"
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory):
+    """A tiny model that has seen random hands, from both seats."""
+    folder = tmp_path_factory.mktemp("models") / "player"
+    save_tiny(
+        folder,
+        TinyOptions(
+            envs=(SELF,), layers=1, warm_start_steps=50, warm_start_tokens=8000, corpus_episodes=60
+        ),
+    )  # fmt: skip
+    return folder
+
+
+def run(player, out, **changes):
+    config = TrainConfig(
+        **options(
+            player, out, env=[SELF], eval_env=[RANDOM], episodes_per_step=12, trace_every=1,
+            trace_episodes=100, max_tokens_per_turn=12, **changes,
+        )
+    )  # fmt: skip
+    return train(config)
+
+
+def test_both_sides_of_each_hand_are_trained_and_one_side_is_evaluated(player, tmp_path):
+    outcome = run(player, tmp_path / "run")
+    episodes = list(read_traces(tmp_path / "run" / "traces.jsonl"))
+    first = [e for e in episodes if e.metadata["request"].startswith("step 1/")]
+    by_hand = {}
+    for episode in first:
+        by_hand.setdefault(episode.seed, {})[episode.metadata["agent"]] = episode
+    assert len(by_hand) == 12
+    both = [hand for hand in by_hand.values() if len(hand) == 2]
+    assert both  # without a forfeit at the first move
+    for hand in both:
+        first_player, second_player = hand["player_1"], hand["player_2"]
+        if all(e.turns[-1].info["invalid"] is None for e in hand.values() if "invalid" in e.turns[-1].info):
+            assert first_player.total_reward == -second_player.total_reward
+    assert all(turn.advantage is not None for episode in first for turn in episode.turns)
+    metrics = read_metrics(tmp_path / "run")[0]
+    assert metrics["rebn/turns"] == sum(len(episode.turns) for episode in first)
+    assert metrics["gem/error_rate"] == 0.0
+
+    assert set(outcome.before) == {RANDOM}
+    evaluated = [e for e in episodes if e.metadata["request"].startswith("evaluation")]
+    assert {e.seed for e in evaluated} == set(EVAL_SEEDS[:4])
+    assert all(e.env_kwargs == {"opponent": "random"} for e in evaluated)
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert recorded["eval_env"] == [RANDOM]
+
+
+def test_groups_hold_one_role(player, tmp_path):
+    run(player, tmp_path / "run", algorithm="grpo", group_size=4, eval_episodes=0, steps=1)
+    groups = {}
+    for episode in read_traces(tmp_path / "run" / "traces.jsonl"):
+        groups.setdefault(episode.metadata["group"], []).append(episode)
+    assert len(groups) in range(3, 7)
+    for members in groups.values():
+        assert len(members) <= 4
+        assert len({(e.seed, e.metadata["agent"]) for e in members}) == 1
+
+
+def test_the_same_seed_gives_the_same_run(player, tmp_path):
+    runs = [run(player, tmp_path / name, eval_episodes=0) for name in ("one", "two")]
+    assert read_metrics(tmp_path / "one") == read_metrics(tmp_path / "two")
+    assert same_weights(runs[0].checkpoint, runs[1].checkpoint)

@@ -1,0 +1,67 @@
+"""What `gem-core repro` writes for Oat, read by Oat's own parser and by our checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tyro
+from gem_oat.args import Args, prepare
+from gem_oat.dataset import TaskDataset
+from gem_oat.repro import write
+
+from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+
+
+def args_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Args:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: given.gpus)
+    write(given, folder)
+    words = started_by(folder / "run.sh", "--logging-steps", "7")
+    assert words[:3] == ["python", "-m", "gem_oat.train"]
+    args = prepare(tyro.cli(Args, args=words[3:]))
+    assert args.logging_steps == 7
+    return args
+
+
+@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+def test_oat_reads_what_the_recipe_says(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(given)
+    args = args_of(tmp_path, made, monkeypatch)
+    assert (args.estimator, args.gamma, args.beta, args.tis_c) == ("rebn", 0.9, 0, None)
+    assert (args.env_id, args.seed, args.group_size) == (list(made.env), 7, 2)
+    first = TaskDataset(args.sources, 40, args.seed)
+    assert first._tasks == list(made.tasks())
+    assert (args.rollout_batch_size, args.max_train) == (48, 5 * 48)
+    assert (args.train_batch_size, args.num_ppo_epochs) == (48 // made.updates_per_step, 1)
+    assert (args.max_model_len, args.generate_max_length, args.temperature) == (4096, 320, made.temperature)
+    assert (args.learning_rate, args.lr_scheduler, args.lr_warmup_ratio) == (2e-6, "constant", 0)
+    assert (args.pretrain, args.learners) == ("Qwen/Qwen3-1.7B", made.gpus)
+    options = args.rollout_options()
+    for name in ("max_turns", "max_tokens_per_turn", "wrappers", "system_prompt", "on_length_cut"):
+        assert getattr(options, name) == getattr(made, name)
+    assert (options.step_timeout, options.traces) == (made.step_timeout, made.traces)
+    assert args.template_kwargs() == made.template_kwargs
+    scope = {"scope": "trained"} if args.adv_scope == "trained" else {}
+    assert args.estimator_options()[1] | scope == made.credit_options
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"estimator": "grpo", "turns_per_step": None, "max_turns": 1},
+        {"estimator": "rloo", "max_turns": None},
+        {"estimator": "reinforce", "context": "rebuild", "raw": True},
+    ],
+    ids=["grpo", "rloo", "rebuild"],
+)
+def test_oat_takes_the_other_estimators_and_contexts(
+    changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(PLAIN, **changed)
+    args = args_of(tmp_path, made, monkeypatch)
+    assert (args.estimator, args.context, args.raw) == (made.estimator, made.context, made.raw)
+    assert args.rollout_batch_size == (made.turns_per_step or made.episodes_per_step)

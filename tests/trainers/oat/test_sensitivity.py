@@ -1,0 +1,204 @@
+"""A fault in the adapter of Oat does not pass the comparison: the shared step, taken in this process.
+
+The actor and the learner are made without an engine and without models; `generate`, which Oat's actor has
+from its base, answers by the script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from gem_oat import actor
+from gem_oat.actor import Actor
+from gem_oat.learner import Learner
+from gem_oat.policy import BatchedPolicy
+from transformers import AutoTokenizer
+
+from gem_core.advantages import ReturnStats
+from gem_core.advantages.registry import get_estimator
+from gem_core.consistency import Played
+from gem_core.rollout import EnvPool, Episode, RolloutOptions
+from gem_core.tasks import TaskSource, make_tasks
+from tests.consistency import assemble
+from tests.consistency.faults import SEEN, Patch, findings, retokenised, shifted, unpaid
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    SEED,
+    SOURCES,
+    TASKS,
+    TOKENS,
+    TOKENS_PER_TURN,
+    Scenario,
+    scenario,
+    tasks,
+)
+from tests.trainers.evidence import Row
+from tests.trainers.oat.test_learner import learner
+from tests.trainers.oat.test_learner import one_process as one_process
+from tests.trainers.spies.gem_script import Script
+
+
+class Sampling(SimpleNamespace):
+    """What the policy asks of vLLM's parameters."""
+
+    def clone(self) -> Sampling:
+        return Sampling(**vars(self))
+
+
+def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
+    script = Script(made.script)
+
+    def generate(prompts: list[list[int]], params: list[Any]) -> list[Any]:
+        answers = [script.answer(p, of.max_tokens) for p, of in zip(prompts, params, strict=True)]
+        return [
+            SimpleNamespace(
+                outputs=[
+                    SimpleNamespace(
+                        token_ids=answer.token_ids,
+                        logprobs=[
+                            {t: SimpleNamespace(logprob=value)}
+                            for t, value in zip(answer.token_ids, answer.logprobs, strict=True)
+                        ],
+                        finish_reason=answer.finish_reason,
+                    )
+                ]
+            )
+            for answer in answers
+        ]
+
+    found: Any = Actor.__new__(Actor)
+    found.args = SimpleNamespace(
+        generate_max_length=TOKENS_PER_TURN, num_env=1, group_size=SAMPLES, gamma=GAMMA, seed=SEED,
+        ignore_no_eos=False,
+    )  # fmt: skip
+    found._options = RolloutOptions(max_turns=MAX_TURNS, wrappers="named")
+    found._context = found._options.make_context(tokenizer)
+    found._estimator, found._estimator_options = get_estimator("rebn"), {}
+    found._max_total_tokens, found._envs = TOKENS, EnvPool("named")
+    found._loop, found._thread = asyncio.new_event_loop(), thread
+    found._traces, found._steps, found._name = {}, 0, "0-0"
+    found.sampling_params, found.generate = Sampling(), generate
+    found.ipc_client = SimpleNamespace(serialize_ipc=pickle.dumps)
+    return found
+
+
+def step(made: Scenario, tokenizer: Any) -> list[Played]:
+    """The actor's step, the learner's buffer, and the advantages that its loss gets."""
+    tasks()  # registers the environments
+    turns = sum(len(played.advantages) for played in made.core().episodes)
+    prompts = list(map(json.dumps, make_tasks([TaskSource.parse(s) for s in SOURCES], turns, seed=SEED)))
+    with ThreadPoolExecutor(1) as thread:
+        playing = actor_of(made, tokenizer, thread)
+        try:
+            rows = pickle.loads(playing.step(prompts, prompts))
+        finally:
+            playing._loop.close()
+    learning = learner()
+    learning.process_feedback_data(rows)
+    width = max(len(row.rewards) for row in rows)
+    rewards = torch.tensor([row.rewards + [0.0] * (width - len(row.rewards)) for row in rows])
+    advantages = learning.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
+    of_loss = [
+        Row(row.prompt_ids, row.response_ids, [1] * len(row.response_ids),
+            [value] * len(row.response_ids), [], None, None)
+        for row, value in zip(rows, advantages, strict=True)
+    ]  # fmt: skip
+    return assemble.from_turns(of_loss, rows[0].collected.episodes[: TASKS * SAMPLES], tokenizer)
+
+
+def many(change: Any) -> Patch:
+    """A fault in the episodes that `lay_out` makes rows of, and `turn_values` the values of."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("lay_out", "turn_values"):
+            original = getattr(actor, name)
+
+            def changed(episodes: Sequence[Episode], *args: Any, _to: Any = original, **options: Any) -> Any:
+                return _to([change(episode) for episode in episodes], *args, **options)
+
+            monkeypatch.setattr(actor, name, changed)
+
+    return patch
+
+
+def discounts_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turn_values(episodes: Sequence[Episode], estimator: Any, gamma: float, options: Any) -> Any:
+        values = []
+        for episode in episodes:
+            of_turns: list[float] = []
+            ahead = 0.0
+            for turn in reversed(episode.turns if episode.trainable else []):
+                ahead = turn.reward + ahead
+                of_turns.insert(0, ahead)
+                ahead *= gamma ** len(turn.response_ids)
+            values += [of_turns] if episode.trainable else []
+        return values, ReturnStats.from_returns([value for of in values for value in of])
+
+    monkeypatch.setattr(actor, "turn_values", turn_values)
+
+
+def sample_std(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Learner.compute_monte_carlo_advantages
+
+    def changed(self: Any, *args: Any) -> Any:
+        self._estimator_options = {"ddof": 1}
+        return original(self, *args)
+
+    monkeypatch.setattr(Learner, "compute_monte_carlo_advantages", changed)
+
+
+def subsampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = actor.turn_values
+
+    def changed(episodes: Sequence[Episode], *args: Any) -> Any:
+        return original(episodes, *args)[0], original(episodes[::2], *args)[1]
+
+    monkeypatch.setattr(actor, "turn_values", changed)
+
+
+def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Actor._play
+
+    async def changed(self: Any, task: Any, sample: int, *args: Any) -> Episode:
+        return await original(self, {**task, "seed": task["seed"] + 1_000 * sample}, sample, *args)
+
+    monkeypatch.setattr(Actor, "_play", changed)
+
+
+@pytest.fixture(scope="module")
+def made() -> Scenario:
+    return scenario()
+
+
+@pytest.fixture(scope="module")
+def words(made: Scenario) -> Any:
+    return AutoTokenizer.from_pretrained(made.model)
+
+
+def test_the_step_is_that_of_gem_core(made: Scenario, words: Any) -> None:
+    assert findings(made, lambda: step(made, words)) == set()
+
+
+@pytest.mark.parametrize("fault", SEEN)
+def test_a_fault_is_found(fault: str, made: Scenario, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches: dict[str, Patch] = {
+        "discount per token": discounts_tokens,
+        "sample standard deviation": sample_std,
+        "statistics after subsampling": subsampled,
+        "mask shifted by one": many(shifted),
+        "last reward dropped": many(unpaid),
+        "response re-tokenised": retokenised(BatchedPolicy, words),
+        "group with different seeds": own_seeds,
+    }
+    patches[fault](monkeypatch)
+    assert findings(made, lambda: step(made, words)) >= SEEN[fault]

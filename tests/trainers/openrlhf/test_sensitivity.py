@@ -1,0 +1,128 @@
+"""A fault in the adapter of OpenRLHF does not pass the comparison: the shared step, in this process.
+
+`ScriptedWorker` stands in for OpenRLHF's rollout worker, behind its own interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from gem_openrlhf import executor, options
+from gem_openrlhf.executor import GemExecutor
+from gem_openrlhf.labels import openrlhf_row, played_of
+from transformers import AutoTokenizer
+from vllm import SamplingParams
+from vllm.logprobs import Logprob
+from vllm.outputs import CompletionOutput, RequestOutput
+
+from gem_core.consistency import Played
+from tests.consistency.faults import (
+    SEEN,
+    argument_patch,
+    estimator_patches,
+    findings,
+    own_seeds,
+    read_row,
+    retokenised,
+    shifted,
+    unpaid,
+)
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    TOKENS,
+    TOKENS_PER_TURN,
+    Scenario,
+    scenario,
+    tasks,
+)
+from tests.trainers.openrlhf import args
+from tests.trainers.spies.gem_script import Script
+
+
+class ScriptedWorker:
+    """Answers by the script."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> RequestOutput:
+        answer = self._script.answer(prompt_ids, params.max_tokens)
+        pairs = zip(answer.token_ids, answer.logprobs, strict=True)
+        sample = CompletionOutput(
+            index=0,
+            text="",
+            token_ids=answer.token_ids,
+            cumulative_logprob=None,
+            logprobs=[{token: Logprob(logprob)} for token, logprob in pairs],
+            finish_reason=answer.finish_reason,
+        )
+        return RequestOutput("", None, prompt_ids, None, [sample], finished=True)
+
+
+def step(made: Scenario, tokenizer: Any) -> list[Played]:
+    """The agent, OpenRLHF's experiences of what it returns, in micro-batches, and its experience maker."""
+    worker = ScriptedWorker(Script(made.script))
+    agent = GemExecutor({"max_turns": MAX_TURNS, "wrappers": "named"})
+
+    async def play() -> list[dict[str, Any]]:
+        return [
+            await agent.execute(
+                prompt=row["input"],
+                label=row["label"],
+                sampling_params=SamplingParams(max_tokens=TOKENS_PER_TURN, min_tokens=1, logprobs=1),
+                max_length=TOKENS,
+                hf_tokenizer=tokenizer,
+                llm_engine=worker,
+            )
+            for row in map(openrlhf_row, tasks())
+            for _ in range(SAMPLES)
+        ]
+
+    responses = asyncio.run(play())
+    batches = [args.experiences(responses[n : n + 3], first=n) for n in range(0, len(responses), 3)]
+    maker = args.experience_maker("--algo.advantage.gamma", str(GAMMA))
+    maker.compute_advantages_and_returns(batches)
+    masks = [row for batch in batches for row in batch.action_mask.tolist()]
+    advantages = [row for batch in batches for row in batch.advantages.tolist()]
+    labels = [label for batch in batches for label in batch.labels]
+    found = []
+    for response, mask, row, label in zip(responses, masks, advantages, labels, strict=True):
+        tokens, played = response["observation_tokens"], played_of(label)
+        assert played is not None
+        rewards = [0.0] * len(tokens)
+        for (_, end), reward in zip(played.spans, played.episode.rewards, strict=False):
+            rewards[end - 1] = reward
+        last = len(tokens) - 1  # OpenRLHF's columns stand for the token behind them
+        found.append(read_row(played.episode, tokens, [0, *mask[:last]], rewards, [0.0, *row[:last]]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def made() -> Scenario:
+    return scenario()
+
+
+@pytest.fixture(scope="module")
+def words(made: Scenario) -> Any:
+    return AutoTokenizer.from_pretrained(made.model)
+
+
+def test_the_step_is_that_of_gem_core(made: Scenario, words: Any) -> None:
+    assert findings(made, lambda: step(made, words)) == set()
+
+
+@pytest.mark.parametrize("fault", SEEN)
+def test_a_fault_is_found(fault: str, made: Scenario, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    patches = {
+        **estimator_patches(options),
+        "mask shifted by one": argument_patch(executor, "lay_out", shifted),
+        "last reward dropped": argument_patch(executor, "lay_out", unpaid),
+        "response re-tokenised": retokenised(executor.EnginePolicy, words),
+        "group with different seeds": own_seeds(executor),
+    }
+    patches[fault](monkeypatch)
+    assert findings(made, lambda: step(made, words)) >= SEEN[fault]

@@ -1,0 +1,81 @@
+"""What `gem-core repro` writes for RL2, read by RL2's own config parser and by our checks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_rl2.options import GemOptions, check_config, estimator_options, plays_gem, prepare, sampling_params
+from gem_rl2.repro import INDEX, TREE, write
+from gem_rl2.rows import rl2_row
+from gem_rl2.upstream import find
+
+from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.trainers.rl2.configs import compose_config
+
+
+def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of the version that is imported."""
+    upstream = find()
+    write(given, folder)
+    words = started_by(folder / (INDEX if upstream.is_index else TREE), "trainer.save_freq=3")
+    assert words[:4] == ["torchrun", f"--nproc_per_node={given.gpus}", "-m", "gem_rl2.train"]
+    config = compose_config(*words[4:])
+    monkeypatch.chdir(folder)
+    prepare(config, upstream)
+    check_config(config, upstream)
+    assert plays_gem(config)
+    assert config.trainer.save_freq == 3
+    return config
+
+
+@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+def test_rl2_reads_what_the_recipe_says(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, upstream = recipe(given), find()
+    config = config_of(tmp_path, made, monkeypatch)
+    data = config.train_data if upstream.is_index else config.rollout.train
+    assert (config.adv.estimator, config.adv.gamma, config.actor.kl.coef) == ("rebn", 0.9, 0)
+    rows = [json.loads(line) for line in Path(data.path).read_text().splitlines()]
+    assert rows == [rl2_row(task) for task in made.tasks()]
+    assert (data.prompts_per_rollout, data.responses_per_prompt) == (8, 2)
+    if upstream.is_index:
+        assert (len(rows) // data.prompts_per_rollout, config.trainer.n_epochs) == (5, 1)
+        assert (config.actor.lr, config.actor.scheduler, config.actor.warmup_ratio) == (2e-6, "constant", 0)
+        assert config.rollout.max_turns == 12
+    else:
+        assert config.trainer.total_steps == 5
+        assert (config.actor.optimizer.lr, config.actor.scheduler.name) == (2e-6, "constant")
+    assert config.actor.update_per_rollout == made.updates_per_step
+    params = sampling_params(config, upstream, train=True)
+    assert (params.max_new_tokens, params.temperature) == (320, made.temperature)
+    assert config.actor.temperature == made.temperature
+    assert (config.actor.max_length_per_device, config.actor.model_name) == (4096, "Qwen/Qwen3-1.7B")
+    options = GemOptions.from_config(config)
+    for name in ("max_turns", "wrappers", "system_prompt", "on_length_cut", "step_timeout", "traces"):
+        assert getattr(options, name) == getattr(made, name)
+    assert options.template_kwargs == made.template_kwargs
+    found = dict(config.adv.get("rebn") or {})
+    assert found == made.credit_options
+    assert estimator_options(config.adv) == {k: v for k, v in found.items() if k != "scope"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"estimator": "grpo", "estimator_options": {"ddof": 1}},
+        {"estimator": "rloo", "updates_per_step": 8},
+        {"estimator": "reinforce", "context": "rebuild", "raw": True},
+    ],
+    ids=["grpo", "rloo", "rebuild"],
+)
+def test_rl2_takes_the_other_estimators_and_contexts(
+    changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(PLAIN, **changed)
+    config = config_of(tmp_path, made, monkeypatch)
+    assert config.adv.estimator == f"gem_{made.estimator}"
+    assert GemOptions.from_config(config).context == made.context

@@ -1,0 +1,23 @@
+"""The pipeline, with a note of what its rows carry about episodes before ROLL copies or drops any: a spy."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gem_roll.pipeline import ReBNAgenticPipeline
+from gem_roll.rows import OUTLINE
+
+
+class NotingPipeline(ReBNAgenticPipeline):
+    """Writes ``carried.jsonl``."""
+
+    def adjust_batch(self, data: Any, mode: str = "copy") -> Any:
+        with open(Path(os.environ["GEM_SPY"]) / "carried.jsonl", "a", encoding="utf-8") as file:
+            for row, text in enumerate(data.non_tensor_batch[OUTLINE]):
+                length = int(data.batch["attention_mask"][row].sum())
+                tokens = data.batch["input_ids"][row][:length].tolist()
+                file.write(json.dumps({"token_ids": tokens, "episode": json.loads(text)}) + "\n")
+        return super().adjust_batch(data, mode)

@@ -1,0 +1,176 @@
+"""ROLL takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gem_roll.credit import assign_credit
+from gem_roll.pipeline import ADVANTAGES, RETURNS, use_credit
+from gem_roll.rows import column, to_batch, trajectory_rows
+from roll.distributed.scheduler.protocol import DataProto
+from roll.pipeline.agentic.utils import agentic_compute_advantage, compute_response_level_rewards
+from roll.utils.functionals import compute_token_reward
+from roll.utils.kl_controller import get_kl_controller
+
+from gem_core.consistency import Played
+from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_core.tasks import TaskSource
+from tests.consistency import assemble
+from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    SEED,
+    TASKS,
+    TOKENS,
+    TOKENS_PER_TURN,
+    scenario,
+    tasks,
+)
+from tests.trainers.roll import harness, spied
+from tests.trainers.roll.configs import small_config
+
+
+def shared_config(folder: Path) -> dict[str, Any]:
+    """A tag for each environment, with as many groups as it has tasks."""
+    table = folder / "tasks.jsonl"
+    table.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
+    groups = Counter(TaskSource(task["env_id"], task["env_kwargs"]).label for task in tasks())
+    tags = {f"Tag{number}": label for number, label in enumerate(groups)}
+    section = {"tags": list(tags), "num_groups_partition": list(groups.values())}
+    of_tag = {
+        "env_manager_cls": "gem_roll.GemTrajEnvManager",
+        "max_steps": MAX_TURNS,
+        "max_tokens_per_step": TOKENS_PER_TURN,
+        "agent_system_template": None,
+        "agent_template": "{observation}",
+        "env_config": {"wrappers": "named"},
+    }
+    return {
+        "pipeline_cls": "roll_carried.NotingPipeline",
+        "seed": SEED,
+        "gamma": GAMMA,
+        "max_steps": 1,
+        "rollout_batch_size": TASKS * SAMPLES,
+        "val_batch_size": TASKS,
+        "sequence_length": TOKENS,
+        "actor_train": {
+            "training_args": {
+                "per_device_train_batch_size": TASKS * SAMPLES,
+                "gradient_accumulation_steps": 1,
+            },
+        },
+        "train_env_manager": {**section, "num_env_groups": TASKS, "group_size": SAMPLES},
+        "val_env_manager": {**section, "num_env_groups": TASKS, "group_size": 1},
+        "custom_envs": {
+            "gem": {"tasks": str(table)},
+            **{tag: {**of_tag, "env_type": f"gem_core:{label}"} for tag, label in tags.items()},
+        },
+    }
+
+
+@pytest.mark.skipif(not os.environ.get("GEM_CORE_ROLL"), reason="runs the pipeline: `nox -s roll` does")
+@pytest.mark.timeout(900)
+def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM
+
+    shared = scenario()
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    config = shared_config(tmp_path)
+    run = harness.run_roll(tmp_path, shared.model, config).check()
+    (update,) = spied.updates(run.spy)
+    episodes = assemble.from_rows(update.rows, assemble.carried_episodes(run.spy))
+    model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
+    gradient = assemble.gradient_difference(update, shared.core(), model)
+    config["custom_envs"]["gem"]["tasks"] = "tasks.jsonl"
+    comparison = assemble.judge(
+        shared, "roll", ["torch"], json.dumps(config), episodes, gradient, checkout={"ROLL": release()}
+    )
+    assert comparison.equal, comparison
+
+
+def release() -> str:
+    """Of the checkout in ROLL_HOME."""
+    found = re.search(r'version="([^"]+)"', Path(harness.HOME, "setup.py").read_text())
+    assert found
+    return found[1]
+
+
+def rows_of(episodes: list[Played]) -> DataProto:
+    """As ROLL collects them from our env managers; the episodes of a task are a group."""
+    fields = {"env_ids": 0, "group_ids": 0, "tags": "Tag"}
+    parts = []
+    for played in episodes:
+        episode = assemble.episode_of(played)
+        part = to_batch(
+            trajectory_rows(episode, 0), episode,
+            length=TOKENS, pad_id=0, with_logprobs=False, fields=fields, by_step=False,
+        )  # fmt: skip
+        part.non_tensor_batch["traj_group_id"] = column([f"task {played.seed}"])
+        parts.append(part)
+    found: DataProto = DataProto.concat(parts)
+    return found
+
+
+def unshifted(of_rows: torch.Tensor, episodes: list[Played]) -> list[list[float]]:
+    """Per token of each episode; ROLL's advantages are shifted by one."""
+    return [
+        [0.0, *row[: len(played.token_ids) - 1]]
+        for row, played in zip(of_rows.tolist(), episodes, strict=True)
+    ]
+
+
+def test_other_options_on_the_same_episodes() -> None:
+    """KL in the reward is refused in ROLL."""
+
+    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
+        name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
+        data = rows_of(episodes)
+        credit = assign_credit(data, name, case.gamma, {"ddof": case.ddof} if name == "rebn" else {})
+        data.batch[ADVANTAGES], data.batch[RETURNS] = credit.advantages, credit.returns
+        use_credit(data, None)
+        for played, row in zip(episodes, unshifted(data.batch["advantages"], episodes), strict=True):
+            played.read_advantages(row)
+            assert played.spread == 0
+        return [played.advantages for played in episodes]
+
+    found = judge_cases(scenario(), "roll", CASES, advantages)
+    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_rolls_own_estimators_point_elsewhere(tmp_path: Path) -> None:
+    group = {"grouping": "traj_group_id", "method": "mean_std"}
+    stock: dict[str, dict[str, Any]] = {
+        "agentic_reinforce": {"adv_estimator": "agentic_reinforce"},
+        "reinforce": {"adv_estimator": "reinforce"},
+        "reinforce, whiten_advantages": {"adv_estimator": "reinforce", "whiten_advantages": True},
+        "grpo": {"adv_estimator": "grpo", "reward_normalization": group},
+    }
+
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        data = rows_of(episodes)
+        if name == "rebn":
+            found = assign_credit(data, "rebn", REBN.gamma, {}).advantages
+            return unshifted(found, episodes)
+        config = small_config(tmp_path, {"gamma": REBN.gamma, **stock[name]})
+        zeros = torch.zeros(len(data), TOKENS - 1)
+        data.batch["old_log_probs"], data.batch["ref_log_probs"] = zeros, zeros.clone()
+        data, _ = compute_response_level_rewards(data, config)
+        data, _ = compute_token_reward(data, config, get_kl_controller(init_kl_coef=0.0))
+        data = agentic_compute_advantage(
+            data, gamma=config.gamma, lambd=config.lambd, adv_estimator=config.adv_estimator,
+            whiten_advantages=config.whiten_advantages, pipeline_config=config,
+        )  # fmt: skip
+        return unshifted(data.batch["advantages"], episodes)
+
+    found = judge_stock(scenario(), "roll", ["rebn", *stock], tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found

@@ -1,0 +1,81 @@
+"""What `gem-core repro` writes for ROLL, read by ROLL's own config classes and by our checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gem_roll.env import GemEnv, read_env_type
+from gem_roll.options import check_config
+from gem_roll.repro import write
+from gem_roll.tasks import table_of
+
+from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.trainers.roll.configs import read_config
+
+
+def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As ROLL's launcher reads it."""
+    write(given, folder)
+    home = folder / "ROLL"
+    (home / "examples").mkdir(parents=True)
+    words = started_by(folder / "run.sh", ROLL_HOME=str(home))
+    assert words[:3] == ["python", "examples/start_agentic_pipeline.py", "--config_path"]
+    assert (home / "examples" / words[3]).resolve() == folder.resolve()
+    monkeypatch.setenv("GEM_REPRO", str(folder))
+    return read_config(folder / f"{words[5]}.yaml")
+
+
+@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+def test_roll_reads_what_the_recipe_says(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(given)
+    config = config_of(tmp_path, made, monkeypatch)
+    options = check_config(config)
+    assert (config.gamma, options.estimator, config.init_kl_coef) == (0.9, "rebn", 0)
+    assert options.estimator_options == made.credit_options
+    section = config.train_env_manager
+    assert (section.num_env_groups, section.group_size, config.rollout_batch_size) == (8, 2, 16)
+    assert (config.max_steps, config.sequence_length, config.seed) == (5, 4096, 7)
+    training = config.actor_train.training_args
+    per_update = training.per_device_train_batch_size * training.gradient_accumulation_steps * made.gpus
+    assert per_update == made.episodes_per_update
+    assert (training.learning_rate, training.lr_scheduler_type) == (2e-6, "constant")
+    generating = config.actor_infer.generating_args
+    assert (generating.max_new_tokens, generating.temperature) == (320, made.temperature)
+    assert (config.pretrain, len(config.actor_train.device_mapping)) == ("Qwen/Qwen3-1.7B", made.gpus)
+    assert (options.on_length_cut, options.step_timeout) == (made.on_length_cut, made.step_timeout)
+    assert options.template_kwargs == made.template_kwargs
+    assert options.traces == (str(tmp_path / made.traces) if made.traces else None)
+    for tag, source, groups in zip(
+        section.tags, made.sources, [8] if len(made.sources) == 1 else [6, 2], strict=True
+    ):
+        given_env = config.custom_envs[tag]
+        assert (given_env.max_steps, given_env.max_tokens_per_step) == (12, 320)
+        assert given_env.agent_system_template == made.system_prompt
+        arguments = dict(given_env.env_config)
+        assert arguments.pop("wrappers", "") == made.wrappers
+        assert GemEnv(read_env_type(given_env.env_type, tag), **arguments).source.label == source.label
+        table = table_of(config, section, tag, source, "train", options.tasks)
+        assert len(table._rows) == 5 * groups
+        if len(made.sources) == 1:
+            assert [table.task(group, step) for step in range(5) for group in range(8)] == list(made.tasks())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"estimator": "grpo", "estimator_options": {"ddof": 1}},
+        {"estimator": "rloo", "updates_per_step": 8},
+        {"estimator": "reinforce", "context": "rebuild", "raw": True, "max_turns": None},
+    ],
+    ids=["grpo", "rloo", "rebuild"],
+)
+def test_roll_takes_the_other_estimators_and_contexts(
+    changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(PLAIN, **changed)
+    options = check_config(config_of(tmp_path, made, monkeypatch))
+    assert (options.estimator, options.context) == (f"gem_{made.estimator}", made.context)

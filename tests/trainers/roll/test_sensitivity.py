@@ -1,0 +1,149 @@
+"""A fault in the adapter of ROLL does not pass the comparison: the shared step, taken in this process.
+
+`ScriptedProxy` stands in for ROLL's engine, behind the interface of its LLM proxies.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from gem_roll import credit, managers
+from gem_roll.managers import GemTrajEnvManager
+from gem_roll.options import GemOptions
+from gem_roll.pipeline import ReBNAgenticPipeline, use_credit
+from gem_roll.rows import OUTLINE
+from gem_roll.tasks import TaskTable
+from roll.distributed.scheduler.protocol import DataProto
+from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
+from tensordict import TensorDict
+from transformers import AutoTokenizer
+
+from gem_core.consistency import Played
+from gem_core.rollout import Episode
+from tests.consistency.faults import (
+    SEEN,
+    Patch,
+    argument_patch,
+    estimator_patches,
+    findings,
+    read_row,
+    retokenised,
+    shifted,
+    unpaid,
+)
+from tests.consistency.scenario import Scenario, scenario
+from tests.trainers.roll.configs import small_config
+from tests.trainers.roll.test_consistency import shared_config
+from tests.trainers.roll.test_rows import Queue
+from tests.trainers.spies.gem_script import Script
+
+
+@register_llm_proxy("scripted")
+class ScriptedProxy(BaseLLMProxy):  # type: ignore[misc]
+    """Answers by the script."""
+
+    script: Script
+
+    def generate(self, messages: Any, lm_input: Any, generation_config: dict[str, Any]) -> Any:
+        prompt = lm_input.batch["input_ids"][0].tolist()
+        answer = self.script.answer(prompt, generation_config["max_new_tokens"])
+        tensors = {
+            "responses": torch.tensor([answer.token_ids]),
+            "infer_logprobs": torch.tensor([answer.logprobs]),
+        }
+        return DataProto(batch=TensorDict(tensors, batch_size=1))
+
+
+def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
+    """The env managers, the pipeline around ROLL's own filling of a batch, and what its loss gets."""
+    ScriptedProxy.script = Script(made.script)
+    changed = shared_config(folder)
+    changed["train_env_manager"]["llm_proxy"] = {"proxy_type": "scripted"}
+    config = small_config(folder, changed)
+    rollouts = []
+    environments = [
+        env for of_worker in config.train_env_manager.env_configs.values() for env in of_worker.values()
+    ]
+    for environment in sorted(environments, key=lambda env: (env["group_id"], env["env_id"])):
+        queue = Queue(1)
+        manager = GemTrajEnvManager(
+            worker_config=config.train_env_manager,
+            pipeline_config=config,
+            env_config=environment,
+            tokenizer=tokenizer,
+            generate_scheduler=None,
+            output_queue=queue,
+            thread_lock=Lock(),
+        )
+        manager.current_step = 0
+        manager.run_rollout_loop(DataProto(meta_info={"seed": 1}))
+        rollouts += queue.rollouts[:-1]
+    data = DataProto.concat(rollouts)
+    outlines = [Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[OUTLINE]]
+    rewards = data.batch["scores"].tolist()
+    made_pipeline: Any = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
+    made_pipeline.gem_options, made_pipeline.pipeline_config = GemOptions.from_config(config), config
+    made_pipeline.actor_train = SimpleNamespace(dp_size=1)
+    data = made_pipeline.adjust_batch(data)
+    use_credit(data, None)
+    found = []
+    for number, outline in enumerate(outlines):
+        size = int(data.batch["attention_mask"][number].sum())
+        tokens = data.batch["input_ids"][number, :size].tolist()
+        mask = data.batch["response_mask"][number, :size].tolist()
+        advantages = [0.0, *data.batch["advantages"][number, : size - 1].tolist()]
+        found.append(read_row(outline, tokens, mask, rewards[number][:size], advantages))
+    return found
+
+
+def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each environment of a group plays a seed of its own."""
+    original, seen = TaskTable.task, set()
+
+    def task(self: TaskTable, group_id: int, episode_id: int) -> Any:
+        found = original(self, group_id, episode_id)
+        found = {**found, "seed": found["seed"] + 1_000 * (group_id in seen)}
+        seen.add(group_id)
+        return found
+
+    monkeypatch.setattr(TaskTable, "task", task)
+
+
+@pytest.fixture(scope="module")
+def made() -> Scenario:
+    return scenario()
+
+
+@pytest.fixture(scope="module")
+def words(made: Scenario) -> Any:
+    return AutoTokenizer.from_pretrained(made.model)
+
+
+@pytest.fixture(autouse=True)
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
+
+
+def test_the_step_is_that_of_gem_core(made: Scenario, words: Any, tmp_path: Path) -> None:
+    assert findings(made, lambda: step(made, words, tmp_path)) == set()
+
+
+@pytest.mark.parametrize("fault", SEEN)
+def test_a_fault_is_found(
+    fault: str, made: Scenario, words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches: dict[str, Patch] = {
+        **estimator_patches(credit),
+        "mask shifted by one": argument_patch(managers, "trajectory_rows", shifted),
+        "last reward dropped": argument_patch(managers, "trajectory_rows", unpaid),
+        "response re-tokenised": retokenised(managers.ProxyPolicy, words),
+        "group with different seeds": own_seeds,
+    }
+    patches[fault](monkeypatch)
+    assert findings(made, lambda: step(made, words, tmp_path)) >= SEEN[fault]

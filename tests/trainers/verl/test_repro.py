@@ -1,0 +1,67 @@
+"""What `gem-core repro` writes for verl, read by verl's own config parser and by our checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gem_verl.estimators  # noqa: F401
+import pytest
+from gem_verl.options import GemOptions, check_config, estimator_options
+from gem_verl.repro import write
+from verl.trainer.ppo.utils import create_rl_dataset
+from verl.utils.config import validate_config
+
+from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.trainers.verl.configs import verl_config
+
+
+def config_of(folder: Path, given: Any) -> Any:
+    assert write(given, folder) == []
+    words = started_by(folder / "run.sh", "trainer.project_name=mine")
+    assert words[:3] == ["python", "-m", "verl.trainer.main_ppo"]
+    config = verl_config(*words[3:])
+    check_config(config, trainer_mode=config.trainer.v1.trainer_mode)
+    validate_config(config, use_reference_policy=False, use_critic=False)
+    assert config.trainer.project_name == "mine"
+    return config
+
+
+@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) -> None:
+    made = recipe(given)
+    config = config_of(tmp_path, made)
+    assert (config.algorithm.adv_estimator, config.algorithm.gamma) == ("rebn", 0.9)
+    data, rollout, actor = config.data, config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    tasks = create_rl_dataset(data.train_files, data, None, None, max_samples=data.train_max_samples).tasks
+    assert tasks == list(made.tasks())
+    assert (data.train_batch_size, rollout.n, data.shuffle) == (8, 2, False)
+    assert (config.trainer.total_training_steps, actor.ppo_mini_batch_size) == (5, 8 // made.updates_per_step)
+    assert (rollout.max_model_len, rollout.prompt_length, rollout.response_length) == (4096, 4096, 4096)
+    assert (actor.optim.lr, rollout.temperature) == (2e-6, made.temperature)
+    assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-1.7B"
+    assert config.trainer.n_gpus_per_node == made.gpus
+    options = GemOptions.from_config(config)
+    for name in ("max_turns", "max_tokens_per_turn", "wrappers", "system_prompt", "on_length_cut"):
+        assert getattr(options, name) == getattr(made, name)
+    assert (options.step_timeout, options.traces) == (made.step_timeout, made.traces)
+    assert dict(data.apply_chat_template_kwargs) == made.template_kwargs
+    found = dict(config.algorithm.get("rebn") or {})
+    assert found == made.credit_options
+    assert estimator_options(config.algorithm, "rebn") == {k: v for k, v in found.items() if k != "scope"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"estimator": "grpo", "estimator_options": {"ddof": 1}},
+        {"estimator": "rloo", "updates_per_step": 8},
+        {"estimator": "reinforce", "context": "rebuild", "raw": True, "max_turns": None},
+    ],
+    ids=["grpo", "rloo", "rebuild"],
+)
+def test_verl_takes_the_other_estimators_and_contexts(changed: dict[str, Any], tmp_path: Path) -> None:
+    made = recipe(PLAIN, **changed)
+    config = config_of(tmp_path, made)
+    assert config.algorithm.adv_estimator == f"gem_{made.estimator}"
+    assert GemOptions.from_config(config).row_per_turn == (made.context == "rebuild")
