@@ -33,6 +33,7 @@ from gem_core.sandbox.process import ISOLATED, Ending, Limits, RunResult
 
 LEVEL = "container"
 _START_SECONDS = 60.0
+_END_SECONDS = 2.0
 _INSIDE = Path(__file__).with_name("_contained.py")
 
 
@@ -216,13 +217,17 @@ class Conversation:
 
 
 def _end_container(process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # the program inside ends when it sees that
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)
     remove()
     process.kill()
     process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
+    for stream in (process.stdout, process.stderr):
         if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+            stream.close()
 
 
 def _profile() -> dict[str, Any]:

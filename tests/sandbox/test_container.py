@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import gem_core
 from gem_core.errors import SandboxError
 from gem_core.sandbox import Limits
 from gem_core.sandbox.container import Container
@@ -21,7 +22,8 @@ from gem_core.sandbox.shell import File, open_shell
 
 IMAGE = "localhost/gem-core-test:1"
 RUNTIME = ["--runtime", "runc"] if shutil.which("runc") else []
-PROGRAMS = [path for name in ("bash", "cat", "ls", "rm", "sleep", "mkdir") if (path := shutil.which(name))]
+NAMES = ("bash", "cat", "chmod", "cp", "find", "ls", "mkdir", "readlink", "rm", "sleep")
+PROGRAMS = [path for name in NAMES if (path := shutil.which(name))]
 """What the shell needs of the machine's programs."""
 ENGINE = " ".join(["podman", *RUNTIME])
 
@@ -129,3 +131,29 @@ def test_a_shell_in_an_image_that_is_not_there(monkeypatch):
     monkeypatch.setenv("GEM_CORE_SANDBOX_ENGINE", ENGINE)
     with pytest.raises(SandboxError, match="the container did not start"):
         open_shell("container", image="localhost/no-such-image:1")
+
+
+def test_a_task_of_our_own_in_a_container(sandbox, monkeypatch):
+    monkeypatch.setenv("GEM_CORE_SANDBOX_ENGINE", ENGINE)
+    with gem_core.make("terminal:Tasks-v0", tasks="permissions", level="container", image=IMAGE) as env:
+        env.reset(seed=0)
+        env.step(env.oracle_action())
+        assert env.step(env.oracle_action())[:2] == ("All tests pass.", 1.0)
+
+
+def test_a_task_of_a_folder_in_its_image(sandbox, monkeypatch, tmp_path):
+    monkeypatch.setenv("GEM_CORE_SANDBOX_ENGINE", ENGINE)
+    for path, text in {
+        "test/instruction.md": "Make the file /data/done.",
+        "test/environment/Dockerfile": "FROM x\nRUN mkdir /data && apt-get install -y everything\n",
+        "test/tests/test.sh": "ls /data/done && echo 1 > /logs/verifier/reward.txt\n",
+        "test/solution/solve.sh": "mkdir -p /data; echo > /data/done\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    kwargs = {"folder": str(tmp_path), "level": "container", "image": "localhost/gem-core-{task}:1"}
+    with gem_core.make("eval:TerminalBench", **kwargs) as env:
+        for action, reward in ((None, 1.0), ("```bash\nls /\n```", 0.0)):
+            env.reset(seed=0)
+            env.step(action or env.oracle_action())
+            assert env.step("```bash\nsubmit\n```")[1] == reward
