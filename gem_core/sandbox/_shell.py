@@ -23,7 +23,7 @@ from typing import Any
 
 HOME = "/app"
 """The folder that the shell starts in."""
-TICK, GRACE = 0.05, 1.0
+TICK, GRACE, START = 0.05, 2.0, 15.0
 NO_TERMINAL = re.compile(r"bash: \[\d+: \d+ \(\d+\)\] tcsetattr: Inappropriate ioctl for device\n")
 """What an interactive bash complains of when a job ends by a signal."""
 
@@ -93,7 +93,7 @@ class Driver:
             os.set_blocking(descriptor, False)
         greeting = Output(1000)  # that there is no job control
         quiet = "set +H +o history; PS1= PS2=; unset MAILCHECK HISTFILE"
-        return self.exchange(quiet, GRACE * 10, greeting)[0] == "ok"
+        return self.exchange(quiet, START, greeting)[0] == "ok"
 
     def become_shell(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -31,7 +31,7 @@ LIMITS = Limits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processe
 """Of a command: seconds on the clock; the rest holds for each of its processes."""
 
 _SOURCE = Path(__file__).with_name("_shell.py")
-_SPARE_SECONDS = 20.0
+_SPARE_SECONDS = 40.0
 """For the driver to interrupt, to kill and to start anew, beyond the time of a command."""
 _MOST_BYTES = 16 * 2**20
 _DISK = 64 * 2**20
@@ -100,6 +100,11 @@ class Shell:
             limits.cpu_seconds, limits.memory_bytes, limits.file_bytes, limits.processes, limits.open_files
         ]  # fmt: skip
         self._ask("start", limits=[int(n) for n in numbers], env=_environment())
+
+    @property
+    def alive(self) -> bool:
+        """Whether its sandbox is there; when that has ended, so have the files."""
+        return not self._lost
 
     def run(self, command: str, *, seconds: float | None = None, characters: int = 10_000) -> ShellResult:
         """Run a command, of one line or of many; whatever it does is a result, never an exception.

@@ -224,7 +224,9 @@ class Terminal(Game[str]):
     def _shown(self, result: ShellResult) -> str:
         parts = [result.output.rstrip("\n")] if result.output.strip() else []
         seconds = f"{self.limits.wall_seconds:g} seconds"
-        if result.ending == "timeout":
+        if self._shell is not None and not self._shell.alive:
+            parts.append("(The machine of the shell has ended, and the files with it.)")
+        elif result.ending == "timeout":
             parts.append(f"(The command took more than {seconds} and was interrupted.)")
         elif result.ending == "lost":
             parts.append(f"(The command took more than {seconds}. The shell was started anew; files stay.)")

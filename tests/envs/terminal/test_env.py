@@ -72,17 +72,17 @@ def test_output_is_cut_in_the_middle():
 
 @pytest.mark.parametrize("command", ["sleep 600", "while :; do :; done", "cat /dev/zero", "yes"])
 def test_what_takes_too_long_is_interrupted(command):
-    with gem_core.make("terminal:Tasks-v0", seconds=1, max_output=500) as env:
+    with gem_core.make("terminal:Tasks-v0", seconds=2, max_output=500) as env:
         env.reset(seed=0)
         env.step(block("x=kept"))
         text, reward, terminated, truncated, _ = env.step(block(command))
-        assert "took more than 1 seconds and was interrupted" in text
+        assert "took more than 2 seconds and was interrupted" in text
         assert (reward, terminated, truncated) == (0.0, False, False)
         assert "kept" in env.step(block("echo $x"))[0]
 
 
 def test_what_no_interrupt_ends_is_killed_and_the_files_stay():
-    with gem_core.make("terminal:Tasks-v0", seconds=1) as env:
+    with gem_core.make("terminal:Tasks-v0", seconds=2) as env:
         env.reset(seed=0)
         env.step(block("touch mine"))
         text, *_ = env.step(block("trap '' INT; while :; do sleep 0.1; done"))
@@ -113,6 +113,18 @@ def test_what_breaks_a_machine_breaks_nothing_here(tmp_path, command):
         env.step(env.oracle_action())
         assert env.step(env.oracle_action())[1] == 1.0
     assert mark.read_text() == "here"
+
+
+def test_a_sandbox_that_has_ended_is_told_and_not_an_exception(env):
+    env.step(block("ls"))
+    env.unwrapped._shell._transport._session.close()
+    env.unwrapped._shell._transport._begun = True  # as when the kernel has killed it
+    text, reward, *_ = env.step(block("ls"))
+    assert (text, reward) == ("(The machine of the shell has ended, and the files with it.)", 0.0)
+    assert env.step(block("submit"))[1:3] == (0.0, True)
+    env.reset(seed=0)
+    env.step(env.oracle_action())
+    assert env.step(env.oracle_action())[1] == 1.0
 
 
 def test_a_fork_bomb_is_bounded():
