@@ -74,8 +74,6 @@ class Sequence(NamedTuple):
     """A turn's reward on its last response token, 0.0 elsewhere."""
     prompt_length: int
     """Number of tokens before the first response."""
-    images: tuple[str, ...] = ()
-    """Data URLs of the pictures whose places are in `token_ids`, in order."""
 
 
 class Transition(NamedTuple):
@@ -86,8 +84,6 @@ class Transition(NamedTuple):
     response_ids: list[int]
     logprobs: list[float] | None
     reward: float
-    images: tuple[str, ...] = ()
-    """Data URLs of the pictures whose places are in `prompt_ids`, in order."""
 
 
 @dataclass
@@ -169,7 +165,6 @@ class Episode:
             logprobs=None if any(turn.logprobs is None for turn in self.turns) else logprobs,
             rewards=rewards,
             prompt_length=len(self.turns[0].context_ids) if self.turns else 0,
-            images=tuple(url for turn in self.turns for url in image_urls(turn.observation)),
         )
 
     def transitions(self) -> list[Transition]:
@@ -182,16 +177,21 @@ class Episode:
             raise ConfigError("an episode of context mode 'messages' holds no tokens to train on")
         rows = []
         history: list[int] = []
-        images: tuple[str, ...] = ()
         for number, turn in enumerate(self.turns):
             prompt_ids = history + turn.context_ids if self.context_mode == "append" else turn.context_ids
-            here = tuple(image_urls(turn.observation))
-            images = images + here if self.context_mode == "append" else here
-            rows.append(
-                Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward, images)
-            )
+            rows.append(Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward))
             history = [*prompt_ids, *turn.response_ids]
         return rows
+
+    def images(self, turn: int | None = None) -> tuple[str, ...]:
+        """The pictures whose places are in a row, in order, each as a data URL.
+
+        Args:
+            turn: The row is that of this turn in `transitions`; None for the row of `sequence`.
+        """
+        end = len(self.turns) if turn is None else turn + 1
+        start = end - 1 if self.context_mode == "rebuild" else 0
+        return tuple(url for shown in self.turns[start:end] for url in image_urls(shown.observation))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form with the schema version: `PICTURES_VERSION` where there are pictures."""

@@ -143,10 +143,10 @@ def make_batch(
             spread = [advantages[turn] if turn >= 0 else 0.0 for turn in sequence.turn_ids]
             logprobs = sequence.logprobs or [0.0] * len(turn_ids)
             rows.append((sequence.token_ids, turn_ids, logprobs, spread))
-            images.append(sequence.images)
+            images.append(episode.images())
         else:
-            for turn, prompt, response, response_logprobs, _, shown in episode.transitions():
-                images.append(shown)
+            for turn, prompt, response, response_logprobs, _ in episode.transitions():
+                images.append(episode.images(turn))
                 before = [0.0] * len(prompt)
                 rows.append(
                     (

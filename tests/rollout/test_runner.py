@@ -347,7 +347,7 @@ def test_log_probs_may_be_absent() -> None:
 
 
 def test_images_are_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match=r"image_url, which text cannot carry"):
+    with pytest.raises(ConfigError, match="shows pictures, and this context makes tokens of text only"):
         play(PictureEnv(), ScriptedPolicy([tokens("x")]))
 
 

@@ -273,7 +273,7 @@ def lay_out(
                 sequence.logprobs[start:] if sequence.logprobs is not None else None,
                 sequence.rewards[start:],
                 [(0, spans[0][1]), *spans[1:]],
-                sequence.images,
+                episode.images(),
             )
         ]
     rewards = episode.rewards
@@ -287,7 +287,7 @@ def lay_out(
             turn.logprobs,
             [0.0] * (len(turn.response_ids) - 1) + [reward],
             [(0, len(turn.response_ids))],
-            turn.images,
+            episode.images(turn.turn),
         )
         for turn, reward in zip(episode.transitions(), rewards, strict=True)
     ]

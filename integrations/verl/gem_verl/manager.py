@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -52,7 +53,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        check_rows(rows, self._wrappers, default, lambda: pictures_refused(self.config))
+        check_rows(rows, self._wrappers, default, functools.partial(pictures_refused, self.config))
         super().generate_sequences(prompts)
 
 

@@ -7,6 +7,7 @@ up an episode, and keeps the number of updates a step what it is with one row an
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +24,7 @@ from gem_core.rollout import Episode, episode_metrics
 from gem_verl import estimators
 from gem_verl.dataset import GemDataset
 from gem_verl.loop import turn_ids_of
-from gem_verl.options import TRAINER_MODE, check_config
+from gem_verl.options import TRAINER_MODE, check_config, pictures_refused
 from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
 
 
@@ -41,8 +42,9 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        refused = functools.partial(pictures_refused, self.config)
         for dataset in (self.train_dataset, self.val_dataset):
-            check_rows(_rows_of(dataset), self.gem_options.wrappers, default)
+            check_rows(_rows_of(dataset), self.gem_options.wrappers, default, refused)
 
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = "sync"  # verl asks for this name to tell its own modes apart

@@ -16,7 +16,9 @@ from gem_oat.args import Args, dataset_rows, prepare
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
+from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
+from tests.support import PictureEnv
 from tests.trainers.oat import harness
 
 GAME = ("--env-id", harness.GAME)
@@ -158,3 +160,9 @@ def test_the_command_line_ends_with_one_line(tmp_path: Path) -> None:
     assert last.startswith("gem_oat: ")
     assert "GuessTheNumber" in last
     assert sys.executable == command[0]
+
+
+def test_pictures_are_refused_with_the_reason() -> None:
+    register("test:OatPictures", PictureEnv)
+    with pytest.raises(ConfigError, match="test:OatPictures shows pictures, and Oat's rows have no place"):
+        check("--env-id", "test:OatPictures", "--collocate")

@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.trainers.conftest import GAMES
+
 pytest.importorskip("openrlhf", reason="needs OpenRLHF; `nox -s openrlhf` has it")
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "cpu"))  # for this process; runs have their own
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 __import__("openrlhf_cpu").activate()
+
+GUESS, MASTERMIND = GAMES
+"""What the warm model knows."""
 
 
 @pytest.fixture(scope="session")

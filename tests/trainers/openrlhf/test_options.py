@@ -13,7 +13,9 @@ import pytest
 from gem_openrlhf import train_ppo_ray
 from gem_openrlhf.options import VARIABLE, GemOptions
 
+from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
+from tests.support import PictureEnv
 from tests.trainers.openrlhf.args import experience_maker, parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
@@ -143,3 +145,10 @@ def test_the_variable_chooses_the_estimator_where_the_flag_cannot(monkeypatch: p
     with pytest.raises(ConfigError, match="no_std_norm"):
         experience_maker(*words, environment={"estimator": "rebn"})
     assert json.loads(GemOptions.load({"estimator": "rebn"}).to_text()) == {"estimator": "rebn"}
+
+
+def test_pictures_are_refused_with_the_reason(tmp_path: Path) -> None:
+    register("test:OpenRlhfPictures", PictureEnv)
+    rows = write_rows(tmp_path / "rows.jsonl", ["test:OpenRlhfPictures"], 1)
+    with pytest.raises(ConfigError, match="line 1: test:OpenRlhfPictures shows pictures, and gem_open"):
+        parse(*REBN, *AGENT, "--data.prompt_dataset", str(rows))

@@ -12,8 +12,10 @@ from gem_rl2.options import GemOptions, check_config, plays_gem, prepare, sampli
 from gem_rl2.rows import check_file, task_of
 from gem_rl2.upstream import find
 
+from gem_core import register
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from tests.support import PictureEnv
 from tests.trainers.rl2.configs import compose_config, gem_config
 
 GUESS = "game:GuessTheNumber-v0-easy"
@@ -146,3 +148,11 @@ def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
     write([TaskRow(env_id=GUESS, env_kwargs={"colour": 1}, seed=1, index=0)], path)
     with pytest.raises(ConfigError, match="colour"):
         check_config(*gem_config(f"{PATH}={path}"))
+
+
+def test_pictures_are_refused_with_the_reason(tmp_path: Path) -> None:
+    register("test:Rl2Pictures", PictureEnv)
+    path = tmp_path / "train.jsonl"
+    write([TaskRow(env_id="test:Rl2Pictures", env_kwargs={}, seed=1, index=0)], path)
+    with pytest.raises(ConfigError, match="test:Rl2Pictures shows pictures, and RL2's rows have no place"):
+        check_file(str(path))

@@ -1,0 +1,139 @@
+"""Pictures on their way through verl's agent loop: to its servers, and into its rows."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gem_verl import loop as gem_loop
+from gem_verl.loop import GemAgentLoop, GemOutput
+from gem_verl.options import pictures_refused
+from gem_verl.rows import check_rows, verl_row
+from PIL import Image
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
+
+from gem_core import register
+from gem_core.errors import ConfigError
+from gem_core.rollout.vision import Processor, processor_or_tokenizer
+from gem_core.tasks import TaskRow
+from gem_core.train.tiny_vision import add_pictures
+from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import PictureEnv, ScriptedEnv
+from tests.trainers.verl.configs import verl_config
+
+
+def wide() -> PictureEnv:
+    """Pictures of six tokens."""
+    file = io.BytesIO()
+    Image.new("L", (84, 56), 40).save(file, "PNG")
+    return PictureEnv(pictures=[file.getvalue()])
+
+
+register("test:VerlPictures", wide)
+register("test:VerlText", ScriptedEnv)
+
+
+@pytest.fixture(scope="module")
+def processor() -> Processor:
+    return add_pictures(bpe_tokenizer("chatml"))
+
+
+class LookingServer:
+    """Stands in for verl's servers behind their own interface, and records what it was shown."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.calls: list[tuple[list[int], dict[str, Any], list[Any] | None]] = []
+
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, image_data: Any = None
+    ) -> TokenOutput:
+        self.calls.append((list(prompt_ids), dict(sampling_params), image_data))
+        ids = self.tokenizer.encode("I see \\boxed{1}<|im_end|>", add_special_tokens=False)
+        return TokenOutput(token_ids=ids, log_probs=[-0.1] * len(ids), stop_reason="completed")
+
+
+def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput], LookingServer]:
+    tokenizer = processor.tokenizer
+    config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
+    server = LookingServer(tokenizer)
+    row = verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=11, index=0))
+    row["raw_prompt"] = row.pop("prompt")
+
+    async def run() -> Any:
+        settings, data = DictConfigWrap(config), DictConfigWrap(config.data)
+        # verl's own builder of tokens knows transformers' processors only, and is not used here.
+        agent_loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, "qwen2")
+        agent_loop.processor = processor
+        gem_loop.validating.set(False)
+        sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
+        return await agent_loop.run(sampling, uid="u", session_id=1, global_steps=7, **row)
+
+    return asyncio.run(run()), server
+
+
+def test_a_server_is_shown_every_picture_so_far_and_never_samples_a_placeholder(processor: Processor) -> None:
+    _, server = play("test:VerlPictures", processor)
+    assert [len(pictures) for _, _, pictures in server.calls] == [1, 2, 3]
+    place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    for prompt, sampling, pictures in server.calls:
+        assert all((picture.mode, picture.size) == ("RGB", (84, 56)) for picture in pictures)
+        assert sampling["logit_bias"] == {place: -100.0}
+        # One placeholder a picture is left when verl's server folds them, which is what vLLM takes.
+        image_processor = type("Qwen2VLImageProcessor", (), {})()
+        kind = SimpleNamespace(image_processor=image_processor, image_token_id=place, video_token_id=-1)
+        assert list(qwen2_5_vl_dedup_image_tokens(prompt, kind)).count(place) == len(pictures)
+
+
+def test_a_row_carries_the_pixels_whose_places_are_in_it(processor: Processor) -> None:
+    ((row,), server) = play("test:VerlPictures", processor)
+    assert list(row.multi_modal_data) == ["images"]
+    assert len(row.multi_modal_data["images"]) == 3
+    place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    grids = processor.image_processor(images=row.multi_modal_data["images"], return_tensors="np")
+    tokens = int(grids["image_grid_thw"].prod(-1).sum()) // processor.image_processor.merge_size**2
+    assert (row.prompt_ids + row.response_ids).count(place) == tokens == 18
+    assert not any(
+        mask for token, mask in zip(row.response_ids, row.response_mask, strict=True) if token == place
+    )
+    assert (
+        row.as_dict()["multi_modal_data"] is row.multi_modal_data
+        or row.as_dict()["multi_modal_data"]["images"]
+    )
+    assert server.calls[0][0] == row.prompt_ids
+
+
+def test_rows_of_single_turns_carry_theirs(processor: Processor) -> None:
+    rows, _ = play("test:VerlPictures", processor, "+gem.layout=turn")
+    assert [len(row.multi_modal_data["images"]) for row in rows] == [1, 2, 3]
+
+
+def test_text_stays_as_it_was(processor: Processor) -> None:
+    ((row,), server) = play("test:VerlText", processor)
+    assert row.multi_modal_data is None
+    assert "multi_modal_data" not in row.as_dict()
+    assert all(pictures is None for _, _, pictures in server.calls)
+
+
+def test_who_cannot_be_shown_pictures_is_refused_before_anything_is_played(tmp_path: Any) -> None:
+    row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlPictures", "env_kwargs": "{}", "seed": 1}}
+    with pytest.raises(ConfigError, match="test:VerlPictures shows pictures, and there are none here"):
+        check_rows([row], "", no_pictures=lambda: "there are none here")
+    sglang = verl_config("actor_rollout_ref.rollout.name=sglang")
+    assert "rollout.name=sglang" in str(pictures_refused(sglang))
+    bpe_tokenizer("chatml").save_pretrained(tmp_path)
+    text = verl_config(f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm")
+    assert "no processor of the Qwen2-VL kind" in str(pictures_refused(text))
+
+
+def test_a_processor_of_another_kind_is_left_aside(processor: Processor) -> None:
+    other = SimpleNamespace(tokenizer=processor.tokenizer, image_processor=object(), chat_template=None)
+    assert processor_or_tokenizer(processor, None) is processor
+    assert processor_or_tokenizer(other, "tokenizer") == "tokenizer"
+    assert processor_or_tokenizer(None, "tokenizer") == "tokenizer"
