@@ -13,7 +13,7 @@ from typing import Any
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.registration import suggest
-from gem_core.rollout import EnvPool, RolloutOptions
+from gem_core.rollout import RolloutOptions
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
 
 SCOPES = ("collected", "trained")
@@ -240,10 +240,17 @@ class Recipe(RolloutOptions):
         Raises:
             GemError: One cannot be made.
         """
-        pool = EnvPool(self.wrappers)
         for source in self.sources:
-            pool.prepare(source)
-        pool.close()
+            source.try_once(self.wrappers)
+
+    def pictures(self, reason: str) -> dict[str, str]:
+        """For `refuse`: that an environment shows pictures, where a trainer gives the `reason` against them.
+
+        Raises:
+            GemError: An environment cannot be made.
+        """
+        shown = [source.label for source in self.sources if source.try_once(self.wrappers)]
+        return {"env": f"{shown[0]} shows pictures, and {reason}"} if shown else {}
 
 
 def _number(value: Any) -> Any:

@@ -13,6 +13,7 @@ import gem_roll.repro
 import gem_verl.repro
 import pytest
 
+from gem_core import registration
 from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
 from gem_core.cli.repro import TRAINERS
 from gem_core.errors import ConfigError, GemError
@@ -20,6 +21,7 @@ from gem_core.repro import Recipe, write_reference
 from gem_core.train.config import TrainConfig
 from tests.docs.blocks import ROOT
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
+from tests.support import ScriptedEnv
 
 WRITERS: dict[str, Any] = {
     "reference": write_reference,
@@ -174,3 +176,21 @@ def test_the_page_names_every_option() -> None:
     page = (ROOT / "docs/reproduce.md").read_text()
     for name in Recipe.__dataclass_fields__:
         assert f"| `{name}`" in page or f", `{name}`" in page
+
+
+class Painted(ScriptedEnv):
+    shows_images = True
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_pictures_are_refused_where_the_trainer_has_no_place_for_them(
+    trainer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    registration.register("test:Painted", Painted)
+    made = recipe(PLAIN, env="test:Painted")
+    if trainer in ("reference", "verl"):
+        WRITERS[trainer](made, tmp_path)
+    else:
+        with pytest.raises(ConfigError, match="env: test:Painted shows pictures"):
+            WRITERS[trainer](made, tmp_path)

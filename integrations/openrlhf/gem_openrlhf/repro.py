@@ -23,7 +23,8 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         ConfigError: OpenRLHF has no equivalent of an option.
     """
     one_row = "OpenRLHF trains on one row an episode, and the turns of a rebuilt context share no prefix"
-    refuse("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row))
+    pictures = recipe.pictures("gem_openrlhf plays environments of text only")
+    refuse("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | pictures)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     per_gpu = recipe.episodes_per_update // recipe.gpus
     options = recipe.rollout_options() | recipe.credit_options

@@ -8,6 +8,7 @@ from typing import Any
 from gem_core.errors import ConfigError
 from gem_core.repro import Recipe, assignments, refuse, write_script
 from gem_rl2.export import write as write_rows
+from gem_rl2.rows import NO_PICTURES
 
 TREE, INDEX = "run.sh", "run-0.0.2.sh"
 SHUFFLED = "RL2 shuffles the tasks: the steps have the same ones in another order."
@@ -25,6 +26,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: RL2 has no equivalent of an option.
     """
+    refuse("RL2", recipe.pictures(NO_PICTURES))
     parts, rows = recipe.updates_per_step, recipe.episodes_per_step
     if recipe.context == "rebuild" and rows <= (parts - 1) ** 2:
         why = (
