@@ -212,11 +212,12 @@ def wrapper_entry_points() -> dict[str, str]:
 def wrap(env: Env, wrappers: WrapperLike | Sequence[WrapperLike]) -> Env:
     """Put wrappers around `env`, the last one outermost; named ones are added to its spec."""
     for given in _as_sequence(wrappers):
-        require_one_agent(env, "a wrapper")
         if callable(given):
+            require_one_agent(env, "a wrapper")
             env = given(env)
             continue
         for wrapper in _wrapper_specs(given):
+            require_one_agent(env, "a wrapper")
             env = _apply_wrapper(env, wrapper)
             if env.spec is not None:
                 env.spec = replace(env.spec, wrappers=(*env.spec.wrappers, wrapper))

@@ -14,7 +14,7 @@ from gem_core.cli._arguments import (
     parse_kwargs,
     positive_int,
 )
-from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency
+from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _check(id: str, args: argparse.Namespace) -> Verdict:
     kwargs = parse_kwargs(args.kwargs)
     try:
         build_env(id, kwargs, args.wrappers).close()
-    except (DataError, MissingDependency) as error:  # data that is not on this machine, an extra
+    except (DataError, MissingDependency, SandboxError) as error:  # what this machine does not have
         if not args.all:
             raise
         return Verdict(id, "skipped", message=str(error))

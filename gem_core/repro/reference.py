@@ -54,6 +54,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "loss-scale": "token-mean",
         "entropy": 0,
         "kl": 0,
+        "eval-episodes": 0,
         "out": "run",
     }
     if recipe.max_turns is not None:

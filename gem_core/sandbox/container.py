@@ -33,6 +33,7 @@ from gem_core.sandbox.process import ISOLATED, Ending, Limits, RunResult
 
 LEVEL = "container"
 _START_SECONDS = 60.0
+_END_SECONDS = 2.0
 _INSIDE = Path(__file__).with_name("_contained.py")
 
 
@@ -111,19 +112,29 @@ class Container:
         """
         raise SandboxError("level 'container' has no sessions; use level 'namespace' or stateful=False")
 
-    def start(self, source: Path, limits: Limits) -> Conversation:
+    def start(self, source: Path, limits: Limits, whole_image: bool = False) -> Conversation:
         """Start a container that answers requests, one line of JSON each, as `source` does with ``serve()``.
+
+        Args:
+            source: Of the program inside.
+            limits: Of processes and open files.
+            whole_image: The image can be changed, under the defaults of the engine, without a network.
 
         Raises:
             SandboxError: The engine cannot be run.
         """
         name = f"gem-core-{uuid.uuid4().hex}"
         options = [*self._options(limits), "--tmpfs", f"/app:rw,exec,size={self._disk},mode=1777"]
+        if whole_image:
+            options = [
+                "--interactive", "--network", "none", "--security-opt", "no-new-privileges",
+                "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
+            ]  # fmt: skip
         code = f"{source.read_text(encoding='utf-8')}\nserve()\n"
         command = [*self._engine, "run", "--name", name, *options, self._image, "python3", "-I", "-c", code]
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
             raise SandboxError(f"{self._engine[0]} cannot be run: {error}") from error
@@ -165,9 +176,13 @@ class Conversation:
         end = time.monotonic() + seconds + (0 if self._begun else _START_SECONDS)
         line = self._exchange(json.dumps(request).encode() + b"\n", end)
         if line is None:
+            said = b"" if self._begun else self._last_words()
             self.close()
             if not self._begun:
-                raise SandboxError("the container did not start: does the image have bash and python3?")
+                told = (
+                    said.decode("utf-8", "replace").strip()[-500:] or "does the image have bash and python3?"
+                )
+                raise SandboxError(f"the container did not start: {told}")
             return None
         self._begun = True
         answer: dict[str, Any] = json.loads(line)
@@ -176,6 +191,10 @@ class Conversation:
     def close(self) -> None:
         """Remove the container. May be called more than once."""
         self._end()
+
+    def _last_words(self) -> bytes:
+        self._process.kill()
+        return b"" if self._process.stderr is None else self._process.stderr.read()
 
     def _exchange(self, data: bytes, end: float) -> bytes | None:
         give, take = self._process.stdin, self._process.stdout
@@ -198,13 +217,17 @@ class Conversation:
 
 
 def _end_container(process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # the program inside ends when it sees that
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)
     remove()
     process.kill()
     process.wait()
-    for stream in (process.stdin, process.stdout):
+    for stream in (process.stdout, process.stderr):
         if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+            stream.close()
 
 
 def _profile() -> dict[str, Any]:

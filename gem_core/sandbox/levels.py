@@ -98,7 +98,8 @@ LEVELS: dict[str, Level] = {
             "a fork bomb where the caller is root; elsewhere the limit counts all processes of the user",
         )),
         Level("namespace", 2, (
-            "reading the folder that Python is installed in, and the libraries of the system",
+            "reading the folder that Python is installed in, the libraries of the system; for a shell its "
+            "programs",
             "a fault in the kernel",
             "timing and other side channels",
             "memory up to its limit in each of the allowed processes at the same time",

@@ -27,9 +27,7 @@ from gem_core.sandbox.process import Limits
 ShellEnding: TypeAlias = Literal["ok", "timeout", "exited", "lost"]
 """It ended; it was interrupted; it ended the shell; it had to be killed, with everything beside it."""
 
-LIMITS = Limits(
-    wall_seconds=10, cpu_seconds=60, memory_bytes=2**30, file_bytes=32 * 2**20, processes=64, open_files=256
-)
+LIMITS = Limits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processes=40, open_files=256)
 """Of a command: seconds on the clock; the rest holds for each of its processes."""
 
 _SOURCE = Path(__file__).with_name("_shell.py")
@@ -155,6 +153,7 @@ def open_shell(
     image: str | None = None,
     packages: tuple[str, ...] = (),
     limits: Limits = LIMITS,
+    whole_image: bool = False,
 ) -> Shell:
     """A new shell.
 
@@ -164,6 +163,8 @@ def open_shell(
         image: Of the container; it needs bash and python3. None takes GEM_CORE_SANDBOX_IMAGE.
         packages: Distributions that Python in there can import, at level ``namespace``.
         limits: Of each command.
+        whole_image: Of a container: the image can be changed, and its own user and ``/app`` stay. The
+            engine's defaults hold then instead of our stricter limits; there is no network all the same.
 
     Raises:
         SandboxError: The level is not available here, or too weak.
@@ -173,7 +174,9 @@ def open_shell(
     if level == "container":
         from gem_core.sandbox.container import Container
 
-        return Shell(Container(image=image, disk_bytes=_DISK).start(_SOURCE, limits), level, limits)
+        return Shell(
+            Container(image=image, disk_bytes=_DISK).start(_SOURCE, limits, whole_image), level, limits
+        )
     sandbox = open_sandbox(level, min_level="namespace", packages=packages, programs=True)
     return Shell(_InSession(sandbox.session()), sandbox.level, limits)
 

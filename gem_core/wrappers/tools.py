@@ -175,7 +175,9 @@ class Tools(Wrapper):
         """The environment's, after one tool call where it has one to offer."""
         best = getattr(self.env, "oracle_tool_call", None)
         if best is not None and self._may_call() and not self.tool_use_counter:
-            return self._written(*best()) or self.env.oracle_action()
+            call = best()
+            written = None if call is None else self._written(*call)
+            return written or self.env.oracle_action()
         return self.env.oracle_action()
 
     def close(self) -> None:

@@ -89,3 +89,12 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gem-core: error: [Errno 27] File too large: '{tmp_path / 'rows'}'\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_side_of_a_game_has_rows_and_all_sides_have_none(tmp_path, capsys):
+    argv = ["export", "--to", "tasks", "--num", "2", "--out", str(tmp_path / "rows.jsonl"), "--env"]
+    assert main([*argv, 'multi:KuhnPoker-v0(opponent="oracle")']) == 0
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["env_kwargs"] for row in rows] == [{"opponent": "oracle"}] * 2
+    assert main([*argv, 'multi:KuhnPoker-v0(opponent="self")']) == 2
+    assert "has several agents, this command plays one: name an opponent" in capsys.readouterr().err

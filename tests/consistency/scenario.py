@@ -7,8 +7,10 @@ by whichever test session comes first; the others find it. Their records lie in 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +77,10 @@ class Scenario:
     def records(self) -> Path:
         return self.folder / "records"
 
+    @property
+    def version(self) -> Path:
+        return self.folder / "scenario.sha256"
+
     def model_hash(self) -> str:
         return str(json.loads((self.model / "gem_tiny.json").read_text())["sha256"])
 
@@ -96,10 +102,14 @@ def register() -> None:
 
 
 def scenario() -> Scenario:
-    """The scenario, made now where it is missing."""
+    """The scenario, made now where it is missing, or was made by another version of this file."""
     made = Scenario(Path(os.environ.get("GEM_CONSISTENCY") or ROOT / "runs" / "consistency"))
-    if not (made.records / "core.json").exists():
+    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if not made.version.exists() or made.version.read_text() != version:
+        for folder in (made.model, made.records):
+            shutil.rmtree(folder, ignore_errors=True)
         make(made)
+        write_atomically(made.version, [version])
     return made
 
 

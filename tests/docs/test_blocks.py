@@ -30,6 +30,7 @@ MODULES = {
     "rg": ("reasoning_gym",),
     "search": ("bm25s",),
     "mcp": ("mcp",),
+    "terminal": ("yaml",),
     "vision": ("PIL",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
@@ -45,11 +46,10 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def needs(page: str) -> None:
     extra = extra_of(page)
-    if extra == "namespace":  # a level of the sandbox, which not every machine has
+    if extra == "terminal":  # and a level of the sandbox, which not every machine has
         check = self_check()["namespace"]
         if not check.available:
             pytest.skip(check.reason)
-        return
     for module in MODULES[extra] if extra else ():
         pytest.importorskip(module, reason=f"{page} needs the extra '{extra}'")
 

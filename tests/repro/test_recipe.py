@@ -150,7 +150,7 @@ def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
     assert (config.steps, config.episodes_per_step, config.group_size, config.minibatches) == (5, 16, 2, 4)
     assert (config.max_turns, config.max_tokens_per_turn, config.max_total_tokens) == (12, 320, 4096)
     assert (config.wrappers, config.on_length_cut, config.kl) == ("time_limit(max_turns=5)", "pass", 0)
-    assert config.threads == 2
+    assert (config.eval_episodes, config.threads) == (0, 2)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from gem_core.cli import main
 from gem_core.sandbox import RunResult, escape, levels
 from gem_core.sandbox.attacks import ATTACKS
 from gem_core.sandbox.escape import attack_level
+from gem_core.sandbox.namespace import Namespace
 from tests.sandbox.support import needs_namespace
 
 HARMLESS = {attack.name for attack in ATTACKS if attack.least_level == "none"}
@@ -23,6 +24,14 @@ def test_every_attack_is_blocked_at_namespace():
     outcomes = attack_level("namespace")
     assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
     assert len(outcomes) == len(ATTACKS)
+
+
+@needs_namespace
+def test_the_programs_of_a_shell_open_no_way_out():
+    sandbox = Namespace(programs=True, workers=1)
+    outcomes = attack_level("namespace", sandbox=sandbox)
+    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+    sandbox.close()
 
 
 def test_at_none_what_does_no_harm_gets_through_and_the_rest_is_not_run():
@@ -51,7 +60,7 @@ def test_destructive_attacks_are_never_handed_to_a_level_that_does_not_hold_them
 
 def test_an_escape_is_seen_and_is_exit_code_1(monkeypatch, capsys):
     leaky = levels.open_sandbox("process")
-    monkeypatch.setattr(levels, "_shared", {("namespace", (), None, levels.os.getpid()): leaky})
+    monkeypatch.setattr(levels, "_shared", {("namespace", (), None, False, levels.os.getpid()): leaky})
     monkeypatch.setattr(
         levels, "_checks", {name: levels.Check(name, name == "namespace", "-") for name in levels.LEVELS}
     )

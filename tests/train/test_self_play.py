@@ -82,3 +82,30 @@ def test_the_same_seed_gives_the_same_run(player, tmp_path):
     runs = [run(player, tmp_path / name, eval_episodes=0) for name in ("one", "two")]
     assert read_metrics(tmp_path / "one") == read_metrics(tmp_path / "two")
     assert same_weights(runs[0].checkpoint, runs[1].checkpoint)
+
+
+def test_a_user_and_an_assistant_are_trained_together(tmp_path):
+    shop = "service:Shop-v0(task=0, max_turns=4)"
+    save_tiny(
+        tmp_path / "talker",
+        TinyOptions(
+            envs=(shop,), layers=1, warm_start_steps=5, warm_start_tokens=2000, corpus_episodes=8
+        ),
+    )  # fmt: skip
+    together = "service:Shop-v0(task=0, max_turns=4, user='self')"
+    config = TrainConfig(
+        **options(
+            tmp_path / "talker", tmp_path / "run", env=[together], eval_env=[shop], steps=1,
+            episodes_per_step=4, trace_every=1, trace_episodes=100, max_tokens_per_turn=8, eval_episodes=1,
+        )
+    )  # fmt: skip
+    train(config)
+    episodes = list(read_traces(tmp_path / "run" / "traces.jsonl"))
+    first = [e for e in episodes if e.metadata["request"].startswith("step 1/")]
+    roles = [e.metadata["agent"] for e in first]
+    assert roles.count("user") == 4
+    assert "assistant" in roles
+    assert all(turn.advantage is not None for episode in first for turn in episode.turns)
+    briefs = {e.metadata["agent"]: e.turns[0].observation for e in first}
+    assert "You are a customer" in briefs["user"]
+    assert "customer service of an outdoor shop" in briefs["assistant"]

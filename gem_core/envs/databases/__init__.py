@@ -25,3 +25,7 @@ def register_databases() -> None:
         described = f"A task in an SQLite database: {what}"
         group = name.lower()
         register(f"database:{name}-v0", env, wrappers=tools, extra="mcp", description=described, tasks=group)
+    register(
+        "eval:MCPMark", "gem_core.envs.databases.folder:McpMark", wrappers=tools, extra="mcp",
+        description="Tasks in the format of MCPMark from a folder, for SQLite",
+    )  # fmt: skip

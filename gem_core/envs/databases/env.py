@@ -64,7 +64,11 @@ class Databases(Game[str]):
         """
         self.source = TASKS.choose(tasks)
         self.items = len(self.source)
-        self.max_errors = check_count("max_errors", max_errors, 1)
+        self.set_up(check_count("max_errors", max_errors, 1))
+
+    def set_up(self, max_errors: int) -> None:
+        """Give the environment a place for its database."""
+        self.max_errors = max_errors
         self.tool_scope = uuid.uuid4().hex
         self._path = path_of(folder(), self.tool_scope)
         weakref.finalize(self, self._path.unlink, missing_ok=True)
@@ -79,7 +83,7 @@ class Databases(Game[str]):
 
     def take_item(self, index: int) -> None:
         self.task_index, self._task = index, None
-        build(self._path, self.task.setup)
+        self.prepare()
 
     def rules(self) -> str:
         asked = self.task.answer is not None
@@ -90,7 +94,7 @@ class Databases(Game[str]):
         return text or None
 
     def play(self, move: str) -> Outcome:
-        wrong = self._wrong()
+        wrong = self.wrong()
         if self.task.answer is not None and move.casefold() != self.task.answer.casefold():
             wrong.append("answer")
         self.passed = float(not wrong)
@@ -114,21 +118,27 @@ class Databases(Game[str]):
 
     def sample_tool_call(self) -> tuple[str, dict[str, Any]]:
         """A look at the tables, for a random player with tools."""
-        tables = [line.split()[2] for line in self.task.setup.splitlines() if line.startswith("CREATE TABLE")]
+        tables = self.table_names()
+        if not tables:
+            return "list_tables", {}
         name = self.action_random.choice(tables)
         return self.action_random.choice([
             ("list_tables", {}), ("describe_table", {"table": name}),
-            ("query", {"sql": f"SELECT count(*) FROM {name}"}),
+            ("query", {"sql": f'SELECT count(*) FROM "{name}"'}),
         ])  # fmt: skip
 
-    def oracle_tool_call(self) -> tuple[str, dict[str, Any]]:
+    def table_names(self) -> list[str]:
+        """Tables that the database has at the start."""
+        return [line.split()[2] for line in self.task.setup.splitlines() if line.startswith("CREATE TABLE")]
+
+    def oracle_tool_call(self) -> tuple[str, dict[str, Any]] | None:
         """The reference solution."""
         return "execute", {"sql": self.task.solution.strip()}
 
     def random_move(self, random: Random) -> str:
         return DONE
 
-    def best_move(self) -> str:
+    def best_move(self) -> str | None:
         return self.task.answer or DONE
 
     # -- the database -------------------------------------------------------------------------
@@ -154,7 +164,11 @@ class Databases(Game[str]):
         else:
             self._path.write_bytes(zlib.decompress(base64.b64decode(packed)))
 
-    def _wrong(self) -> list[str]:
+    def prepare(self) -> None:
+        """Make the database of the task."""
+        build(self._path, self.task.setup)
+
+    def wrong(self) -> list[str]:
         """What differs from the state that the reference solution leads to."""
         wanted = Path(f"{self._path}.wanted")
         try:

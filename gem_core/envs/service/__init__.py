@@ -13,8 +13,7 @@ def register_service() -> None:
         description="Serve the customers of an outdoor shop with tools, by its policy",
     )
     register(
-        "service:Shop-v0-llm",
-        "gem_core.envs.service.ids:make_shop_llm",
-        description="The same with a model behind an endpoint as the user",
-        deterministic=False,
+        "service:TauBenchRetail-v0",
+        "gem_core.envs.service.ids:make_tau_bench",
+        description="The retail tasks of tau-bench, from a checkout given as root",
     )

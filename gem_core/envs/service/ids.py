@@ -4,34 +4,67 @@ from __future__ import annotations
 
 from gem_core.core import Env
 from gem_core.envs.multiagent.one_agent import one_side
+from gem_core.envs.service.domain import Domain
 from gem_core.envs.service.env import ASSISTANT, Service
 from gem_core.envs.service.shop_tasks import shop
+from gem_core.envs.service.tau_bench import load_tau_bench
 from gem_core.envs.service.user import LlmUser
+from gem_core.errors import DataError
 
 
 def make_shop(
-    user: str = "scripted", agent: str = ASSISTANT, task: int | None = None, max_turns: int = 40
+    user: str = "scripted",
+    agent: str = ASSISTANT,
+    task: int | None = None,
+    max_turns: int = 40,
+    user_model: str = "default",
 ) -> Env:
     """One side of the shop, or with ``user="self"`` both.
 
     Args:
-        user: Who plays the other side: "scripted", "random", "self", or ``module:function``.
+        user: Who plays the other side: "scripted", "random", the base URL of an OpenAI-compatible endpoint
+            (see `LlmUser`), ``module:function``, or "self".
         agent: The side to play: "assistant" or "user". Against "user" the scripted assistant is the
             reference solution.
         task: Number of the only task; None draws one at each reset.
         max_turns: Messages and calls of both together.
+        user_model: Name of the model at the endpoint.
     """
-    env = Service(shop(), task=task, max_turns=max_turns)
+    return _make(shop(), user, agent, task, max_turns, user_model)
+
+
+def make_tau_bench(
+    root: str | None = None,
+    split: str = "test",
+    user: str = "scripted",
+    agent: str = ASSISTANT,
+    task: int | None = None,
+    max_turns: int = 60,
+    user_model: str = "default",
+) -> Env:
+    """The retail tasks of a checkout of tau-bench; see `load_tau_bench` and `make_shop`.
+
+    Args:
+        root: Folder of the checkout; it has to be given.
+        split: "test", "train" or "dev".
+        user: As in `make_shop`. The scripted user says its whole instruction at once.
+        agent: As in `make_shop`.
+        task: As in `make_shop`.
+        max_turns: As in `make_shop`.
+        user_model: As in `make_shop`.
+
+    Raises:
+        DataError: `root` is not given, or no checkout.
+    """
+    if root is None:
+        raise DataError("the tasks of tau-bench do not come along; give the folder of a checkout as root")
+    return _make(load_tau_bench(root, split), user, agent, task, max_turns, user_model)
+
+
+def _make(domain: Domain, user: str, agent: str, task: int | None, max_turns: int, model: str) -> Env:
+    env = Service(domain, task=task, max_turns=max_turns)
     if user == "self":
         return env
+    if user.startswith(("http://", "https://")):
+        return one_side(env, LlmUser(user, model), agent)
     return one_side(env, "oracle" if user == "scripted" else user, agent)
-
-
-def make_shop_llm(
-    url: str = "http://127.0.0.1:8000/v1",
-    model: str = "default",
-    task: int | None = None,
-    max_turns: int = 40,
-) -> Env:
-    """The assistant's side of the shop, with a model as the user; see `LlmUser`."""
-    return one_side(Service(shop(), task=task, max_turns=max_turns), LlmUser(url, model), ASSISTANT)

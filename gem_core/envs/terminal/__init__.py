@@ -21,3 +21,7 @@ def register_terminal() -> None:
     for name, what in _GROUPS.items():
         described = f"A task in a shell: {what}"
         register(f"terminal:{name}-v0", env, description=described, tasks=name.lower())
+    register(
+        "eval:TerminalBench", "gem_core.envs.terminal.folder:TerminalBench", extra="terminal",
+        description="Tasks in the format of terminal-bench or Harbor from a folder",
+    )  # fmt: skip

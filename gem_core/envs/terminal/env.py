@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from gem_core.core import StepResult
 from gem_core.envs.games.base import Game, Outcome, check_count
 from gem_core.envs.terminal.source import OwnTasks, TaskSource
-from gem_core.envs.terminal.task import End, Task
+from gem_core.envs.terminal.task import Task
 from gem_core.errors import ConfigError
 from gem_core.sandbox.shell import LIMITS, Shell, ShellResult, open_shell
 from gem_core.text import last_code_block
@@ -54,6 +54,8 @@ class Terminal(Game[str]):
     form: ClassVar[str] = "block of bash commands"
     blocking = True
     find = staticmethod(shell_block)
+    whole_image: ClassVar[bool] = False
+    """Whether a container has its whole image, to be changed, and not just programs for ``/app``."""
 
     task_index: int
     """Number of the task."""
@@ -105,13 +107,14 @@ class Terminal(Game[str]):
         self.max_output = check_count("max_output", max_output, 100)
         self.limits = replace(LIMITS, wall_seconds=float(seconds))
 
-    def set_level(self, level: str | None, image: str | None) -> None:
+    def set_level(self, level: str | None, image: str | None, packages: Sequence[str] = ()) -> None:
         """Set the isolation; a shell is opened once, so that what is missing is told here.
 
         Raises:
             SandboxError: The level is not available here, or too weak.
+            MissingDependency: One of the `packages`, which Python in the shell has, is not installed.
         """
-        self.level, self.image = level, image
+        self.level, self.image, self.packages = level, image, tuple(packages)
         self._open().close()
 
     # -- the game -----------------------------------------------------------------------------
@@ -201,7 +204,13 @@ class Terminal(Game[str]):
         return self._task
 
     def _open(self) -> Shell:
-        return open_shell(self.level, image=self.image, limits=self.limits)
+        return open_shell(
+            self.level,
+            image=self.image,
+            packages=self.packages,
+            limits=self.limits,
+            whole_image=self.whole_image,
+        )
 
     def _run(self, command: str) -> ShellResult:
         """Run a command in the shell of this episode, which is made when it is first needed."""
@@ -232,11 +241,11 @@ class Terminal(Game[str]):
         if self._shell is None:  # a restored episode
             self._run(":")
         assert self._shell is not None
-        failed = self.source.failed(self.task, End(self._shell.read(), self._open))
-        self.passed = 1 - len(failed) / max(1, len(self.task.tests))
+        failed, tests = self.source.grade(self.task, self._shell, self._open)
+        self.passed = 1 - len(failed) / max(1, tests)
         if not failed:
             return f"{before}All tests pass.", 1.0, "solved"
-        return f"{before}Tests that fail: {', '.join(failed)}.", 0.0, "lost"
+        return f"{before}Tests that fail: {', '.join(failed)[:1000]}.", 0.0, "lost"
 
     def _drop(self) -> None:
         self._drop_shell()

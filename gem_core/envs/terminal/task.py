@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeAlias
 from gem_core.envs.drawn import Drawn
 from gem_core.sandbox.shell import File, Files, Shell, ShellResult
 
+_SECONDS = 60.0
+
 
 class End:
     """What an episode has left in ``/app``.
@@ -44,10 +46,10 @@ class End:
         }
 
     def run(self, command: str, more: Mapping[str, str] | None = None) -> ShellResult:
-        """Run a command on a copy of the files, with `more` files beside them."""
+        """Run a command on a copy of the files, with `more` files beside them; it has a minute."""
         with closing(self._open()) as shell:
             shell.write({**self.files, **texts(more or {})})
-            return shell.run(command)
+            return shell.run(command, seconds=_SECONDS)
 
 
 Check: TypeAlias = Callable[[End], bool]

@@ -27,6 +27,11 @@ class TextContext:
         """That of the context inside."""
         return self._context.mode
 
+    @property
+    def pictures(self) -> None:
+        """RL2's batches have text only."""
+        return None
+
     def first(self, observation: Observation) -> list[int]:
         """The whole prompt of the first turn."""
         self.text = self._context.first_text(observation)

@@ -59,7 +59,7 @@ def said(text):
 def test_a_model_as_the_user(endpoint):
     url, asked, answers = endpoint
     answers += [said("I want to cancel."), said(f"Thanks. {END}")]
-    env = gem_core.make("service:Shop-v0-llm", url=url, model="m", task=0)
+    env = gem_core.make("service:Shop-v0", user=url, user_model="m", task=0)
     assert env.blocking
     observation, _ = env.reset(seed=0)
     assert observation.endswith("Customer: I want to cancel.")
@@ -68,12 +68,12 @@ def test_a_model_as_the_user(endpoint):
     assert (reward, terminated) == (0.0, True)
     roles = [message["role"] for message in asked[1]["messages"]]
     assert roles == ["system", "assistant", "user"]  # from the user's point of view
-    assert gem_core.spec("service:Shop-v0-llm").deterministic is False
+    assert asked[0]["model"] == "m"
 
 
 def test_an_endpoint_that_says_nothing_of_use(endpoint):
     url, _, answers = endpoint
     answers.append({"error": "busy"})
-    env = gem_core.make("service:Shop-v0-llm", url=url, model="m", task=0)
+    env = gem_core.make("service:Shop-v0", user=url, user_model="m", task=0)
     with pytest.raises(ServiceError, match="the user's endpoint sent no message"):
         env.reset(seed=0)

@@ -9,7 +9,7 @@ import pytest
 
 from gem_core.envs import drawn as words
 from gem_core.envs.terminal.source import OwnTasks
-from gem_core.envs.terminal.task import TASKS, End
+from gem_core.envs.terminal.task import TASKS
 from gem_core.errors import SandboxError
 from gem_core.sandbox.shell import open_shell
 
@@ -30,7 +30,7 @@ def failed(task, *commands):
         one.write(task.files)
         for command in commands:
             one.run(command, seconds=60)
-        return SOURCE.failed(task, End(one.read(), shell))
+        return SOURCE.grade(task, one, shell).failed
 
 
 def skeleton(index):

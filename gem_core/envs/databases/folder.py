@@ -1,0 +1,163 @@
+"""`McpMark`: database tasks in the format of MCPMark from a folder.
+
+A task is a folder with ``description.md`` (the instruction), ``verify.py`` (ends with status 0 when the
+database is as it should be) and ``meta.json``. Tasks of a category share a database: ``database.db`` or
+``database.sql`` in the folder of the task, else ``CATEGORY.db`` or ``CATEGORY.sql`` in `databases`, in the
+folder of the category or beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gem_core.envs.databases.env import Databases
+from gem_core.envs.databases.task import Task, build
+from gem_core.envs.games.base import check_count
+from gem_core.errors import ConfigError, DataError
+
+VARIABLE = "SQLITE_DATABASE"
+"""Environment variable that tells ``verify.py`` the file of the database."""
+_SECONDS = 120.0
+
+
+class Found(NamedTuple):
+    """A task of a folder."""
+
+    path: Path
+    task: Task
+    database: Path
+    """A file of SQLite or of SQL."""
+
+
+class McpMark(Databases):
+    r"""Database tasks in the format of MCPMark, for SQLite.
+
+    Action: as in `Databases`; each task ends with ``\boxed{done}``.
+
+    Rewards: as in `Databases`, where ``verify.py`` of the task decides. It runs as it is, outside of any
+    sandbox, like any program that you start: take tasks from where you would take programs.
+
+    `max_return` is 1. The oracle runs ``ground_truth.sql`` where a task has one, and knows nothing else.
+
+    The seed draws the task; ``reset(options={"index": i})`` takes task i, in the order of the paths.
+    """
+
+    def __init__(
+        self,
+        folder: str | None = None,
+        databases: str | None = None,
+        tasks: Sequence[str] | str | None = None,
+        max_errors: int = 3,
+    ) -> None:
+        """Read the tasks.
+
+        Args:
+            folder: With tasks at any depth, such as ``tasks/sqlite/standard``.
+            databases: Folder with a database for each category. None: they are beside the tasks.
+            tasks: Names of tasks. None for all.
+            max_errors: Responses with neither a call nor a box; the last one truncates.
+
+        Raises:
+            ConfigError: A value that cannot be honoured.
+            DataError: The folder holds no task for SQLite; the message says why.
+        """
+        if folder is None or not Path(folder).is_dir():
+            raise DataError(f"folder={folder!r}: give a folder with tasks in the format of MCPMark")
+        self.set_up(check_count("max_errors", max_errors, 1))
+        wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
+        self.skipped: dict[str, str] = {}
+        """Tasks that cannot be played, and why."""
+        self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
+        self.items = len(self.found)
+
+    def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[Found]:
+        found = []
+        for description in sorted(root.rglob("description.md")):
+            path = description.parent
+            if (path / "verify.py").is_file() and (wanted is None or path.name in wanted):
+                try:
+                    found.append(_task(path, databases))
+                except DataError as error:
+                    self.skipped[path.name] = str(error)
+        names = [one.path.name for one in found]
+        if missing := [name for name in wanted or () if name not in names]:
+            raise ConfigError(f"task {missing[0]!r}: {self.skipped.get(missing[0], f'not in {root}')}")
+        if not found:
+            why = "; ".join(f"{name}: {reason}" for name, reason in list(self.skipped.items())[:3])
+            raise DataError(f"{root} holds no task for SQLite ({why or 'none at all'})")
+        return found
+
+    @property
+    def task(self) -> Task:
+        """The task of this episode."""
+        return self.found[self.task_index].task
+
+    def prepare(self) -> None:
+        """Make the database of the task."""
+        database = self.found[self.task_index].database
+        if database.suffix == ".sql":
+            build(self._path, database.read_text(encoding="utf-8"))
+        else:
+            shutil.copyfile(database, self._path)
+
+    def wrong(self) -> list[str]:
+        """What ``verify.py`` says."""
+        path = self.found[self.task_index].path
+        try:
+            done = subprocess.run(
+                [sys.executable, "verify.py"], cwd=path, env={**os.environ, VARIABLE: str(self._path)},
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return ["verify.py did not end"]
+        return [] if done.returncode == 0 else ["verify.py"]
+
+    def oracle_tool_call(self) -> tuple[str, dict[str, Any]] | None:
+        """The reference solution, where there is one."""
+        return super().oracle_tool_call() if self.task.solution else None
+
+    def best_move(self) -> str | None:
+        return super().best_move() if self.task.solution else None
+
+    def table_names(self) -> list[str]:
+        """Tables of the database."""
+        link = sqlite3.connect(self._path)
+        try:
+            return [row[0] for row in link.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        finally:
+            link.close()
+
+
+def _task(path: Path, databases: Path | None) -> Found:
+    """A task.
+
+    Raises:
+        DataError: It is not one for SQLite.
+    """
+    meta = path / "meta.json"
+    try:
+        facts = json.loads(meta.read_text(encoding="utf-8")) if meta.is_file() else {}
+    except ValueError as error:
+        raise DataError(f"meta.json cannot be read: {error}") from None
+    services = facts.get("mcp", ["sqlite"]) if isinstance(facts, dict) else []
+    if "sqlite" not in services:
+        raise DataError(f"it is for {', '.join(map(str, services))}, not for sqlite")
+    category = str(facts.get("category_id", path.parent.name))
+    places = [path / "database"]
+    places += [folder / category for folder in (databases, path.parent, path.parent.parent) if folder]
+    files = [Path(f"{place}{ending}") for place in places for ending in (".db", ".sqlite", ".sql")]
+    database = next((file for file in files if file.is_file()), None)
+    if database is None:
+        raise DataError(f"there is no {category}.db, .sqlite or .sql for it")
+    truth = path / "ground_truth.sql"
+    solution = truth.read_text(encoding="utf-8") if truth.is_file() else ""
+    text = (path / "description.md").read_text(encoding="utf-8")
+    return Found(path, Task(text.strip(), "", solution, ()), database)

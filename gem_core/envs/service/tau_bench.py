@@ -1,0 +1,132 @@
+"""The official retail tasks of tau-bench, out of a checkout: `load_tau_bench`.
+
+Nothing of tau-bench comes along. Its tools are Python modules of the checkout, and are run: give a checkout
+that you trust.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gem_core.envs.service.domain import Database, Domain, Operation, Refused, Task
+from gem_core.errors import ConfigError, DataError
+
+SPLITS = ("test", "train", "dev")
+
+_PACKAGES = ("tau_bench", "tau_bench.envs", "tau_bench.envs.retail")
+_lock = threading.Lock()
+
+
+@lru_cache(maxsize=4)
+def load_tau_bench(root: str, split: str = "test") -> Domain:
+    """The retail service of a checkout.
+
+    A conversation is graded as there: the database has to be the one after the reference actions, and the
+    assistant has to have said the outputs.
+
+    Args:
+        root: Folder of the checkout, with ``tau_bench/envs/retail`` in it.
+        split: "test", "train" or "dev".
+
+    Raises:
+        ConfigError: There is no such split.
+        DataError: The folder is no checkout, or cannot be read.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
+    folder = Path(root) / "tau_bench" / "envs" / "retail"
+    if not (folder / "wiki.md").is_file():
+        raise DataError(
+            f"{folder} does not hold the retail service of tau-bench; give the folder of a checkout as root"
+        )
+    try:
+        tables = {
+            name: (folder / "data" / f"{name}.json").read_text(encoding="utf-8")
+            for name in ("orders", "products", "users")
+        }
+        with _importable(Path(root)):
+            tools = importlib.import_module("tau_bench.envs.retail.tools").ALL_TOOLS
+            module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")
+        given = next(value for name, value in vars(module).items() if name.startswith("TASKS"))
+        policy = (folder / "wiki.md").read_text(encoding="utf-8").strip()
+        tasks = [_task(number, task) for number, task in enumerate(given)]
+        operations = [_operation(tool) for tool in tools]
+    except Exception as error:  # modules of the checkout are programs
+        raise DataError(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
+
+    def database() -> Database:
+        return {name: json.loads(text) for name, text in tables.items()}
+
+    return Domain(policy, operations, tasks, database)
+
+
+@contextmanager
+def _importable(root: Path) -> Iterator[None]:
+    """Have ``tau_bench.envs.retail.*`` imported from `root` without what its packages import themselves.
+
+    Those want the clients of models, which tasks and tools do not need. What was imported under that name
+    before is there again afterwards.
+    """
+    with _lock:
+        before = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "tau_bench"}
+        for name in before:
+            del sys.modules[name]
+        try:
+            for name in _PACKAGES:
+                package = ModuleType(name)
+                package.__path__ = [str(root.joinpath(*name.split(".")))]
+                sys.modules[name] = package
+            types = ModuleType("tau_bench.types")
+            types.Action = types.Task = _Fields  # type: ignore[attr-defined]
+            sys.modules["tau_bench.types"] = types
+            yield
+        finally:
+            for name in [name for name in sys.modules if name.split(".")[0] == "tau_bench"]:
+                del sys.modules[name]
+            sys.modules.update(before)
+
+
+class _Fields:
+    """Stands for the two record types of tau-bench."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+
+def _task(number: int, task: _Fields) -> Task:
+    instruction = str(task.fields["instruction"])
+    return Task(
+        name=f"{number}-{task.fields['user_id']}",
+        instruction=instruction,
+        request=instruction,
+        facts={},
+        actions=[(action.fields["name"], action.fields["kwargs"]) for action in task.fields["actions"]],
+        outputs=[str(output) for output in task.fields["outputs"]],
+    )
+
+
+def _operation(tool: Any) -> Operation:
+    about = tool.get_info()["function"]
+
+    def act(database: Database, **arguments: Any) -> str:
+        try:
+            return str(tool.invoke(data=database, **arguments))
+        except Exception as error:  # as there: what a tool raises is told to the assistant
+            raise Refused(f"{type(error).__name__}: {error}") from error
+
+    return Operation(
+        about["name"],
+        about["description"],
+        {"properties": {}, **about["parameters"]},
+        act,
+        ends=about["name"] == "transfer_to_human_agents",
+    )

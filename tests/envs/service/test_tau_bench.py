@@ -1,0 +1,139 @@
+"""The loader, on a checkout of the same form made here, and on a real one where there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+import gem_core
+from gem_core.envs.service.env import ASSISTANT, USER, Service
+from gem_core.envs.service.tau_bench import load_tau_bench
+from gem_core.errors import ConfigError, DataError
+
+TOOL = """
+import json
+from typing import Any, Dict
+from tau_bench.envs.tool import Tool
+
+
+class CloseOrder(Tool):
+    @staticmethod
+    def invoke(data: Dict[str, Any], order_id: str) -> str:
+        if order_id not in data["orders"]:
+            return "Error: order not found"
+        data["orders"][order_id]["status"] = "closed"
+        return json.dumps(data["orders"][order_id])
+
+    @staticmethod
+    def get_info():
+        return {"type": "function", "function": {
+            "name": "close_order", "description": "Closes an order.",
+            "parameters": {"type": "object", "properties": {"order_id": {"type": "string"}},
+                           "required": ["order_id"]}}}
+
+
+class TransferToHumanAgents(Tool):
+    @staticmethod
+    def invoke(data: Dict[str, Any], summary: str) -> str:
+        return "Transfer successful"
+
+    @staticmethod
+    def get_info():
+        return {"type": "function", "function": {
+            "name": "transfer_to_human_agents", "description": "Hands over.",
+            "parameters": {"type": "object", "properties": {"summary": {"type": "string"}},
+                           "required": ["summary"]}}}
+"""
+TOOLS = """
+from .all import CloseOrder, TransferToHumanAgents
+
+ALL_TOOLS = [CloseOrder, TransferToHumanAgents]
+"""
+TASKS = """
+from tau_bench.types import Action, Task
+
+TASKS_TEST = [
+    Task(annotator="0", user_id="ann_1", instruction="You are Ann. Close #1 and say its price.",
+         actions=[Action(name="close_order", kwargs={"order_id": "#1"})], outputs=["1,250"]),
+    Task(annotator="0", user_id="bob_2", instruction="You are Bob.",
+         actions=[Action(name="transfer_to_human_agents", kwargs={"summary": "wants a person"})], outputs=[]),
+]
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """What the loader reads of a checkout, in its places; the packages themselves cannot be imported."""
+    files = {
+        "__init__.py": "raise ImportError('needs the clients of models')",
+        "envs/__init__.py": "raise ImportError('needs the clients of models')",
+        "envs/tool.py": "class Tool:\n    pass\n",
+        "envs/retail/__init__.py": "raise ImportError('needs the clients of models')",
+        "envs/retail/wiki.md": "# The policy\n",
+        "envs/retail/tasks_test.py": TASKS,
+        "envs/retail/tools/__init__.py": TOOLS,
+        "envs/retail/tools/all.py": TOOL,
+        "envs/retail/data/orders.json": json.dumps({"#1": {"status": "open"}}),
+        "envs/retail/data/products.json": "{}",
+        "envs/retail/data/users.json": "{}",
+    }
+    for name, text in files.items():
+        path = tmp_path / "tau_bench" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(tmp_path)
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def test_tasks_tools_and_grades_of_a_checkout(checkout):
+    env = gem_core.make("service:TauBenchRetail-v0", root=checkout, task=0)
+    observation, _ = env.reset(seed=0)
+    assert observation.startswith("# The policy")
+    assert observation.endswith("Customer: You are Ann. Close #1 and say its price.")
+    assert "order not found" in env.step(call("close_order", order_id="#2"))[0]
+    env.step(call("close_order", order_id="#1"))
+    _, reward, terminated, _, _ = env.step("It was 1250. Anything else?")
+    assert (reward, terminated) == (1.0, True)
+    env.reset(seed=0)
+    assert env.step("It was 1,250. Anything else?")[1] == 0.0  # the order is still open
+    env.reset(seed=0)
+    env.step(call("close_order", order_id="#1"))
+    assert env.step("Done. Anything else?")[1] == 0.0  # the price was not said
+
+    env = gem_core.make("service:TauBenchRetail-v0", root=checkout, task=1)
+    env.reset(seed=0)
+    assert env.step(env.oracle_action())[1:3] == (1.0, True)
+    assert not [name for name in sys.modules if name.startswith("tau_bench")]
+
+
+def test_what_is_no_checkout_is_one_clear_line(checkout, tmp_path):
+    with pytest.raises(DataError, match="give the folder of a checkout as root"):
+        gem_core.make("service:TauBenchRetail-v0", root=str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="split must be one of test, train, dev"):
+        gem_core.make("service:TauBenchRetail-v0", root=checkout, split="validation")
+    with pytest.raises(DataError, match="cannot be read: ModuleNotFoundError"):
+        gem_core.make("service:TauBenchRetail-v0", root=checkout, split="dev")
+    with pytest.raises(DataError, match="as root"):
+        gem_core.make("service:TauBenchRetail-v0")
+
+
+def test_the_real_one():
+    root = os.environ.get("GEM_CORE_TAU_BENCH")
+    if not root:
+        pytest.skip("GEM_CORE_TAU_BENCH names no checkout of tau-bench")
+    domain = load_tau_bench(root)
+    assert len(domain.tasks) == 115
+    assert len(domain.operations) == 16
+    for index in range(0, 115, 5):
+        env = Service(domain, task=index, max_turns=200)
+        env.reset(seed=0)
+        while env.agents:
+            (agent,) = env.active_agents()
+            rewards = env.step({agent: env.oracle_action(agent)})[1]
+        assert rewards == {ASSISTANT: 1.0, USER: 1.0}
