@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
+from gem_core import registration
 from gem_core.errors import ConfigError
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource, make_tasks, read_task, write_tasks
+from tests.support import PictureEnv
 
 EASY = TaskSource("game:GuessTheNumber-v0-easy")
 MIX = [EASY, TaskSource("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
@@ -108,3 +110,19 @@ def test_a_task_comes_back_from_a_row():
 def test_a_row_without_a_task_is_refused(fields, message):
     with pytest.raises(ConfigError, match=message):
         read_task(fields)
+
+
+def test_an_environment_is_tried_once_before_it_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[PictureEnv] = []
+
+    def make() -> PictureEnv:
+        made.append(PictureEnv())
+        return made[-1]
+
+    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    gem_core.register("test:TriedOnce", make)
+    assert TaskSource("test:TriedOnce").try_once() is True
+    assert TaskSource("game:Mastermind-v0").try_once(no_pictures="it is blind") is False
+    with pytest.raises(ConfigError, match="test:TriedOnce shows pictures, and it is blind"):
+        TaskSource("test:TriedOnce").try_once(no_pictures="it is blind")
+    assert [env.closed for env in made] == [1, 1]
