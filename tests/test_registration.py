@@ -27,8 +27,9 @@ from tests.support import ScriptedEnv
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has the registry to itself."""
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    """Each test has the registry to itself, without what other tests of this process have registered."""
+    own = {id: spec for id, spec in registration._envs.items() if not id.startswith("test:")}
+    monkeypatch.setattr(registration, "_envs", own)
     monkeypatch.setattr(registration, "_wrappers", dict(registration._wrappers))
     monkeypatch.setattr(registration, "_families", dict(registration._families))
     monkeypatch.setattr(registration, "_loaded_groups", set())
