@@ -83,6 +83,21 @@ def test_flags_of_the_spec_excuse_from_exactly_their_rules() -> None:
         check_env(Noisy)
 
 
+def test_an_episode_that_a_replay_leaves_open_is_no_fault() -> None:
+    seen = set()
+
+    class Wanders(Sound):
+        """Not deterministic: what ended the first episode of a seed does not end the next."""
+
+        def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+            self.limit = 6 if seed in seen else 1
+            seen.add(seed)
+            return super().reset(seed, options=options)
+
+    report = check_env(Wanders, rules=["reset_is_needed"])
+    assert report.passed == ("reset_is_needed",)
+
+
 def test_what_does_not_apply_is_reported_with_the_reason() -> None:
     class Silent(Sound):
         def oracle_action(self) -> str | None:

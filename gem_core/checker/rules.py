@@ -172,8 +172,8 @@ def episodes_end(subject: Subject) -> None:
 @rule()
 def reset_is_needed(subject: Subject) -> None:
     """A step before `reset` or after the end of an episode raises ResetNeeded."""
-    env = subject.fresh()
     for seed in subject.seeds:
+        env = subject.fresh()  # the last one may still be in an episode
         recording = subject.recording(seed)
         _expect_reset_needed(env, recording.actions[0], "without a running episode")
         reset(env, seed)

@@ -177,7 +177,10 @@ def _same_relations(given: Tree, wanted: Tree) -> bool | None:
         values = [evaluate(side, point) for side in sides]
         if any(value is None for value in values):
             return None
-        p, q, r, t = (complex(value) for value in values if value is not None)
+        try:
+            p, q, r, t = (complex(value) for value in values if value is not None)
+        except OverflowError:  # a fraction beyond all floats
+            return None
         if abs(r - t) < _TOLERANCE or abs(p - q) < _TOLERANCE:
             return None
         ratios.append((p - q) / (r - t))
@@ -200,13 +203,7 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
         valued += b is not None
         if a is None or b is None:
             continue
-        if isinstance(a, Fraction) and isinstance(b, Fraction) and a == b:
-            equal = True
-        elif isinstance(a, Fraction) and isinstance(b, Fraction):
-            equal = _rounds(given, wanted, a, b)
-        else:
-            equal = _close(complex(a), complex(b)) or _rounds(given, wanted, a, b)
-        if not equal:  # a difference at the mixed signs alone may be one of branches
+        if not _equal(given, wanted, a, b):  # a difference at the mixed signs alone may be one of branches
             return False if point < 2 and not (_doubtful(given) or _doubtful(wanted)) else None
         settled += 1
         if point == 1 and not (_branching(given) or _branching(wanted)):
@@ -214,6 +211,16 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
     if valued and not settled:  # 1/0, or a number too large to be the reference
         return False
     return True if settled == 4 else None
+
+
+def _equal(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
+    """Whether two trees with the values `a` and `b` at a point are equal there."""
+    try:
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            return a == b or _rounds(given, wanted, a, b)
+        return _close(complex(a), complex(b)) or _rounds(given, wanted, a, b)
+    except OverflowError:  # a fraction beyond all floats against a value within them
+        return False
 
 
 def _infinite(tree: Tree) -> int:

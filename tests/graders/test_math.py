@@ -98,6 +98,17 @@ def test_long_and_nasty_texts_are_graded():
         assert not judge(text, "7", symbolic=False).correct
 
 
+_HUGE = ["1e400", "1e-400", "1/1e400", "1" + "0" * 400 + ".5", "2^{5000}", "(1e400, 2)", "1e400x=y"]
+_MODEST = ["5", r"\sqrt{7}", r"1+\pi", "2+3i", "(1,2)", "y=2x", "0.123456", "x+1"]
+
+
+@pytest.mark.parametrize("huge", _HUGE)
+@pytest.mark.parametrize("modest", _MODEST)
+def test_numbers_beyond_floats_are_graded(huge, modest):
+    assert not judge(huge, modest).correct
+    assert not judge(modest, huge).correct
+
+
 def test_every_plane_of_unicode_is_graded():
     for plane in range(17):
         for character in (chr(plane * 0x10000 + offset) for offset in (0x41, 0xD0, 0x3B1, 0x1D4, 0xFFF)):
