@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gem_core import envs, wrappers
-from gem_core.core import Env, Info, Observation, Wrapper
+from gem_core.core import Env, Info, Observation
 from gem_core.errors import GemError
 from gem_core.registration import (
     EnvSpec,
@@ -24,6 +24,7 @@ from gem_core.registration import (
     spec,
     wrap,
 )
+from gem_core.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from gem_core.checker import check_env

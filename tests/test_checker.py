@@ -11,9 +11,10 @@ import pytest
 import gem_core
 from gem_core.checker import RULES, CheckReport, EnvContract, check_env
 from gem_core.checker.texts import JUNK, long_texts, nasty_texts
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
 from gem_core.errors import CheckFailed, ConfigError, UnknownEnv
 from gem_core.registration import EnvSpec
+from gem_core.wrapper import Wrapper
 from tests.broken_envs import BROKEN, HashOrder, HoldsTuple, Sound
 
 SOUND = EnvSpec("test:Sound-v0", "tests.broken_envs:Sound")

@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.core import Env, Wrapper, render_observation
+from gem_core.core import Env
 from gem_core.errors import ConfigError, ResetNeeded
+from gem_core.observations import render_observation
+from gem_core.wrapper import Wrapper
 from tests.broken_envs import Sound
 from tests.support import ScriptedEnv
 

@@ -9,8 +9,9 @@ import pytest
 
 import gem_core as gem
 from gem_core import registration
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
 from gem_core.registration import register
+from gem_core.wrapper import Wrapper
 from gem_core.wrappers.episode import EpisodeStatistics
 from gem_core.wrappers.observation import ConcatWithAction
 from tests.support import ScriptedEnv

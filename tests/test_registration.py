@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core import registration
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
 from gem_core.errors import ConfigError, MissingDependency, UnknownEnv, UnknownName
 from gem_core.registration import EnvSpec, WrapperSpec, make, register, register_wrapper, wrap
+from gem_core.wrapper import Wrapper
 from tests.support import ScriptedEnv
 
 
@@ -288,8 +289,8 @@ def test_unknown_wrappers_and_their_arguments() -> None:
 
 
 def test_register_wrapper() -> None:
-    register_wrapper("plain", "gem_core.core:Wrapper")
-    register_wrapper("plain", "gem_core.core:Wrapper")
+    register_wrapper("plain", "gem_core.wrapper:Wrapper")
+    register_wrapper("plain", "gem_core.wrapper:Wrapper")
     assert "plain" in gem_core.list_wrappers()
     assert repr(wrap(ScriptedEnv(), "plain")) == "<Wrapper <ScriptedEnv>>"
     with pytest.raises(ConfigError, match="'plain' is registered already"):
@@ -329,7 +330,8 @@ def install(site: Path, name: str, code: str, entry: str) -> None:
 
 GOOD = """
     from gem_core import register, register_wrapper
-    from gem_core.core import Env, Wrapper
+    from gem_core.core import Env
+    from gem_core.wrapper import Wrapper
 
     class Third(Env):
         def reset(self, seed=None, *, options=None):

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
 from gem_core.registration import EnvSpec
+from gem_core.wrapper import Wrapper
 
 
 class RuleBroken(Exception):

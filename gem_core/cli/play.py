@@ -8,8 +8,9 @@ import tempfile
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_env_arguments, build_env, command_parser, parse_kwargs, seed
-from gem_core.core import Env, Info, Observation, render_observation
+from gem_core.core import Env, Info, Observation
 from gem_core.images import image_bytes, image_urls
+from gem_core.observations import render_observation
 from gem_core.text import last_boxed
 
 HELP = """\

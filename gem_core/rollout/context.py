@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from gem_core.core import Observation, observation_text
+from gem_core.core import Observation
 from gem_core.errors import ConfigError
+from gem_core.observations import observation_text
 from gem_core.rollout.template import MessageFormat, Render, Tokenizer, chat_renderer
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, Pictures, content_of, for_template, is_processor

@@ -21,21 +21,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from gem_core.core import (
-    Env,
-    Observation,
-    ResetOptions,
-    Wrapper,
-    render_observation,
-    require_one_agent,
-)
+from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.images import check_parts
+from gem_core.observations import render_observation
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from gem_core.core import Observation, observation_text
+from gem_core.core import Observation
 from gem_core.errors import ConfigError, DataError
 from gem_core.images import image_urls, open_image
+from gem_core.observations import observation_text
 
 Parts: TypeAlias = tuple[tuple[str, str], ...]
 """Content parts that can be remembered: ("text", text) and ("image", data URL) in order."""

@@ -11,7 +11,6 @@ import base64
 import json
 import os
 import re
-import resource
 import select
 import shlex
 import signal
@@ -78,7 +77,7 @@ class Driver:
         try:
             self.process = subprocess.Popen(
                 ["bash", "--noprofile", "--norc", "--noediting", "-i"],
-                stdin=inside, stdout=out, stderr=out, pass_fds=(mark,), preexec_fn=self.become_shell,
+                stdin=inside, stdout=out, stderr=out, pass_fds=(mark,), preexec_fn=default_interrupt,
                 cwd=folder, env={**self.config["env"], "PWD": folder}, start_new_session=True,
             )  # fmt: skip
         except OSError:
@@ -91,23 +90,12 @@ class Driver:
         self.descriptors, self.mark = (ours_in, ours_out, ours_mark), mark
         for descriptor in self.descriptors:
             os.set_blocking(descriptor, False)
-        greeting = Output(1000)  # that there is no job control
-        quiet = "set +H +o history; PS1= PS2=; unset MAILCHECK HISTFILE"
-        return self.exchange(quiet, START, greeting)[0] == "ok"
-
-    def become_shell(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
         cpu, memory, size, processes, files = self.config["limits"]
-        for kind, value in (
-            (resource.RLIMIT_CPU, cpu),
-            (resource.RLIMIT_AS, memory),
-            (resource.RLIMIT_FSIZE, size),
-            (resource.RLIMIT_NPROC, processes),
-            (resource.RLIMIT_NOFILE, files),
-        ):
-            hard = resource.getrlimit(kind)[1]
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(kind, (value, value))
+        limits = {"t": cpu, "v": memory // 1024, "f": size // 1024, "u": processes, "n": files}
+        begin = "set +H +o history; PS1= PS2=; unset MAILCHECK HISTFILE; "
+        begin += "; ".join(f"ulimit -{letter} {value}" for letter, value in limits.items())
+        greeting = Output(1000)  # that there is no job control, or that a limit is lower already
+        return self.exchange(begin, START, greeting)[0] == "ok"
 
     def exchange(self, command: str, seconds: float, output: Output) -> tuple[str, int]:
         """How it ended ("ok", "timeout", "exited" or "lost") and its exit status."""
@@ -203,6 +191,10 @@ class Output:
         tail = rest[-(most - most // 2) :]
         left_out = max(1, self.total - len(head.encode()) - len(tail.encode()))
         return f"{head}\n... ({left_out} bytes left out) ...\n{tail}", left_out
+
+
+def default_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def read(descriptor: int) -> bytes:

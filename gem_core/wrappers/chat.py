@@ -10,8 +10,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gem_core.core import Env, Observation, observation_text
+from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
+from gem_core.observations import observation_text
 from gem_core.wrappers.observation import History
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_core.core import Env, Info, Observation, ResetResult, StepResult, Wrapper
+from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
+from gem_core.wrapper import Wrapper
 
 
 class EpisodeStatistics(Wrapper):

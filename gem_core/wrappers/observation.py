@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from gem_core.core import Env, Info, Observation, ResetResult, StepResult, Wrapper, render_observation
+from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
+from gem_core.observations import render_observation
+from gem_core.wrapper import Wrapper
 
 
 class History(Wrapper):

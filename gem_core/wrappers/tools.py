@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from gem_core.core import Env, Info, Observation, ResetResult, StepResult, Wrapper, render_observation
+from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
+from gem_core.observations import render_observation
 from gem_core.tools import loop
 from gem_core.tools.base import Tool, ToolLike, ToolResult, ToolState, make_tools
 from gem_core.tools.formats import get_format
 from gem_core.tools.reading import ToolCall
+from gem_core.wrapper import Wrapper
 
 LAST_USE = "That was the last use of a tool. Give your final answer now."
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_core.core import observation_text
 from gem_core.errors import ConfigError
+from gem_core.observations import observation_text
 from gem_core.rollout import AppendContext, RebuildContext
 from tests.rollout.tokenizers import CharTokenizer
 

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import AppendContext, Episode, Generation, RebuildContext, run_episode
 from gem_core.rollout.runner import MAX_THREADS, jsonable
+from gem_core.wrapper import Wrapper
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import PictureEnv, ScriptedEnv

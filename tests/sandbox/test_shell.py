@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gem_core.errors import SandboxError
 from gem_core.sandbox import self_check
-from gem_core.sandbox.shell import File, open_shell
+from gem_core.sandbox.shell import LIMITS, File, open_shell
 
 pytestmark = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason
@@ -61,6 +63,18 @@ def test_any_text_is_a_command(shell, command):
 def test_no_command_can_answer_for_another(shell):
     forged = 'for fd in $(seq 3 30); do printf "1-0 0 /x\\0 junk\\0" >&$fd; done 2> /dev/null; false'
     assert shell.run(forged)[1:4] == (1, "ok", "/app")
+
+
+def test_limits_hold_for_every_command():
+    limits = replace(LIMITS, cpu_seconds=7, memory_bytes=2**30, file_bytes=2**20, processes=40, open_files=50)
+    one = open_shell(limits=limits)
+    shown = "for kind in t v f u n; do ulimit -S$kind; ulimit -H$kind; done"
+    wanted = [n for limit in (7, 2**20, 2**10, 40, 50) for n in (limit, limit)]
+    assert list(map(int, one.run(shown).output.split())) == wanted
+    assert one.run("head -c 3M /dev/zero > big; wc -c < big").output.split()[-1] == str(2**20)
+    assert one.run("sleep 60", seconds=0.2).ending == "timeout"
+    assert list(map(int, one.run(shown).output.split())) == wanted
+    one.close()
 
 
 def test_each_shell_has_its_own_files(shell):

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.core import render_observation  # noqa: E402
 from gem_core.eval.play import evaluation_tasks  # noqa: E402
+from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import AppendContext, Generation  # noqa: E402
 from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
 from gem_core.tasks import TaskSource  # noqa: E402

@@ -58,3 +58,18 @@ def model(warm: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
+
+
+@pytest.fixture(scope="session")
+def shared_step() -> Any:
+    """The step that every trainer takes, as gem_core takes it (`tests.consistency.scenario`)."""
+    from tests.consistency.scenario import scenario
+
+    return scenario()
+
+
+@pytest.fixture(scope="session")
+def shared_tokenizer(shared_step: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(shared_step.model)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
+from gem_core.wrapper import Wrapper
 
 RELEASE = threading.Event()
 """Ends every hang in this process; the test that makes one sets it."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gem_core.core import render_observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
+from gem_core.observations import render_observation
 from gem_core.registration import wrap
 from gem_core.wrappers.chat import ConcatChat, ConcatChatOnReset
 from tests.wrappers.test_observation import IMAGE, Telling, shown, telling

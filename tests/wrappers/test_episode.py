@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.registration import wrap
+from gem_core.wrapper import Wrapper
 from tests.support import ScriptedEnv
 from tests.wrappers.test_observation import Telling
 

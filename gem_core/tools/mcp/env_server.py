@@ -14,8 +14,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gem_core.core import Env, Info, Observation, observation_text, render_observation
+from gem_core.core import Env, Info, Observation
 from gem_core.errors import ConfigError
+from gem_core.observations import observation_text, render_observation
 from gem_core.tools.mcp import sdk
 
 _TOLD = ("success", "invalid", "error")

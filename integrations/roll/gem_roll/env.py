@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_core.core import Observation, observation_text, render_observation
+from gem_core.core import Observation
 from gem_core.errors import ConfigError, UnsupportedTrainer
+from gem_core.observations import observation_text, render_observation
 from gem_core.registration import spec
 from gem_core.tasks import TaskSource
 

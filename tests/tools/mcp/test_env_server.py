@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import gem_core
-from gem_core.core import render_observation
 from gem_core.errors import ConfigError, ResetNeeded
+from gem_core.observations import render_observation
 from gem_core.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")

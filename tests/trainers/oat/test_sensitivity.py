@@ -20,7 +20,6 @@ from gem_oat import actor
 from gem_oat.actor import Actor
 from gem_oat.learner import Learner
 from gem_oat.policy import BatchedPolicy
-from transformers import AutoTokenizer
 
 from gem_core.advantages import ReturnStats
 from gem_core.advantages.registry import get_estimator
@@ -39,7 +38,6 @@ from tests.consistency.scenario import (
     TOKENS,
     TOKENS_PER_TURN,
     Scenario,
-    scenario,
     tasks,
 )
 from tests.trainers.evidence import Row
@@ -175,30 +173,22 @@ def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Actor, "_play", changed)
 
 
-@pytest.fixture(scope="module")
-def made() -> Scenario:
-    return scenario()
-
-
-@pytest.fixture(scope="module")
-def words(made: Scenario) -> Any:
-    return AutoTokenizer.from_pretrained(made.model)
-
-
-def test_the_step_is_that_of_gem_core(made: Scenario, words: Any) -> None:
-    assert findings(made, lambda: step(made, words)) == set()
+def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
 
 
 @pytest.mark.parametrize("fault", SEEN)
-def test_a_fault_is_found(fault: str, made: Scenario, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_found(
+    fault: str, shared_step: Scenario, shared_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patches: dict[str, Patch] = {
         "discount per token": discounts_tokens,
         "sample standard deviation": sample_std,
         "statistics after subsampling": subsampled,
         "mask shifted by one": many(shifted),
         "last reward dropped": many(unpaid),
-        "response re-tokenised": retokenised(BatchedPolicy, words),
+        "response re-tokenised": retokenised(BatchedPolicy, shared_tokenizer),
         "group with different seeds": own_seeds,
     }
     patches[fault](monkeypatch)
-    assert findings(made, lambda: step(made, words)) >= SEEN[fault]
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) >= SEEN[fault]

@@ -12,7 +12,6 @@ import pytest
 from gem_openrlhf import executor, options
 from gem_openrlhf.executor import GemExecutor
 from gem_openrlhf.labels import openrlhf_row, played_of
-from transformers import AutoTokenizer
 from vllm import SamplingParams
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
@@ -36,7 +35,6 @@ from tests.consistency.scenario import (
     TOKENS,
     TOKENS_PER_TURN,
     Scenario,
-    scenario,
     tasks,
 )
 from tests.trainers.openrlhf import args
@@ -101,28 +99,20 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     return found
 
 
-@pytest.fixture(scope="module")
-def made() -> Scenario:
-    return scenario()
-
-
-@pytest.fixture(scope="module")
-def words(made: Scenario) -> Any:
-    return AutoTokenizer.from_pretrained(made.model)
-
-
-def test_the_step_is_that_of_gem_core(made: Scenario, words: Any) -> None:
-    assert findings(made, lambda: step(made, words)) == set()
+def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
 
 
 @pytest.mark.parametrize("fault", SEEN)
-def test_a_fault_is_found(fault: str, made: Scenario, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_found(
+    fault: str, shared_step: Scenario, shared_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patches = {
         **estimator_patches(options),
         "mask shifted by one": argument_patch(executor, "lay_out", shifted),
         "last reward dropped": argument_patch(executor, "lay_out", unpaid),
-        "response re-tokenised": retokenised(executor.EnginePolicy, words),
+        "response re-tokenised": retokenised(executor.EnginePolicy, shared_tokenizer),
         "group with different seeds": own_seeds(executor),
     }
     patches[fault](monkeypatch)
-    assert findings(made, lambda: step(made, words)) >= SEEN[fault]
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) >= SEEN[fault]

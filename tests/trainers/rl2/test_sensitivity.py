@@ -20,7 +20,6 @@ from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 from omegaconf import OmegaConf
 from RL2.datasets import pack_tensor_dicts
-from transformers import AutoTokenizer
 
 from gem_core.consistency import Played
 from tests.consistency.faults import SEEN, Patch, estimator_patches, findings, own_seeds
@@ -30,7 +29,6 @@ from tests.consistency.scenario import (
     SAMPLES,
     TOKENS_PER_TURN,
     Scenario,
-    scenario,
     tasks,
 )
 from tests.trainers.rl2 import harness
@@ -163,30 +161,22 @@ def retokenised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "answer", changed)
 
 
-@pytest.fixture(scope="module")
-def made() -> Scenario:
-    return scenario()
-
-
-@pytest.fixture(scope="module")
-def words(made: Scenario) -> Any:
-    return AutoTokenizer.from_pretrained(made.model)
-
-
 def seen(made: Scenario, words: Any, rollout: Any) -> set[str]:
     options = {"reference": WITHOUT_BUDGET, "not_carried": NOT_CARRIED}
     return findings(made, lambda: step(made, words, rollout), **options)
 
 
-def test_the_step_is_that_of_gem_core(made: Scenario, words: Any, rollout: Any, one_process: None) -> None:
-    assert seen(made, words, rollout) == set()
+def test_the_step_is_that_of_gem_core(
+    shared_step: Scenario, shared_tokenizer: Any, rollout: Any, one_process: None
+) -> None:
+    assert seen(shared_step, shared_tokenizer, rollout) == set()
 
 
 @pytest.mark.parametrize("fault", SEEN)
 def test_a_fault_is_found(
     fault: str,
-    made: Scenario,
-    words: Any,
+    shared_step: Scenario,
+    shared_tokenizer: Any,
     rollout: Any,
     one_process: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -199,4 +189,4 @@ def test_a_fault_is_found(
         "group with different seeds": own_seeds(session),
     }
     patches[fault](monkeypatch)
-    assert seen(made, words, rollout) >= SEEN[fault]
+    assert seen(shared_step, shared_tokenizer, rollout) >= SEEN[fault]

@@ -22,7 +22,6 @@ from gem_roll.tasks import TaskTable
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
-from transformers import AutoTokenizer
 
 from gem_core.consistency import Played
 from gem_core.rollout import Episode
@@ -37,7 +36,7 @@ from tests.consistency.faults import (
     shifted,
     unpaid,
 )
-from tests.consistency.scenario import Scenario, scenario
+from tests.consistency.scenario import Scenario
 from tests.trainers.roll.configs import small_config
 from tests.trainers.roll.test_consistency import shared_config
 from tests.trainers.roll.test_rows import Queue
@@ -115,35 +114,25 @@ def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskTable, "task", task)
 
 
-@pytest.fixture(scope="module")
-def made() -> Scenario:
-    return scenario()
-
-
-@pytest.fixture(scope="module")
-def words(made: Scenario) -> Any:
-    return AutoTokenizer.from_pretrained(made.model)
-
-
 @pytest.fixture(autouse=True)
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
 
 
-def test_the_step_is_that_of_gem_core(made: Scenario, words: Any, tmp_path: Path) -> None:
-    assert findings(made, lambda: step(made, words, tmp_path)) == set()
+def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path) -> None:
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer, tmp_path)) == set()
 
 
 @pytest.mark.parametrize("fault", SEEN)
 def test_a_fault_is_found(
-    fault: str, made: Scenario, words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patches: dict[str, Patch] = {
         **estimator_patches(credit),
         "mask shifted by one": argument_patch(managers, "trajectory_rows", shifted),
         "last reward dropped": argument_patch(managers, "trajectory_rows", unpaid),
-        "response re-tokenised": retokenised(managers.ProxyPolicy, words),
+        "response re-tokenised": retokenised(managers.ProxyPolicy, shared_tokenizer),
         "group with different seeds": own_seeds,
     }
     patches[fault](monkeypatch)
-    assert findings(made, lambda: step(made, words, tmp_path)) >= SEEN[fault]
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer, tmp_path)) >= SEEN[fault]

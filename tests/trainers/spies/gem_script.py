@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from gem_core import register_wrapper
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
+from gem_core.wrapper import Wrapper
 
 
 class Answer(NamedTuple):

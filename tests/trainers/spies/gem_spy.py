@@ -11,7 +11,8 @@ import os
 from typing import Any
 
 from gem_core import register_wrapper
-from gem_core.core import Env, Wrapper
+from gem_core.core import Env
+from gem_core.wrapper import Wrapper
 
 _counter = itertools.count()
 

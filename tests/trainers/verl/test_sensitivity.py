@@ -15,7 +15,6 @@ from gem_verl import estimators, loop
 from gem_verl.loop import GemAgentLoop
 from gem_verl.rows import verl_row
 from gem_verl.trainer import batch_facts
-from transformers import AutoTokenizer
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.trainer.ppo.ray_trainer import compute_advantage
@@ -42,7 +41,6 @@ from tests.consistency.scenario import (
     TOKENS,
     TOKENS_PER_TURN,
     Scenario,
-    scenario,
     tasks,
 )
 from tests.trainers.spies.gem_script import Script
@@ -122,28 +120,20 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     return found
 
 
-@pytest.fixture(scope="module")
-def made() -> Scenario:
-    return scenario()
-
-
-@pytest.fixture(scope="module")
-def words(made: Scenario) -> Any:
-    return AutoTokenizer.from_pretrained(made.model)
-
-
-def test_the_step_is_that_of_gem_core(made: Scenario, words: Any) -> None:
-    assert findings(made, lambda: step(made, words)) == set()
+def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
 
 
 @pytest.mark.parametrize("fault", SEEN)
-def test_a_fault_is_found(fault: str, made: Scenario, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_found(
+    fault: str, shared_step: Scenario, shared_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patches = {
         **estimator_patches(estimators),
         "mask shifted by one": argument_patch(loop, "lay_out", shifted),
         "last reward dropped": argument_patch(loop, "lay_out", unpaid),
-        "response re-tokenised": retokenised(loop.ServerPolicy, words),
+        "response re-tokenised": retokenised(loop.ServerPolicy, shared_tokenizer),
         "group with different seeds": own_seeds(loop),
     }
     patches[fault](monkeypatch)
-    assert findings(made, lambda: step(made, words)) >= SEEN[fault]
+    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) >= SEEN[fault]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gem_core
-from gem_core.core import Wrapper
+from gem_core.wrapper import Wrapper
 
 
 class Failing(Wrapper):

@@ -1,0 +1,43 @@
+"""What a model is shown of an observation, and the observation as text where only text will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core.core import Observation
+from gem_core.errors import ConfigError
+
+
+def render_observation(observation: Observation, info: Mapping[str, Any]) -> Observation:
+    """What a model is shown: the observation between ``info["prefix"]`` and ``info["suffix"]``.
+
+    Parts are joined by newlines; for an observation of content parts they become text parts.
+    """
+    prefix, suffix = info.get("prefix", ""), info.get("suffix", "")
+    if isinstance(observation, str):
+        if prefix:
+            observation = f"{prefix}\n{observation}" if observation else prefix
+        if suffix:
+            observation = f"{observation}\n{suffix}" if observation else suffix
+        return observation
+    before = [{"type": "text", "text": prefix}] if prefix else []
+    after = [{"type": "text", "text": suffix}] if suffix else []
+    return [*before, *observation, *after]
+
+
+def observation_text(observation: Observation) -> str:
+    """An observation as text; content parts are joined by newlines.
+
+    Raises:
+        ConfigError: A part is no text, and would be lost.
+    """
+    if isinstance(observation, str):
+        return observation
+    kinds = sorted({str(part.get("type")) for part in observation} - {"text"})
+    if kinds:
+        raise ConfigError(
+            f"the observation holds parts of type {', '.join(kinds)}, which text cannot carry; use an "
+            "environment without them, or wrappers and a context that take content parts"
+        )
+    return "\n".join(part["text"] for part in observation)

@@ -1,0 +1,198 @@
+"""The base class of what goes around an environment: `Wrapper`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
+from gem_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from gem_core.registration import EnvSpec
+
+
+class _Forwarded:
+    """Descriptor that reads and writes an attribute on the wrapped environment."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, wrapper: Wrapper | None, owner: type | None = None) -> Any:
+        return self if wrapper is None else getattr(wrapper.env, self.name)
+
+    def __set__(self, wrapper: Wrapper, value: Any) -> None:
+        setattr(wrapper.env, self.name, value)
+
+
+def _forwarded() -> Any:
+    return _Forwarded()
+
+
+class Wrapper(Env):
+    """An environment around another one.
+
+    Attributes that the wrapper does not have itself are read from the inner environment at the
+    moment of the call, so they are never stale. Subclasses override the hooks `on_reset`,
+    `on_action` and `on_step`, which serve the sync and the async calls alike:
+
+        class Shout(Wrapper):
+            def on_reset(self, observation, info):
+                return observation.upper(), info
+
+    A wrapper that has to override `step` itself should override `astep` too.
+    """
+
+    blocking: bool | Literal["cpu"] = _forwarded()
+    max_return: float | None = _forwarded()
+    format_error_reward: float = _forwarded()
+    oracle_certain: bool = _forwarded()
+    shows_images: bool = _forwarded()
+    spec: EnvSpec | None = _forwarded()
+    random: Random = _forwarded()
+    _running: bool = _forwarded()
+    _action_random: Random | None = _forwarded()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls.step, "through_hooks") and cls.on_action is Wrapper.on_action:
+            setattr(cls, "step", _step_through_hooks(cls))  # noqa: B010  # mypy refuses the assignment
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        self = object.__new__(cls)
+        self._init_args = (args, kwargs)
+        return self
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env" or name.startswith("__"):  # absent while unpickling: do not recurse
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def on_reset(self, observation: Observation, info: Info) -> ResetResult:
+        """Change what `reset` returns."""
+        return observation, info
+
+    def on_action(self, action: str) -> str:
+        """Change the action before the inner environment sees it."""
+        return action
+
+    def on_step(
+        self,
+        action: str,
+        observation: Observation,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Info,
+    ) -> StepResult:
+        """Change what `step` returns; `action` is what the caller gave, before `on_action`."""
+        return observation, reward, terminated, truncated, info
+
+    # -- the contract, through the hooks ------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        if options is None:
+            observation, info = self.env.reset(seed)
+            return self.on_reset(observation, info)
+        result = self.on_reset(*self.env.reset(seed, options=self._inner_options(options)))
+        self._restore_fields(options)
+        return result
+
+    def step(self, action: str) -> StepResult:
+        return self.on_step(action, *self.env.step(self.on_action(action)))
+
+    step.through_hooks = True  # type: ignore[attr-defined]
+
+    async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        if type(self).reset is not Wrapper.reset:  # overridden without its async form
+            return await super().areset(seed, options=options)
+        result = self.on_reset(*await self.env.areset(seed, options=self._inner_options(options)))
+        self._restore_fields(options)
+        return result
+
+    async def astep(self, action: str) -> StepResult:
+        if not hasattr(type(self).step, "through_hooks"):  # overridden without its async form
+            return await super().astep(action)
+        return self.on_step(action, *await self.env.astep(self.on_action(action)))
+
+    def close(self) -> None:
+        self.env.close()
+
+    def sample_random_action(self) -> str:
+        return self.env.sample_random_action()
+
+    def oracle_action(self) -> str | None:
+        return self.env.oracle_action()
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "env": self.env.get_state(),
+            "fields": {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.env.set_state(state["env"])
+        for name in self.state_fields:
+            setattr(self, name, copy.deepcopy(state["fields"][name]))
+
+    def spawn(self, same_state: bool = False) -> Self:
+        args, kwargs = self._init_args
+        if args:
+            sibling = type(self)(self.env.spawn(), *args[1:], **kwargs)
+        else:
+            sibling = type(self)(**{**kwargs, "env": self.env.spawn()})
+        if same_state:
+            sibling.set_state(self.get_state())
+        return sibling
+
+    def _inner_options(self, options: ResetOptions | None) -> ResetOptions | None:
+        """`options` for the inner environment, whose state is a part of this wrapper's."""
+        if options is None or "state" not in options:
+            return options
+        state = options["state"]
+        if not isinstance(state, Mapping) or not {"env", "fields"} <= state.keys():
+            raise ConfigError(
+                f"options['state'] is not a state of {self!r}; pass what get_state() of the same stack of "
+                "wrappers returned"
+            )
+        return {**options, "state": state["env"]}
+
+    def _restore_fields(self, options: ResetOptions | None) -> None:
+        if options is not None and "state" in options:
+            for name, value in options["state"]["fields"].items():
+                setattr(self, name, copy.deepcopy(value))
+
+    @property
+    def unwrapped(self) -> Env:
+        return self.env.unwrapped
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.env!r}>"
+
+
+def _step_through_hooks(cls: type[Wrapper]) -> Callable[[Wrapper, str], StepResult]:
+    """`Wrapper.step` for exactly `cls`, which does not change actions, with its hook looked up once.
+
+    Attributes of a class with `__getattr__` are slow to find (Python 3.11): this saves a tenth of a
+    fast game's step for each wrapper around it.
+    """
+    on_step = cls.on_step
+
+    def step(self: Wrapper, action: str) -> StepResult:
+        if type(self) is not cls:  # called through super(): the hooks are those of the subclass
+            return Wrapper.step(self, action)
+        # Unpacked by hand: a call with *arguments costs as much as the rest of this function.
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return on_step(self, action, observation, reward, terminated, truncated, info)
+
+    step.through_hooks = True  # type: ignore[attr-defined]
+    return step
