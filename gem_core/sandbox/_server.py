@@ -115,6 +115,7 @@ def warm_up(config: dict[str, Any]) -> None:
             __import__(name)
         except Exception:
             continue  # the program that wants it is told why
+    compile("0", "", "exec")  # the first one makes all classes of the syntax tree
     sys.dont_write_bytecode = True
     sys.stdin, sys.stdout, sys.stderr = STREAMS
     gc.collect()
