@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from gem_oat.rows import lay_out, turn_values
+from oat.algorithms.ppo import PPOLearner
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import episode_of
-from tests.consistency.cases import CASES, Case, judge_cases
+from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -72,37 +75,59 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert comparison.equal, comparison
 
 
+def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
+    """Advantages of the turns, by way of the rows of Oat's buffer, of which an actor drops some."""
+    estimator, options = (
+        get_estimator(case.estimator),
+        {"ddof": case.ddof} if case.estimator == "rebn" else {},
+    )
+    values, stats = turn_values([episode_of(p) for p in episodes], estimator, case.gamma, {})
+    turns = sum(map(len, values))
+    made = learner(case.estimator, **options)
+    found: dict[tuple[int, ...], float] = {}
+    for seed in range(8):  # each time half of the turns are dropped, and count all the same
+        rows = lay_out(
+            [episode_of(p) for p in episodes], values, stats,
+            wanted=turns // 2, random=Random(seed), mask_cut=False, info={},
+        )  # fmt: skip
+        made._collected, made.pi_buffer, made.query_step = [], [], 0
+        made.process_feedback_data(rows)
+        width = max(len(row.rewards) for row in rows)
+        rewards = torch.tensor([row.rewards + [0.0] * (width - len(row.rewards)) for row in rows])
+        of_rows = made.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
+        found |= {
+            (*row.prompt_ids, -1, *row.response_ids): value for row, value in zip(rows, of_rows, strict=True)
+        }
+    assert len(found) == turns
+    return [
+        [found[(*row.prompt_ids, -1, *row.response_ids)] for row in episode_of(p).transitions()]
+        for p in episodes
+    ]
+
+
 def test_other_options_on_the_same_episodes(one_process: None) -> None:
-    """Through the rows of Oat's buffer, of which an actor drops some. KL in the reward is refused there."""
-
-    def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
-        estimator, options = (
-            get_estimator(case.estimator),
-            {"ddof": case.ddof} if case.estimator == "rebn" else {},
-        )
-        values, stats = turn_values([episode_of(p) for p in episodes], estimator, case.gamma, {})
-        turns = sum(map(len, values))
-        made = learner(case.estimator, **options)
-        found: dict[tuple[int, ...], float] = {}
-        for seed in range(8):  # each time half of the turns are dropped, and count all the same
-            rows = lay_out(
-                [episode_of(p) for p in episodes], values, stats,
-                wanted=turns // 2, random=Random(seed), mask_cut=False, info={},
-            )  # fmt: skip
-            made._collected, made.pi_buffer, made.query_step = [], [], 0
-            made.process_feedback_data(rows)
-            width = max(len(row.rewards) for row in rows)
-            rewards = torch.tensor([row.rewards + [0.0] * (width - len(row.rewards)) for row in rows])
-            of_rows = made.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
-            found |= {
-                (*row.prompt_ids, -1, *row.response_ids): value
-                for row, value in zip(rows, of_rows, strict=True)
-            }
-        assert len(found) == turns
-        return [
-            [found[(*row.prompt_ids, -1, *row.response_ids)] for row in episode_of(p).transitions()]
-            for p in episodes
-        ]
-
-    found = judge_cases(scenario(), "oat", CASES, advantages)
+    """KL in the reward is refused in Oat."""
+    found = judge_cases(scenario(), "oat", CASES, through_oat)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+
+
+def test_oats_own_estimators_point_elsewhere(one_process: None) -> None:
+    """Oat knows one response to a prompt: an episode is taken as one, with its rewards at the turns' ends."""
+
+    def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
+        if name == "rebn":
+            values = through_oat(REBN, episodes)
+            return [
+                [of_turns[max(turn, 0)] for turn in played.turn_ids]
+                for played, of_turns in zip(episodes, values, strict=True)
+            ]
+        assert [p.seed for p in episodes[::SAMPLES]] == [p.seed for p in episodes[1::SAMPLES]]
+        stock: Any = PPOLearner.__new__(PPOLearner)
+        stock.args = SimpleNamespace(num_samples=SAMPLES, critic_type=name)
+        rewards = torch.tensor([[sum(played.rewards)] for played in episodes])
+        values = stock.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
+        return [[value] * len(p.turn_ids) for p, value in zip(episodes, values, strict=True)]
+
+    found = judge_stock(scenario(), "oat", ["rebn", "grpo", "drgrpo"], tokens)
+    assert found.pop("rebn") == 0
+    assert min(found.values()) > 0.05, found
