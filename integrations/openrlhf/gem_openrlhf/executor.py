@@ -29,6 +29,9 @@ class EnginePolicy:
     def __init__(self, engine: Any, sampling_params: Any, stop_id: int | None) -> None:
         self._engine = engine
         self._params = copy.deepcopy(sampling_params)
+        # OpenRLHF asks for one token at least. vLLM then holds the end-of-turn token back at first, which is
+        # another distribution than the one whose probabilities the loss takes.
+        self._params.min_tokens = 0
         if stop_id is not None:
             self._params.stop_token_ids = [*(self._params.stop_token_ids or []), stop_id]
         self.extra_stop_id = stop_id
@@ -37,7 +40,6 @@ class EnginePolicy:
         """Sample one response."""
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
-        params.min_tokens = min(params.min_tokens, max_tokens)
         sample = (await self._engine.generate(list(prompt_ids), params)).outputs[0]
         ids = list(sample.token_ids)
         logprobs = None

@@ -148,6 +148,7 @@ def test_samples_of_a_prompt_share_no_parameters() -> None:
     assert repr(shared) == repr(before)
     assert len({id(params) for _, params, _ in worker.calls}) == len(worker.calls) == 9
     assert {params.max_tokens for _, params, _ in worker.calls} == {32}
+    assert {params.min_tokens for _, params, _ in worker.calls} == {0}  # nothing is held back
     assert len(responses) == 3
     assert len({json.dumps(r["observation_tokens"][: r["action_ranges"][0][0]]) for r in responses}) == 1
 
