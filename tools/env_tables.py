@@ -2,12 +2,15 @@
 
     python tools/env_tables.py measure "game:*" docs/results/games.jsonl --episodes 1000
     python tools/env_tables.py fill docs/envs/games.md docs/results/games.jsonl
+    gem-core eval --model random --envs 'game:*' --episodes 200 --out runs/random
+    python tools/env_tables.py verify runs/random docs/results/*.jsonl
 
 `measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
 appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
 can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
 ``<!-- rules: PATTERN -->`` or ``<!-- data: PATTERN -->`` and ``<!-- end -->`` on a page. The first two take
-the ids that can be made as they are, the third those that read a data set.
+the ids that can be made as they are, the third those that read a data set. `verify` holds an evaluation
+of ``random`` or ``oracle`` against the figures; more than `ERRORS` standard errors off is a failure.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import argparse
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,7 @@ from gem_core import Env
 
 EPISODES = 1000
 """The number that a page speaks of; a row with another one says so."""
+ERRORS = 3
 MARKED = re.compile(r"(<!-- (table|rules|data): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -69,6 +74,51 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     """The last figures of each id."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {record["id"]: record for record in map(json.loads, lines)}
+
+
+def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """What an evaluation of a player has other than its documentation says, by id.
+
+    The oracle has to reach `max_return` where it is stated and certain. Other means may be `ERRORS`
+    standard errors apart, of both measurements together.
+
+    Args:
+        summary: ``summary.json`` of the evaluation; ids without a record are passed over.
+        records: As `read` gives them.
+    """
+    player, found = summary["model"], {}
+    for id, values in summary["envs"].items():
+        if id not in records or records[id][player] is None:
+            continue
+        with gem_core.make(id) as env:
+            best, certain = env.max_return, env.oracle_certain
+        mean, episodes = values["return"]["mean"], values["episodes"]
+        if player == "oracle" and certain and best is not None:
+            if abs(mean - best) > 1e-6:
+                found[id] = f"the oracle earned {mean:g}, the best return is {best:g}"
+            continue
+        stated = records[id][player]["return"]
+        # Where all episodes earned the same, one that is rarer than they are many may have been missed.
+        unseen = abs(mean - stated) * (best or 1.0) / episodes
+        variance = max(values["return"]["se"] ** 2, unseen) * (1 + episodes / records[id]["episodes"])
+        if abs(mean - stated) > ERRORS * variance**0.5:
+            found[id] = (
+                f"{player} earned {mean:.4g} ± {variance**0.5:.2g}, its documentation says {stated:.4g}"
+            )
+    return found
+
+
+def verify(run: Path, files: list[Path]) -> None:
+    """Print the differences of a run, and exit with 1 where there are any."""
+    summary = json.loads((run / "summary.json").read_text())
+    records = {id: record for path in files for id, record in read(path).items()}
+    found = differences(summary, records)
+    known = sum(id in records for id in summary["envs"])
+    lines = [f"{id}: {what}" for id, what in found.items()]
+    lines.append(f"{known} of {len(summary['envs'])} ids have figures, {len(found)} differ")
+    sys.stdout.write("\n".join(lines) + "\n")
+    if found or not known:
+        raise SystemExit(1)
 
 
 def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
@@ -152,9 +202,14 @@ def main() -> None:
     two = commands.add_parser("fill")
     two.add_argument("page", type=Path)
     two.add_argument("records", type=Path)
+    three = commands.add_parser("verify")
+    three.add_argument("run", type=Path)
+    three.add_argument("records", type=Path, nargs="+")
     args = parser.parse_args()
     if args.command == "measure":
         measure(args.pattern, args.out, args.episodes)
+    elif args.command == "verify":
+        verify(args.run, args.records)
     else:
         args.page.write_text(fill(args.page.read_text(), read(args.records)))
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import gem_core
+from gem_core import cli
 from gem_core.sandbox import self_check
 from tests.docs.blocks import ROOT
 
@@ -87,3 +88,44 @@ def test_fill_replaces_only_what_is_marked(tmp_path: Path) -> None:
     assert ", 1 episodes |" in filled
     assert tables.fill(filled, tables.read(out)) == filled
     assert "No such mark" in tables.fill("No such mark", {})
+
+
+QUICK = (
+    "game:GuessTheNumber-v0*",
+    "game:TowerofHanoi-v0*",
+    "math:Arithmetic-v0*",
+    "logic:Proofs-v0*",
+    "game:Wordle-v0",
+)
+
+
+@pytest.mark.parametrize("player", ["random", "oracle"])
+def test_players_of_an_evaluation_earn_what_is_documented(
+    player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "--model", player, "--envs", *QUICK, "--episodes", "60", "--out", str(tmp_path / "run")]
+    assert cli.main(words) == 0
+    records = [ROOT / "docs" / "results" / name for name in ("games.jsonl", "datasets.jsonl")]
+    tables.verify(tmp_path / "run", records)
+    assert ", 0 differ" in capsys.readouterr().out
+    wrong = tables.read(records[0])["game:GuessTheNumber-v0-easy"]
+    wrong["random"]["return"] += 0.3
+    if player == "oracle":
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        summary["envs"]["game:GuessTheNumber-v0-easy"]["return"]["mean"] -= 0.01
+        (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "wrong.jsonl").write_text(json.dumps(wrong) + "\n")
+    with pytest.raises(SystemExit):
+        tables.verify(tmp_path / "run", [tmp_path / "wrong.jsonl"])
+    assert "game:GuessTheNumber-v0-easy: " in capsys.readouterr().out
+
+
+def test_a_rare_win_that_nobody_saw_is_no_difference() -> None:
+    summary = {
+        "model": "random",
+        "envs": {"game:Wordle-v0": {"return": {"mean": 0.0, "se": 0.0}, "episodes": 100}},
+    }
+    of = {"game:Wordle-v0": {"random": {"return": 0.002}, "oracle": None, "episodes": 1000}}
+    assert tables.differences(summary, of) == {}
+    of["game:Wordle-v0"]["random"]["return"] = 0.2
+    assert list(tables.differences(summary, of)) == ["game:Wordle-v0"]
