@@ -45,9 +45,10 @@ class ProofRows(GeneratedRows):
     templates = 1000
     """Items differ in far more: the kinds and the order of the sentences are drawn."""
 
-    def __init__(self, depth: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, depth: int, split: Split, size: int, seed: int, distractors: bool = True) -> None:
         super().__init__(split, size, seed)
         self.depth = depth
+        self.distractors = distractors
 
     def draw(self, random: Random) -> Row:
         while True:  # nine draws of ten have a statement of the depth that is wanted
@@ -77,10 +78,10 @@ class ProofRows(GeneratedRows):
                 facts.add((people[0], extra))
                 conditions = (before, extra)
             rules.append(_Rule(conditions, after))
-        for _ in range(random.randint(2, 4)):
+        for _ in range(random.randint(2, 4) if self.distractors else 0):
             *conditions_, conclusion = random.sample(traits, random.choice((2, 3)))
             rules.append(_Rule(tuple(conditions_), conclusion))
-        for _ in range(random.randint(2, 4)):
+        for _ in range(random.randint(2, 4) if self.distractors else 0):
             facts.add((random.choice(people[1:]), random.choice(traits)))
         return sorted(facts), list(dict.fromkeys(rules))
 
@@ -111,7 +112,15 @@ class ProofEnv(QaEnv):
     earns 0.5 on average. `max_return` is 1; the oracle reaches it.
     """
 
-    def __init__(self, depth: int = 2, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        depth: int = 2,
+        split: Split = "train",
+        size: int = 100_000,
+        seed: int = 0,
+        *,
+        distractors: bool = True,
+    ) -> None:
         """Choose the items.
 
         Args:
@@ -119,6 +128,8 @@ class ProofEnv(QaEnv):
             split: "train" or "test"; they share no question.
             size: Number of items.
             seed: Another seed is another set of items.
+            distractors: Whether there are facts and rules beside those of the derivation. Without them an
+                item is about one person, and there are fewer items: at depth 0 it is a fact and a statement.
 
         Raises:
             ConfigError: A value that cannot be honoured.
@@ -126,7 +137,7 @@ class ProofEnv(QaEnv):
         check_count("depth", depth, 0, 5)
         self.keys = "question", "answer"
         self.set_form("boxed")
-        self.use_rows(ProofRows(depth, split, size, seed))
+        self.use_rows(ProofRows(depth, split, size, seed, distractors))
 
     def question(self, row: Row) -> str:
         return (

@@ -151,9 +151,10 @@ def read_theory(question):
     return facts, rules, who.lower(), what
 
 
+@pytest.mark.parametrize("distractors", [True, False])
 @pytest.mark.parametrize("depth", range(6))
-def test_proofs_have_the_depth_and_the_truth_they_say(depth):
-    rows = ProofRows(depth, "train", 1000, 0)
+def test_proofs_have_the_depth_and_the_truth_they_say(depth, distractors):
+    rows = ProofRows(depth, "train", 1000, 0, distractors)
     truths = Counter()
     for n in range(200):
         facts, rules, who, what = read_theory(rows[n]["question"])
@@ -163,6 +164,9 @@ def test_proofs_have_the_depth_and_the_truth_they_say(depth):
         assert rows[n]["answer"] == str(known != denied)
         truths[rows[n]["answer"]] += 1
         reach = max((s for (p, _), s in steps.items() if p == who), default=-1)
+        if not distractors:
+            assert len(rules) == depth
+            assert {p for p, _ in facts} == {who}
         assert (steps[who, what.removeprefix("not ")] if known else reach) == depth
     assert min(truths.values()) > 60
 
