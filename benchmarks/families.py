@@ -82,10 +82,10 @@ RUNS = (
     ),
     Run(
         "logic",
-        "logic:Proofs-v0-d0",
-        "--vocab-size 640",
-        "--steps 100 --episodes-per-step 384 --kl 0.1",
-        "whether a statement stands among the facts",
+        "logic:Proofs-v0-d0(distractors=False)",
+        "--vocab-size 512 --warm-start-steps 300",
+        "--steps 150 --episodes-per-step 384 --kl 0.1",
+        "whether a statement, or what it denies, is the fact",
     ),
 )
 
