@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -94,3 +95,12 @@ class PictureEnv(ScriptedEnv):
 
     def shown(self, text: str) -> Any:
         return [image_part(self.pictures[self.turn % len(self.pictures)]), text_part(text)]
+
+
+def wide_pictures() -> PictureEnv:
+    """One whose pictures are six tokens each to a model of the Qwen2-VL kind."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("L", (84, 56), 40).save(file, "PNG")
+    return PictureEnv(pictures=[file.getvalue()])

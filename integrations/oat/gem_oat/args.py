@@ -19,7 +19,7 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.tasks import TaskSource
 
-NO_PICTURES = "Oat's rows have no place for pixels; train on it with verl or `gem-core train`"
+NO_PICTURES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 MAX_ROWS = 1_000_000
 """Oat lists the whole data set in memory before the first step."""
 PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}

@@ -9,7 +9,9 @@ from typing import Any
 from openrlhf.utils.agent import AgentExecutorBase
 
 from gem_core.errors import ConfigError
+from gem_core.images import open_image
 from gem_core.rollout import EnvPool, Episode, Generation, extra_stop_id
+from gem_core.rollout.vision import Pictures, processor_or_tokenizer, tokenizer_of
 from gem_core.tasks import EVAL_SEEDS, TaskRow
 from gem_openrlhf.labels import played_label, task_of
 from gem_openrlhf.options import GemOptions
@@ -24,9 +26,14 @@ class EnginePolicy:
             to all samples of a prompt.
         stop_id: An id that ends a response and that the engine does not know of; None when it knows
             all.
+        placeholder_id: What stands for pictures, and is never sampled; None for a model that sees none.
     """
 
-    def __init__(self, engine: Any, sampling_params: Any, stop_id: int | None) -> None:
+    takes_images = True
+
+    def __init__(
+        self, engine: Any, sampling_params: Any, stop_id: int | None, placeholder_id: int | None = None
+    ) -> None:
         self._engine = engine
         self._params = copy.deepcopy(sampling_params)
         # OpenRLHF asks for one token at least. vLLM then holds the end-of-turn token back at first, which is
@@ -34,13 +41,18 @@ class EnginePolicy:
         self._params.min_tokens = 0
         if stop_id is not None:
             self._params.stop_token_ids = [*(self._params.stop_token_ids or []), stop_id]
+        if placeholder_id is not None:  # it stands for a picture, and would be one too many
+            self._params.logit_bias = {**(self._params.logit_bias or {}), placeholder_id: -100.0}
         self.extra_stop_id = stop_id
 
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response."""
+    async def generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
+    ) -> Generation:
+        """Sample one response; `images` are the pictures in the prompt, in order."""
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
-        sample = (await self._engine.generate(list(prompt_ids), params)).outputs[0]
+        shown = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
+        sample = (await self._engine.generate(list(prompt_ids), params, **shown)).outputs[0]
         ids = list(sample.token_ids)
         logprobs = None
         if sample.logprobs is not None:
@@ -90,7 +102,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             max_length: ``--data.max_len``, the most tokens of the whole row.
             hf_tokenizer: The model's.
             llm_engine: See `EnginePolicy`.
-            images: None; environments of text only.
+            images: None; the pictures of an episode come from its environment.
             unused: What other versions pass.
 
         Returns:
@@ -100,7 +112,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             ConfigError: The row names no task, or has images.
         """
         if images:
-            raise ConfigError("this row has images, but gem_openrlhf plays environments of text only")
+            raise ConfigError("this row has images, but the pictures of an episode come from its environment")
         if self._shared is None:
             self._shared = _Shared(self.options, hf_tokenizer)
         task = task_of(label)
@@ -108,7 +120,12 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         split = "validation" if task["seed"] in EVAL_SEEDS else "train"
         episode = await self._envs.play(
             task,
-            EnginePolicy(llm_engine, sampling_params, self._shared.extra_stop_id),
+            EnginePolicy(
+                llm_engine,
+                sampling_params,
+                self._shared.extra_stop_id,
+                self._shared.pictures and self._shared.pictures.token_id,
+            ),
             self._shared.context,
             max_turns=self.options.max_turns,
             max_tokens_per_turn=min(per_turn, max_length),
@@ -119,21 +136,31 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         )
         if self._shared.traces:
             self._shared.traces[split].write(episode)
-        with_logprobs = sampling_params.logprobs is not None
-        return lay_out(episode, task, prompt, pad_id=hf_tokenizer.eos_token_id, with_logprobs=with_logprobs)
+        return lay_out(
+            episode, task, prompt, pad_id=tokenizer_of(hf_tokenizer).eos_token_id,
+            with_logprobs=sampling_params.logprobs is not None, pictures=self._shared.pictures,
+        )  # fmt: skip
 
 
 class _Shared:
-    """What the episodes of a worker share once a tokenizer is there."""
+    """What the episodes of a worker share once its tokenizer, or its processor, is there."""
 
-    def __init__(self, options: GemOptions, tokenizer: Any) -> None:
-        self.context = options.context_for(tokenizer)
+    def __init__(self, options: GemOptions, given: Any) -> None:
+        tokenizer = tokenizer_of(given)
+        self.context = options.context_for(processor_or_tokenizer(given, tokenizer))
+        self.pictures = self.context.pictures
         self.extra_stop_id = extra_stop_id(self.context, tokenizer)
         self.traces = options.trace_writers(tokenizer)
 
 
 def lay_out(
-    episode: Episode, task: TaskRow, prompt: str, *, pad_id: int, with_logprobs: bool
+    episode: Episode,
+    task: TaskRow,
+    prompt: str,
+    *,
+    pad_id: int,
+    with_logprobs: bool,
+    pictures: Pictures | None = None,
 ) -> dict[str, Any]:
     """An episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
@@ -146,6 +173,7 @@ def lay_out(
         prompt: The row's input.
         pad_id: The tokens of a row that stands for an episode which is not trainable.
         with_logprobs: Whether OpenRLHF expects log-probs of the sampling policy.
+        pictures: Makes the model's inputs of the pictures; None for a model that sees none.
     """
     tokens, logprobs, spans = [pad_id, pad_id], None, []
     if episode.trainable:
@@ -161,7 +189,7 @@ def lay_out(
         "prompt": prompt,
         "label": played_label(task, episode, spans),
         "images": None,
-        "mm_train_inputs": None,
+        "mm_train_inputs": pixels(episode, pictures) if pictures and spans else None,
         "reward": episode.total_reward if episode.trainable else 0.0,
         "scores": float(episode.success and episode.trainable),
         "observation_tokens": tokens,
@@ -170,3 +198,17 @@ def lay_out(
         "truncated": cut,
         "extra_logs": {},
     }
+
+
+def pixels(episode: Episode, pictures: Pictures) -> dict[str, Any] | None:
+    """What the actor's model is given of the pictures of a row, in the order of their places.
+
+    Returns:
+        Tensors ``pixel_values`` (patches, width) and ``image_grid_thw`` (pictures, 3); None without pictures.
+    """
+    import torch
+
+    of_each = [pictures.features(url) for url in episode.images()]
+    if not of_each:
+        return None
+    return {name: torch.cat([torch.as_tensor(one[name]) for one in of_each]) for name in of_each[0]}

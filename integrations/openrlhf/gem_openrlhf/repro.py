@@ -23,7 +23,9 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         ConfigError: OpenRLHF has no equivalent of an option.
     """
     one_row = "OpenRLHF trains on one row an episode, and the turns of a rebuilt context share no prefix"
-    pictures = recipe.pictures("gem_openrlhf plays environments of text only")
+    pictures = recipe.pictures(
+        "a recipe does not say how many an episode has, which OpenRLHF's --data.max_images_per_prompt wants"
+    )
     refuse("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | pictures)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     per_gpu = recipe.episodes_per_update // recipe.gpus

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
+from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskSource
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import task_of
@@ -30,9 +31,6 @@ COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
 HOOK = "gem_openrlhf.hooks.setup"
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-NO_PICTURES = (
-    "gem_openrlhf hands OpenRLHF token ids without pixels; train on it with verl or `gem-core train`"
-)
 """Where Ray looks for the runtime environment that a driver was submitted with."""
 
 
@@ -135,10 +133,34 @@ def check_data(args: Any) -> None:
                 task = task_of(json.loads(line).get(args.data.label_key))
                 source = TaskSource(task["env_id"], task["env_kwargs"])
                 if source.label not in built:
-                    source.try_once(no_pictures=NO_PICTURES)
+                    if source.try_once() and (reason := pictures_refused(args)):
+                        raise ConfigError(f"{source.label} shows pictures, and {reason}")
                     built.add(source.label)
             except (GemError, ValueError, AttributeError) as error:
                 raise ConfigError(f"{path.strip()}, line {number}: {error}") from error
+
+
+def pictures_refused(args: Any) -> str | None:
+    """Why OpenRLHF's model cannot be shown pictures; None when it can.
+
+    Args:
+        args: OpenRLHF's flags.
+    """
+    if getattr(args.data, "max_images_per_prompt", 0) < 1:
+        return (
+            "OpenRLHF's engines take none without --data.max_images_per_prompt N; give the most pictures of "
+            "an episode"
+        )
+    from openrlhf.utils.utils import get_tokenizer
+
+    model = args.actor.model_name_or_path
+    try:
+        given = get_tokenizer(model, None)
+    except (ImportError, OSError, ValueError) as error:
+        return f"the processor of {model} cannot be loaded: {' '.join(str(error).split())}"
+    if processor_or_tokenizer(given, None) is None:
+        return f"{model} has no processor of the Qwen2-VL kind"
+    return None
 
 
 def _is_our_agent(path: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow, TaskSource, read_task
 
-NO_PICTURES = "RL2's rows have no place for pixels; train on it with verl or `gem-core train`"
+NO_PICTURES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:

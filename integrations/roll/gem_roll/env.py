@@ -48,7 +48,7 @@ class GemEnv:
             self.env.close()
             raise ConfigError(
                 f"{self.source.label} shows pictures, and gem_roll hands texts to ROLL's env managers; train "
-                "on it with verl or `gem-core train`"
+                "on it with verl, OpenRLHF or `gem-core train`"
             )
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:

@@ -150,5 +150,7 @@ def test_the_variable_chooses_the_estimator_where_the_flag_cannot(monkeypatch: p
 def test_pictures_are_refused_with_the_reason(tmp_path: Path) -> None:
     register("test:OpenRlhfPictures", PictureEnv)
     rows = write_rows(tmp_path / "rows.jsonl", ["test:OpenRlhfPictures"], 1)
-    with pytest.raises(ConfigError, match="line 1: test:OpenRlhfPictures shows pictures, and gem_open"):
+    with pytest.raises(
+        ConfigError, match=r"line 1: test:OpenRlhfPictures shows pictures, and .*max_images_per_prompt N"
+    ):
         parse(*REBN, *AGENT, "--data.prompt_dataset", str(rows))

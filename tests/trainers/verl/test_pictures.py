@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ from gem_verl import loop as gem_loop
 from gem_verl.loop import GemAgentLoop, GemOutput
 from gem_verl.options import pictures_refused
 from gem_verl.rows import check_rows, verl_row
-from PIL import Image
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
@@ -24,18 +22,10 @@ from gem_core.rollout.vision import Processor, processor_or_tokenizer
 from gem_core.tasks import TaskRow
 from gem_core.train.tiny_vision import add_pictures
 from tests.rollout.tokenizers import bpe_tokenizer
-from tests.support import PictureEnv, ScriptedEnv
+from tests.support import ScriptedEnv, wide_pictures
 from tests.trainers.verl.configs import verl_config
 
-
-def wide() -> PictureEnv:
-    """Pictures of six tokens."""
-    file = io.BytesIO()
-    Image.new("L", (84, 56), 40).save(file, "PNG")
-    return PictureEnv(pictures=[file.getvalue()])
-
-
-register("test:VerlPictures", wide)
+register("test:VerlPictures", wide_pictures)
 register("test:VerlText", ScriptedEnv)
 
 
