@@ -91,7 +91,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(whole, endpoint, tm
 def test_half_of_the_calls_fail_and_no_result_changes(whole, endpoint, tmp_path):
     with Flaky(endpoint) as flaky:  # a stand-in between the command and the real server
         assert main(command(flaky.url, tmp_path / "flaky")) == 0
-    assert flaky.failed > len(ENVS) * int(EPISODES)
+    assert flaky.failed >= len(ENVS) * int(EPISODES)  # half of the calls, of which each episode needs one
     assert numbers(tmp_path / "flaky") == numbers(whole)
 
 
