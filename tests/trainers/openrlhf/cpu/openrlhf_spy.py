@@ -101,7 +101,7 @@ def engine(module: Any) -> None:
                 "logprobs": [
                     step[token].logprob for token, step in zip(sample.token_ids, sample.logprobs, strict=True)
                 ],
-                "finish_reason": sample.finish_reason,
+                "finish_reason": sample.finish_reason, "text": sample.text,
             }  # fmt: skip
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
