@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple, TypeAlias
 
@@ -92,6 +93,8 @@ def _fits(option: Placed, cells: Cells) -> bool:
     places = option.cells()
     (first_row, first_col), (last_row, last_col) = places[0], places[-1]
     if (first_row - down, first_col - right) in cells or (last_row + down, last_col + right) in cells:
+        return False
+    if any(a in cells and b in cells for a, b in pairwise(places)):  # a shorter word would be a part of it
         return False
     for (row, col), letter in zip(places, option.word, strict=True):
         there = cells.get((row, col))
