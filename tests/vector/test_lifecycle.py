@@ -101,15 +101,15 @@ def test_specs_and_wrapper_names_of_this_process_are_known_in_workers(
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_nothing_is_left_after_close(backend: str) -> None:
     obedient(2, backend="process").close()  # starts the helper process that multiprocessing keeps
-    threads, files = threading.active_count(), open_files()
+    threads, files = set(threading.enumerate()), open_files()  # other tests' may end meanwhile
     for _ in range(2):
         envs = obedient(backend=backend, max_workers=2)
         envs.reset()
         envs.send({0: "go", 1: "go"})
         envs.close()
         envs.close()
-    assert threading.active_count() == threads
-    assert open_files() == files
+    assert set(threading.enumerate()) <= threads
+    assert open_files() <= files
     assert multiprocessing.active_children() == []
 
 
@@ -119,7 +119,7 @@ def test_a_lost_worker_leaves_nothing_either() -> None:
     with obedient(2, backend="process", max_workers=1) as envs:
         envs.reset()
         envs.step(["die", "go"])
-    assert open_files() == files
+    assert open_files() <= files
     assert multiprocessing.active_children() == []
 
 
