@@ -60,6 +60,15 @@ def model(warm: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()
 
 
+@pytest.fixture(scope="module")
+def processor() -> Any:
+    """Of the Qwen2-VL kind, around a tokenizer with ChatML's template."""
+    from gem_core.train.tiny_vision import add_pictures
+    from tests.rollout.tokenizers import bpe_tokenizer
+
+    return add_pictures(bpe_tokenizer("chatml"))
+
+
 @pytest.fixture(scope="session")
 def shared_step() -> Any:
     """The step that every trainer takes, as gem_core takes it (`tests.consistency.scenario`)."""

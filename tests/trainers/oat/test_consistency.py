@@ -77,10 +77,8 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
     """Advantages of the turns, by way of the rows of Oat's buffer, of which an actor drops some."""
-    estimator, options = (
-        get_estimator(case.estimator),
-        {"ddof": case.ddof} if case.estimator == "rebn" else {},
-    )
+    estimator = get_estimator(case.estimator)
+    options = {"ddof": case.ddof} if case.estimator == "rebn" else {}
     values, stats = turn_values([episode_of(p) for p in episodes], estimator, case.gamma, {})
     turns = sum(map(len, values))
     made = learner(case.estimator, **options)
@@ -112,7 +110,7 @@ def test_other_options_on_the_same_episodes(one_process: None) -> None:
 
 
 def test_oats_own_estimators_point_elsewhere(one_process: None) -> None:
-    """Oat knows one response to a prompt: an episode is taken as one, with its rewards at the turns' ends."""
+    """Oat knows one response to a prompt: an episode is taken as one, with the sum of its rewards."""
 
     def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
         if name == "rebn":

@@ -22,18 +22,13 @@ from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import Processor
 from gem_core.tasks import TaskRow
-from gem_core.train.tiny_vision import add_pictures, make_vision_model
+from gem_core.train.tiny_vision import make_vision_model
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_pictures
 from tests.trainers.openrlhf.args import experiences
 
 register("test:OpenRlhfWide", wide_pictures)
 register("test:OpenRlhfText", ScriptedEnv)
-
-
-@pytest.fixture(scope="module")
-def processor() -> Processor:
-    return add_pictures(bpe_tokenizer("chatml"))
 
 
 class LookingWorker:

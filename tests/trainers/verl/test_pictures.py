@@ -20,18 +20,12 @@ from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import Processor, processor_or_tokenizer
 from gem_core.tasks import TaskRow
-from gem_core.train.tiny_vision import add_pictures
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_pictures
 from tests.trainers.verl.configs import verl_config
 
 register("test:VerlPictures", wide_pictures)
 register("test:VerlText", ScriptedEnv)
-
-
-@pytest.fixture(scope="module")
-def processor() -> Processor:
-    return add_pictures(bpe_tokenizer("chatml"))
 
 
 class LookingServer:
