@@ -10,8 +10,8 @@ appends a line for each to the file; ids that are there with at least as many ep
 can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
 ``<!-- rules: PATTERN -->`` or ``<!-- data: PATTERN -->`` and ``<!-- end -->`` on a page. The first two take
 the ids that can be made as they are, the third those that read a data set. `verify` holds an evaluation
-of ``random`` or ``oracle`` against the figures; more than `ERRORS` standard errors off is a failure. That takes
-some hundred episodes where returns are skewed.
+of ``random`` or ``oracle`` against the figures; more than `ERRORS` standard errors off is a failure. That
+takes some hundred episodes where returns are skewed.
 """
 
 from __future__ import annotations
