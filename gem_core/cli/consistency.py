@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TRAINERS = {"verl": "verl", "openrlhf": "openrlhf", "oat": "oat", "rl2": "RL2", "roll": "roll"}
 """Name to import package."""
+RECORDS, RUNS = "runs/consistency/records", "docs/results/learning"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,23 +30,29 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         commands,
         "consistency",
         "say whether every trainer computes what gem_core computes",
-        examples=["", "--trainers verl,oat --level 2", "--run --html consistency.html"],
+        examples=[
+            "",
+            "--trainers verl,oat --level 2",
+            "--run --html consistency.html",
+            "--level 4 --html learning.html",
+        ],
         details=(
             "All trainers take one step on the same tasks, the same answers of the model and the same\n"
             "weights, and leave a record of what their loss consumed. `nox -s verl` and its like make these\n"
             "records; --run makes those of the trainers in this Python environment, in a checkout of\n"
-            "gem-core. Exit code 1 when a trainer differs, or one named by --trainers has no record.\n"
+            "gem-core. Exit code 1 when a trainer differs, or one named by --trainers has no record.\n\n"
+            "Level 4 compares whole learning runs over seeds: success after training, minus that of the\n"
+            "reference trainer. Its runs take minutes each and are made by --level 4 --run alone.\n"
         ),
     )
     parser.add_argument(
         "folder",
         nargs="?",
-        default="runs/consistency/records",
         metavar="FOLDER",
-        help="the records (default runs/consistency/records)",
+        help=f"the records (default {RECORDS}), for level 4 the runs (default {RUNS})",
     )
     parser.add_argument("--trainers", metavar="NAMES", help="these only, with commas between (default: all)")
-    parser.add_argument("--level", type=int, choices=(1, 2, 3), help="this level only (default: all)")
+    parser.add_argument("--level", type=int, choices=(1, 2, 3, 4), help="this level only (default: 1 to 3)")
     parser.add_argument(
         "--run", action="store_true", dest="make", help="make the records of the trainers that are here"
     )
@@ -63,11 +70,14 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         if name not in TRAINERS:
             raise ConfigError(f"--trainers: {name!r} is none of {', '.join(TRAINERS)}")
+    if args.level == 4:
+        return run_learning(args, names)
     if args.make:
         make_records(names)
-    records = read_records(args.folder)
+    folder = args.folder or RECORDS
+    records = read_records(folder)
     if not records:
-        raise ConfigError(f"{args.folder} has no records; `nox -s verl` in a checkout of gem-core makes one")
+        raise ConfigError(f"{folder} has no records; `nox -s verl` in a checkout of gem-core makes one")
     comparisons: dict[str, Comparison] = {}
     for name in names:
         record = records.get(name)
@@ -75,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             comparisons[name] = Comparison(name, {})
             continue
         if record.reference not in records:
-            raise ConfigError(f"{args.folder} has no record {record.reference!r} to compare {name} with")
+            raise ConfigError(f"{folder} has no record {record.reference!r} to compare {name} with")
         found = compare(records[record.reference], record)
         wanted = {n: level for n, level in found.levels.items() if args.level in (None, n)}
         comparisons[name] = Comparison(name, wanted)
@@ -93,25 +103,69 @@ def run(args: argparse.Namespace) -> int:
     return int(bool(wrong or missing))
 
 
+def run_learning(args: argparse.Namespace, names: Sequence[str]) -> int:
+    """Level 4: print the table of learning runs."""
+    from gem_core.consistency import compare_learning, read_runs
+    from gem_core.consistency.learning import REBN, REFERENCE
+    from gem_core.consistency.learning_page import series_name, write_learning_page
+
+    folder = args.folder or RUNS
+    if args.make:
+        for name in [REFERENCE, *installed(names)]:
+            options = ["-m", "tests.trainers.learning", "--trainer", name, "--out", folder]
+            in_checkout(name, Path("tests/trainers") / name / "learn.py", options)
+    runs = [run for run in read_runs(folder) if run.trainer in (REFERENCE, *names)]
+    if not runs:
+        raise ConfigError(f"{folder} has no learning runs; --run in a checkout of gem-core makes them")
+    found = compare_learning(runs)
+    if args.html:
+        write_learning_page(runs, found, args.html)
+    if args.json:
+        _console.print_json([{**asdict(each), "equal": each.equal} for each in found])
+    else:
+        tasks = list(dict.fromkeys(run.task for run in runs))
+        table: dict[str, dict[str, str]] = {}
+        for each in found:
+            table.setdefault(series_name(each.trainer, each.variant), {})[each.task] = each.verdict
+        rows = [[name, *(row.get(task, "not run") for task in tasks)] for name, row in table.items()]
+        title = "Success after training, minus that of the reference trainer (90% interval)"
+        _console.print_table(["trainer", *tasks], rows, title=title)
+    mine = [each for each in found if each.variant == REBN]
+    missing = args.trainers and set(names) - {each.trainer for each in mine}
+    return int(bool(missing) or not mine or not all(each.equal for each in mine))
+
+
 def make_records(names: Sequence[str]) -> None:
     """Run the step in each trainer that this Python environment has.
 
     Raises:
         ConfigError: This is no checkout, none of them is installed, or the step failed.
     """
-    here = [name for name in names if importlib.util.find_spec(TRAINERS[name])]
+    here = installed(names)
     if not here:
         raise ConfigError(f"none of {', '.join(names)} is installed in this Python environment")
     for name in here:
         test = Path("tests/trainers") / name / "test_consistency.py"
-        if not test.exists():
-            raise ConfigError(f"{test} is not here; --run works in a checkout of gem-core only")
-        _console.note(f"{name} takes the step")
-        command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore::DeprecationWarning", str(test)]
-        if subprocess.run(
-            command, env={**os.environ, f"GEM_CORE_{name.upper()}": "1"}, check=False
-        ).returncode:
-            raise ConfigError(f"the step failed in {name}; see above")
+        in_checkout(name, test, ["-m", "pytest", "-q", "-W", "ignore::DeprecationWarning", str(test)])
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those of the trainers that this Python environment has."""
+    return [name for name in names if importlib.util.find_spec(TRAINERS[name])]
+
+
+def in_checkout(trainer: str, needed: Path, options: Sequence[str]) -> None:
+    """Run Python for a trainer.
+
+    Raises:
+        ConfigError: The file that it needs is not here, or it failed.
+    """
+    if not needed.exists():
+        raise ConfigError(f"{needed} is not here; --run works in a checkout of gem-core only")
+    _console.note(f"{trainer} runs")
+    environment = {**os.environ, f"GEM_CORE_{trainer.upper()}": "1"}
+    if subprocess.run([sys.executable, *options], env=environment, check=False).returncode:
+        raise ConfigError(f"{trainer} failed; see above")
 
 
 def _print(

@@ -10,7 +10,7 @@ from gem_core.consistency.compare import LEVELS, Comparison, Level
 from gem_core.consistency.record import Record
 from gem_core.files import write_atomically
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
   color: #1c2321; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
@@ -42,7 +42,7 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
             details.append(_details(record, comparison))
     text = (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>gem-core consistency</title>"
-        f"<style>{_STYLE}</style></head><body><h1>The same step in every trainer</h1>"
+        f"<style>{STYLE}</style></head><body><h1>The same step in every trainer</h1>"
         "<p>Same tasks, same answers of the model, same weights. A cell gives the largest difference to "
         f"gem_core.</p><table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
         "</body></html>\n"

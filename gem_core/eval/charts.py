@@ -1,4 +1,4 @@
-"""Small pictures for a web page as inline SVG: means with their intervals, a row per environment."""
+"""Small pictures for a web page as inline SVG: means with their intervals, and curves."""
 
 from __future__ import annotations
 
@@ -77,3 +77,46 @@ def _ends(estimate: Mapping[str, Any]) -> tuple[float, float]:
 
 def _short(label: str) -> str:
     return label if len(label) <= 36 else label[:35] + "…"
+
+
+def line_chart(title: str, series: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """A picture of shares, 0 to 1, over steps: each curve of a series thin, and their mean thick.
+
+    Args:
+        title: Above it, and what a screen reader says.
+        series: Label to its curves, one number a step from the first on.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    left, height = 40, 220
+    bottom, longest = _TOP + height, max(len(curve) for curves in series.values() for curve in curves)
+
+    def line(values: Sequence[float], colour: str, style: str) -> str:
+        points = " ".join(
+            f"{left + _WIDTH * step / max(1, longest - 1):.1f},{bottom - height * value:.1f}"
+            for step, value in enumerate(values)
+        )
+        return f'<polyline points="{points}" fill="none" stroke="{colour}" {style}/>'
+
+    parts = [f'<text x="0" y="14" class="title">{html.escape(title)}</text>']
+    for number in range(5):
+        y = bottom - height * number / 4
+        parts.append(f'<line class="grid" x1="{left}" x2="{left + _WIDTH}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text class="scale" x="{left - 20}" y="{y + 4}">{number / 4:.2f}</text>')
+    for x, text in ((left, "step 1"), (left + _WIDTH, f"step {longest}")):
+        parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{text}</text>')
+    for number, (label, curves) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        parts += [line(curve, colour, 'stroke-width="0.8" opacity="0.3"') for curve in curves]
+        mean = [sum(values) / len(values) for values in zip(*curves, strict=False)]
+        parts.append(line(mean, colour, 'stroke-width="2.2"'))
+        y = _TOP + 12 + _STEP * number
+        parts.append(
+            f'<text x="{left + _WIDTH + 10}" y="{y}" style="fill: {colour}">{html.escape(label)}</text>'
+        )
+    width = left + _WIDTH + 130
+    return (
+        f'<svg class="chart" role="img" aria-label="{html.escape(title)}" '
+        f'viewBox="0 0 {width} {bottom + 20}" width="{width}">{"".join(parts)}</svg>'
+    )

@@ -81,10 +81,10 @@ def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     return metrics
 
 
-def estimate(values: Sequence[Sequence[float]]) -> dict[str, float | None]:
+def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> dict[str, float | None]:
     """Mean, standard error and bootstrap interval of values that come in groups, one group a task.
 
-    The mean is that of the groups' means, so each task counts once.
+    The mean is that of the groups' means, so each task counts once. `coverage` is that of the interval.
     """
     means = [fmean(group) for group in values if group]
     if not means:
@@ -94,7 +94,7 @@ def estimate(values: Sequence[Sequence[float]]) -> dict[str, float | None]:
     drawn = np.asarray(means)
     picks = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
     resampled = drawn[picks].mean(axis=1)
-    low, high = np.quantile(resampled, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    low, high = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2])
     return {"mean": fmean(means), "se": _standard_error(means), "low": float(low), "high": float(high)}
 
 

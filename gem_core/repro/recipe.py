@@ -17,6 +17,8 @@ from gem_core.rollout import RolloutOptions
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
 
 SCOPES = ("collected", "trained")
+ADAM_BETAS = (0.9, 0.999)
+"""PyTorch's, which RL2 takes without asking."""
 
 
 def refuse(trainer: str, reasons: Mapping[str, str]) -> None:
@@ -38,9 +40,9 @@ def refuse(trainer: str, reasons: Mapping[str, str]) -> None:
 class Recipe(RolloutOptions):
     """One run of any trainer: the options of a rollout and these.
 
-    What it does not name is the same in every trainer: AdamW without weight decay at a constant learning
-    rate, gradients cut to norm 1, PPO's clip at 0.2, one pass over the episodes of a step, no penalty, no
-    bonus, no correction of log-probs.
+    What it does not name is the same in every trainer: AdamW with `ADAM_BETAS`, without weight decay, at a
+    constant learning rate, gradients cut to norm 1, PPO's clip at 0.2, one pass over the episodes of a
+    step, no penalty, no bonus, no correction of log-probs.
 
     Attributes:
         env: Environments, as in `TaskSource.parse`; in a file a single one may be a text.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gem_core.repro.recipe import Recipe, refuse
+from gem_core.repro.recipe import ADAM_BETAS, Recipe, refuse
 from gem_core.repro.script import write_script
 
 NOTES = ("The tasks of each step are drawn anew from the seed; in the other trainers they are one list.",)
@@ -47,6 +47,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "lr-schedule": "constant",
         "warmup-steps": 0,
         "weight-decay": 0,
+        "adam-beta2": ADAM_BETAS[1],
         "max-grad-norm": 1,
         "epochs": 1,
         "minibatches": recipe.updates_per_step,

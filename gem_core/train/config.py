@@ -62,6 +62,7 @@ class TrainConfig:
     lr_end: Annotated[float, "share of lr that is left at the last step of the linear schedule"] = 0.1
     warmup_steps: Annotated[int, "steps over which the learning rate rises from 0"] = 10
     weight_decay: Annotated[float, "of AdamW"] = 0.0
+    adam_beta2: Annotated[float, "decay of AdamW's mean of squared gradients"] = 0.99
     max_grad_norm: Annotated[float, "gradients are scaled down to this norm"] = 1.0
     epochs: Annotated[int, "passes over the episodes of a step"] = 1
     minibatches: Annotated[int, "updates per pass"] = 4
@@ -130,6 +131,7 @@ class TrainConfig:
             (("warmup_steps", "eval_episodes", "trace_every", "seed", "threads"), 0, None),
             (("entropy", "kl", "value_weight", "weight_decay"), 0, None),
             (("gamma", "lam", "lr_end"), 0, 1),
+            (("adam_beta2",), 0, 1 - 1e-9),
         ):
             for name in names:
                 value = getattr(self, name)

@@ -129,7 +129,10 @@ class Trainer:
             torch.nn.init.zeros_(self.critic.weight)
         self.parameters = [*self.model.parameters(), *(self.critic.parameters() if self.critic else ())]
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=config.learning_rate, betas=(0.9, 0.99), weight_decay=config.weight_decay
+            self.parameters,
+            lr=config.learning_rate,
+            betas=(0.9, config.adam_beta2),
+            weight_decay=config.weight_decay,
         )
         self.progress = Progress()
         if state is not None:

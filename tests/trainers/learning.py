@@ -1,13 +1,14 @@
-"""Does a trainer learn a game with ReBN? One budget for all of them, and what a run leaves behind.
+"""Do the trainers learn alike with ReBN? One budget for all of them, and what a run leaves behind.
 
-    gem-core tiny --env game:GuessTheNumber-v0-easy --seed 0 --out tiny
-    python -m tests.trainers.<trainer>.learn --model tiny --out docs/results/<trainer>
-    python -m tests.trainers.<trainer>.learn --model tiny --out docs/results/<trainer> --control
-    python -m tests.trainers.learning docs/results/<trainer>
+    python -m tests.trainers.verl.learn                       # learns the game with seed 0
+    python -m tests.trainers.verl.learn --control             # the same with advantages of zero
+    python -m tests.trainers.verl.learn --on letters --seed 3
+    python -m tests.trainers.learning --trainer verl          # whatever is missing of one trainer's runs
+    gem-core consistency --level 4                            # all runs beside those of the reference
 
-The first run trains with ReBN; the control differs in that its advantages are zero. Each leaves
-``<variant>-<seed>.jsonl``, one line per step, and ``<variant>-<seed>.json``; the last command draws
-``curves.png`` and writes ``summary.md`` from them. It takes minutes, and is no part of the tests.
+Each run starts from a model in ``tests/trainers/tiny`` and leaves ``<trainer>/<variant>-<seed>.jsonl``, one
+line per step, and ``<trainer>/<variant>-<seed>.json`` in ``docs/results/learning/<name of the budget>``. It
+takes minutes, and is no part of the tests.
 """
 
 from __future__ import annotations
@@ -16,49 +17,60 @@ import argparse
 import hashlib
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from gem_core.consistency.learning import REFERENCE
 from gem_core.files import write_atomically
 
-VARIANTS = ("rebn", "control")
-PANELS = (("gem/success", "success"), ("gem/return", "return"), ("gem/turns", "turns per episode"))
-REQUIRED_GAIN = 0.2
-"""By which success on the held-out seeds rises at least; that of the control by less than half of it."""
+MODELS = Path("tests/trainers/tiny")
+"""Folder of the first weights, one model a budget. They are kept, since another
+CPU rounds otherwise and makes other weights."""
+RESULTS = Path("docs/results/learning")
+SEEDS = (0, 1, 2, 3, 4)
+TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
 
 
 @dataclass(frozen=True)
 class Budget:
     """What every trainer is given.
 
-    Optimizer: AdamW without weight decay or warm-up, gradients cut to norm 1. No KL penalty. Other
-    optimizer options are the trainer's defaults.
+    Optimizer: AdamW with betas 0.9 and 0.999, without weight decay or warm-up, gradients cut to norm 1. PPO's
+    clip is 0.2. No penalty, no bonus, no correction of log-probs.
 
     Attributes:
         env: Environment, without wrappers.
-        gamma: Discount per turn.
+        tiny: Options of `gem-core tiny` besides the environment that made the first weights.
         steps: Training steps.
+        lr: Learning rate, constant.
+        turns: Of an average episode; for Oat, whose batch is a number of turns.
+        gamma: Discount per turn.
         prompts: Seeds per step.
         samples: Episodes per seed.
         updates: Of the optimizer per step, each on an equal share of the step's episodes.
-        lr: Learning rate, constant.
         temperature: Of sampling, in training and on the held-out seeds.
+        turn_tokens: Most tokens of a response.
+        max_tokens: Most tokens of an episode.
         held_out: Held-out seeds that the first and the last weights play, once each.
     """
 
-    env: str = "game:GuessTheNumber-v0-easy"
+    env: str
+    tiny: str
+    steps: int
+    lr: float
+    turns: int
     gamma: float = 0.9
-    steps: int = 60
     prompts: int = 64
     samples: int = 2
     updates: int = 4
-    lr: float = 3e-3
     temperature: float = 1.0
-    held_out: int = 500
+    turn_tokens: int = 24
+    max_tokens: int = 512
+    held_out: int = 1000
 
     @property
     def episodes(self) -> int:
@@ -66,29 +78,71 @@ class Budget:
         return self.prompts * self.samples
 
 
-BUDGET = Budget()
-SEEDS = (0,)
+GAME = Budget("game:GuessTheNumber-v0-easy", "--seed 0", steps=40, lr=2e-3, turns=3)
+BUDGETS = {
+    "game": GAME,
+    "letters": Budget("rg:letter_counting", "--vocab-size 512 --seed 0", steps=20, lr=5e-4, turns=1),
+    "game-gamma-0": replace(GAME, gamma=0.0),
+}
+"""By name, which is also that of the folder of first weights where it has no ``-gamma-``."""
+REFERENCE_ONLY = ("game-gamma-0",)
+"""Played by the reference trainer alone, to see what the comparison finds."""
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """Of the command line of a trainer's ``learn`` module: model, out, seed, control."""
+@dataclass(frozen=True)
+class Given:
+    """What a trainer's ``learn`` module is told.
+
+    Attributes:
+        name: Of the budget.
+        variant: "rebn"; "control", whose advantages are zero; the reference trainer also has "per-token",
+            which discounts per token.
+        seed: Of the tasks and of the trainer.
+        out: Folder of the results.
+    """
+
+    name: str
+    variant: str
+    seed: int
+    out: Path
+
+    @property
+    def budget(self) -> Budget:
+        return BUDGETS[self.name]
+
+    @property
+    def model(self) -> Path:
+        """Folder of the weights that the run starts from."""
+        return MODELS / self.name.partition("-gamma-")[0]
+
+    @property
+    def control(self) -> bool:
+        return self.variant == "control"
+
+
+def arguments(description: str, *more_variants: str) -> Given:
+    """Read the command line of a trainer's ``learn`` module.
+
+    Args:
+        description: Its docstring.
+        more_variants: Flags beside ``--control``.
+    """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True, help="a folder that `gem-core tiny` made")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--on", choices=sorted(BUDGETS), default="game", dest="name", help="the budget")
     parser.add_argument("--seed", type=int, default=SEEDS[0])
-    parser.add_argument("--control", action="store_true", help="zeroed advantages")
-    return parser.parse_args()
-
-
-def model_hash(folder: Path) -> str:
-    """SHA-256 of the weights that a run starts from, in hex."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    for variant in ("control", *more_variants):
+        parser.add_argument(
+            f"--{variant}", action="store_const", dest="variant", const=variant, default="rebn"
+        )
+    return Given(**vars(parser.parse_args()))
 
 
 def write_run(
-    given: argparse.Namespace,
+    given: Given,
     *,
     trainer: str,
+    version: str,
     steps: Sequence[Mapping[str, float]],
     before: float,
     after: float,
@@ -97,79 +151,71 @@ def write_run(
 
     Args:
         given: What `arguments` read.
-        trainer: Its name and version.
+        trainer: One of `TRAINERS`.
+        version: Of the trainer, with its name.
         steps: Metrics of each training step, in order.
         before: Success on the held-out seeds with the first weights.
         after: The same with the last ones.
     """
-    assert len(steps) == BUDGET.steps
-    variant = VARIANTS[given.control]
-    stem = given.out / f"{variant}-{given.seed}"
+    assert len(steps) == given.budget.steps, f"{len(steps)} steps, expected {given.budget.steps}"
+    stem = run_path(given.out, given.name, trainer, given.variant, given.seed)
     lines = (json.dumps({"step": number, **step}) + "\n" for number, step in enumerate(steps, 1))
     write_atomically(stem.with_suffix(".jsonl"), lines)
     module = sys.modules["__main__"].__spec__
     summary = {
         "trainer": trainer,
-        "variant": variant,
+        "version": version,
+        "variant": given.variant,
         "seed": given.seed,
         "success_before": before,
         "success_after": after,
         "model_sha256": model_hash(given.model),
-        "command": f"python -m {module.name if module else ''} {shlex.join(sys.argv[1:])}",
-        "budget": asdict(BUDGET),
+        "command": shlex.join(["python", "-m", module.name if module else "", *sys.argv[1:]]),
+        "budget": asdict(given.budget),
     }
     write_atomically(stem.with_suffix(".json"), [json.dumps(summary, indent=1) + "\n"])
-    print(f"{stem.name}: success {before:.3f} -> {after:.3f}")
+    print(f"{trainer}, {given.name}, {given.variant}, seed {given.seed}: success {before:.3f} -> {after:.3f}")
 
 
-def write_results(folder: Path) -> bool:
-    """Draw the curves of all runs in a folder, write their table; whether the trainer learned."""
-    from gem_core.train.report import plot_variants
+def run_path(out: Path, name: str, trainer: str, variant: str, seed: int) -> Path:
+    """Of a run's files, without their suffixes."""
+    return out / name / trainer / f"{variant}-{seed}"
 
-    runs: dict[str, list[dict[str, Any]]] = {variant: [] for variant in VARIANTS}
-    histories: dict[str, list[list[dict[str, float]]]] = {variant: [] for variant in VARIANTS}
-    for variant in VARIANTS:
-        for path in sorted(folder.glob(f"{variant}-*.json")):
-            runs[variant].append(json.loads(path.read_text()))
-            lines = path.with_suffix(".jsonl").read_text().splitlines()
-            histories[variant].append([json.loads(line) for line in lines])
-    first = runs[VARIANTS[0]][0]
-    title = f"{first['trainer']}: {BUDGET.env}, gamma {BUDGET.gamma:g}"
-    plot_variants(title, PANELS, histories, folder / "curves.png")
-    rows = [
-        f"| {run['variant']} | {run['seed']} | {run['success_before']:.3f} → {run['success_after']:.3f} |"
-        for variant in VARIANTS
-        for run in runs[variant]
-    ]
-    commands = [run["command"] for variant in VARIANTS for run in runs[variant]]
-    text = f"""# {title}
 
-Success of the sampled policy on {BUDGET.held_out} held-out seeds, before and after {BUDGET.steps} steps of
-{BUDGET.episodes} episodes. The control differs in that its advantages are zero.
+def model_hash(folder: Path) -> str:
+    """SHA-256 of the weights that a run starts from, in hex."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
-| variant | seed | success |
-|---|---|---|
-{chr(10).join(rows)}
 
-![learning curves](curves.png)
+def planned(trainer: str) -> list[tuple[str, str, int]]:
+    """Budget, variant and seed of each run of a trainer.
 
-The commands:
+    All seeds with ReBN, one control of the game; the reference trainer's fault on all seeds, too.
+    """
+    names = [name for name in BUDGETS if trainer == REFERENCE or name not in REFERENCE_ONLY]
+    runs = [(name, "rebn", seed) for name in names for seed in SEEDS] + [("game", "control", SEEDS[0])]
+    if trainer == REFERENCE:
+        runs += [(name, "per-token", seed) for name in names for seed in SEEDS]
+    return runs
 
-```text
-gem-core tiny --env {BUDGET.env} --seed 0 --out tiny
-{chr(10).join(commands)}
-```
 
-SHA-256 of `tiny/model.safetensors`: `{first["model_sha256"]}`.
-"""
-    write_atomically(folder / "summary.md", [text])
-    gains = {
-        variant: fmean(run["success_after"] - run["success_before"] for run in runs[variant])
-        for variant in VARIANTS
-    }
-    print(", ".join(f"{variant}: {gain:+.3f}" for variant, gain in gains.items()))
-    return gains["rebn"] >= REQUIRED_GAIN and gains["control"] < REQUIRED_GAIN / 2
+def main() -> int:
+    """Make the runs of a trainer that are not there yet, one after the other."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--trainer", choices=TRAINERS, required=True)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    for name, variant, seed in planned(given.trainer):
+        if run_path(given.out, name, given.trainer, variant, seed).with_suffix(".json").exists():
+            continue
+        command: list[Any] = [sys.executable, "-m", f"tests.trainers.{given.trainer}.learn"]
+        command += ["--on", name, "--seed", seed, "--out", given.out]
+        command += [] if variant == "rebn" else [f"--{variant}"]
+        done = subprocess.run([str(word) for word in command], check=False)
+        if done.returncode:
+            return done.returncode
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(not write_results(Path(sys.argv[1])))
+    sys.exit(main())

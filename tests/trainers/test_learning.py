@@ -1,36 +1,54 @@
-"""What the learning runs leave is complete, and only a trainer that learned passes."""
+"""What the learning runs leave is complete, and can be compared."""
 
 from __future__ import annotations
 
-import argparse
-import hashlib
+import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra 'train'")
-pytest.importorskip("matplotlib", reason="needs the extra 'train'")
-
+from gem_core.consistency import compare_learning, read_runs
 from tests.trainers import learning
+from tests.trainers.learning import Given
 
 
-@pytest.mark.parametrize(
-    ("rebn", "control", "learned"), [(0.6, 0.3, True), (0.4, 0.3, False), (0.6, 0.5, False)]
-)
-def test_the_results_of_a_run_and_its_control(
-    tmp_path: Path, rebn: float, control: float, learned: bool
-) -> None:
-    model, out = tmp_path / "tiny", tmp_path / "out"
-    model.mkdir()
-    (model / "model.safetensors").write_bytes(b"weights")
-    steps = [{name: 0.5 for name, _ in learning.PANELS}] * learning.BUDGET.steps
-    for after, is_control in ((rebn, False), (control, True)):
-        given = argparse.Namespace(model=model, out=out, seed=0, control=is_control)
-        learning.write_run(given, trainer="none 1.0", steps=steps, before=0.3, after=after)
-    assert learning.write_results(out) is learned
-    summary = (out / "summary.md").read_text()
-    assert f"| rebn | 0 | 0.300 → {rebn:.3f} |" in summary
-    assert f"| control | 0 | 0.300 → {control:.3f} |" in summary
-    assert hashlib.sha256(b"weights").hexdigest() in summary
-    assert len((out / "rebn-0.jsonl").read_text().splitlines()) == learning.BUDGET.steps
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+def write(out: Path, trainer: str, seed: int, after: float) -> None:
+    given = Given("letters", "rebn", seed, out)
+    steps = [{"gem/success": 0.5}] * given.budget.steps
+    learning.write_run(given, trainer=trainer, version=f"{trainer} 1.0", steps=steps, before=0.3, after=after)
+
+
+def test_runs_are_read_back_and_compared(tmp_path: Path) -> None:
+    for seed in learning.SEEDS:
+        write(tmp_path, "reference", seed, 0.5)
+        write(tmp_path, "verl", seed, 0.52)
+    runs = read_runs(tmp_path)
+    assert len(runs) == 2 * len(learning.SEEDS)
+    assert runs[0].model == learning.model_hash(learning.MODELS / "letters")
+    (found,) = compare_learning(runs)
+    assert found.equal
+
+
+def test_a_run_that_ended_early_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="1 steps, expected"):
+        learning.write_run(
+            Given("game", "rebn", 0, tmp_path), trainer="verl", version="1", steps=[{}], before=0.3, after=0.5
+        )
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["learn", "--on", "letters", "--seed", "3", "--control"])
+    given = learning.arguments("Does it learn?")
+    assert (given.name, given.seed, given.variant, given.out) == ("letters", 3, "control", learning.RESULTS)
+    assert given.budget.env == "rg:letter_counting"
+    assert (given.model / "model.safetensors").exists()
+
+
+def test_no_run_is_planned_twice() -> None:
+    for trainer in learning.TRAINERS:
+        runs = learning.planned(trainer)
+        assert len(set(runs)) == len(runs)
+        for name in ("game", "letters"):
+            seeds = [seed for task, variant, seed in runs if (task, variant) == (name, "rebn")]
+            assert seeds == list(learning.SEEDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gem_core.repro import Recipe, refuse, write_script
+from gem_core.repro import ADAM_BETAS, Recipe, refuse, write_script
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (
@@ -53,6 +53,8 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "lr_scheduler": "constant",
         "lr_warmup_ratio": 0,
         "l2": 0,
+        "adam_beta_1": ADAM_BETAS[0],
+        "adam_beta_2": ADAM_BETAS[1],
         "max_norm": 1,
         "eval_steps": -1,
         "save-path": "model",

@@ -6,7 +6,7 @@ import json
 from math import gcd
 from pathlib import Path
 
-from gem_core.repro import Recipe, Verbatim, refuse, write_script
+from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, refuse, write_script
 from gem_openrlhf.export import write as write_rows
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"
@@ -55,6 +55,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "actor.model_name_or_path": recipe.model,
         "actor.adam.lr": recipe.learning_rate,
         "actor.adam.weight_decay": 0,
+        "actor.adam.betas": ADAM_BETAS,
         "actor.lr_scheduler": "constant",
         "actor.max_norm": 1,
         "actor.eps_clip": 0.2,
@@ -68,6 +69,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     switches = ("actor.gradient_checkpointing_enable", "train.colocate_all", "vllm.enable_sleep")
     lines = [[f"--{name}"] for name in (*switches, "ds.enable_sleep", "ds.packing_samples")]
     for name, value in flags.items():
-        lines.append([f"--{name}", value if isinstance(value, Verbatim) else str(value)])
+        values = value if isinstance(value, tuple) else (value,)
+        lines.append([f"--{name}", *(v if isinstance(v, Verbatim) else str(v) for v in values)])
     write_script(Path(folder) / "run.sh", COMMAND, lines, notes=NOTES)
     return list(NOTES)

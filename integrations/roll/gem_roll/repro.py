@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.files import write_atomically
-from gem_core.repro import Recipe, Verbatim, refuse, write_script
+from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, refuse, write_script
 from gem_core.tasks import TaskSource, make_tasks, write_tasks
 from gem_roll.env import PREFIX
 from gem_roll.export import tag_names, to_yaml
@@ -101,6 +101,8 @@ def _config(recipe: Recipe, sources: Sequence[TaskSource], groups: Sequence[int]
             "training_args": {
                 "learning_rate": recipe.learning_rate,
                 "weight_decay": 0,
+                "adam_beta1": ADAM_BETAS[0],
+                "adam_beta2": ADAM_BETAS[1],
                 "per_device_train_batch_size": micro,
                 "gradient_accumulation_steps": per_gpu // micro,
                 "warmup_steps": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gem_core.repro import Recipe, assignments, write_script
+from gem_core.repro import ADAM_BETAS, Recipe, assignments, write_script
 
 COMMAND = "python -m verl.trainer.main_ppo"
 TOKENS_PER_GPU = 16384
@@ -54,6 +54,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "actor_rollout_ref.actor.entropy_coeff": 0,
         "actor_rollout_ref.actor.optim.lr": recipe.learning_rate,
         "actor_rollout_ref.actor.optim.weight_decay": 0.0,
+        "actor_rollout_ref.actor.optim.betas": ADAM_BETAS,
         "actor_rollout_ref.actor.optim.clip_grad": 1.0,
         "actor_rollout_ref.rollout.name": "vllm",
         "actor_rollout_ref.rollout.n": recipe.samples_per_task,

@@ -1,54 +1,53 @@
-"""Does Oat learn a game with ReBN? The run and its control; see `tests.trainers.learning`.
+"""Does Oat learn with ReBN? A run, or its control; see `tests.trainers.learning`.
 
-    python -m tests.trainers.oat.learn --model tiny --out docs/results/oat
-    python -m tests.trainers.oat.learn --model tiny --out docs/results/oat --control
+    python -m tests.trainers.oat.learn
+    python -m tests.trainers.oat.learn --control
 
 Oat's actor, learner and collector in one process on two CPU cores, as in the tests. Oat's batch is a
-number of turns: TURNS of them are those of about as many episodes as the budget has.
+number of turns: those of about as many episodes as the budget has.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.trainers import learning
-from tests.trainers.learning import BUDGET
 from tests.trainers.oat import harness
 
-TURNS = 3 * BUDGET.episodes
-SUCCESS = f"eval/{BUDGET.env}/gem/success"
 SHOWN = ("gem/", "rebn/", "eval/", "train/policy_grad_norm", "train/entropy", "actor/")
 
 
-def flags(given: argparse.Namespace) -> dict[str, str | None]:
+def flags(given: learning.Given) -> dict[str, str | None]:
     """The flags of the run."""
+    budget = given.budget
+    turns = budget.turns * budget.episodes
     return {
         "modules": "oat_cpu oat_log oat_zero",
         "estimator": "zeroed" if given.control else "rebn",
-        "env_id": BUDGET.env,
+        "env_id": budget.env,
         "wrappers": None,
-        "gamma": str(BUDGET.gamma),
+        "gamma": str(budget.gamma),
         "seed": str(given.seed),
         "num_env": "16",
-        "group_size": str(BUDGET.samples),
-        "rollout_batch_size": str(TURNS),
-        "rollout_batch_size_per_device": str(TURNS),
-        "train_batch_size": str(TURNS // BUDGET.updates),
-        "train_batch_size_per_device": str(TURNS // BUDGET.updates),
-        "max_train": str(TURNS * BUDGET.steps),
+        "group_size": str(budget.samples),
+        "rollout_batch_size": str(turns),
+        "rollout_batch_size_per_device": str(turns),
+        "train_batch_size": str(turns // budget.updates),
+        "train_batch_size_per_device": str(turns // budget.updates),
+        "max_train": str(turns * budget.steps),
+        "adam_beta_2": "0.999",
         "max_norm": "1",
-        "tis_c": "2",
-        "learning_rate": str(BUDGET.lr),
-        "temperature": str(BUDGET.temperature),
-        "generate_max_length": "32",
-        "eval_steps": str(10 * BUDGET.steps),  # before the first step and after the last
-        "eval_temperature": str(BUDGET.temperature),
-        "eval_generate_max_length": "32",
+        "max_model_len": str(budget.max_tokens),
+        "learning_rate": str(budget.lr),
+        "temperature": str(budget.temperature),
+        "generate_max_length": str(budget.turn_tokens),
+        "eval_steps": str(10 * budget.steps),  # before the first step and after the last
+        "eval_temperature": str(budget.temperature),
+        "eval_generate_max_length": str(budget.turn_tokens),
         "eval_batch_size": "125",
-        "max_eval": str(BUDGET.held_out),
+        "max_eval": str(budget.held_out),
     }
 
 
@@ -58,11 +57,13 @@ def main() -> None:
         run = harness.run_oat(Path(folder), given.model.resolve(), timeout=7200, **flags(given)).check()
         records = harness.metrics_of(run)
     kept = [{key: value for key, value in record.items() if key.startswith(SHOWN)} for record in records]
-    evaluations = [record[SUCCESS] for record in kept if SUCCESS in record]
+    success = f"eval/{given.budget.env}/gem/success"
+    evaluations = [record[success] for record in kept if success in record]
     learning.write_run(
         given,
-        trainer=f"Oat {version('oat-llm')}",
-        steps=[record for record in kept if "gem/return" in record][: BUDGET.steps],
+        trainer="oat",
+        version=f"Oat {version('oat-llm')}",
+        steps=[record for record in kept if "gem/return" in record][: given.budget.steps],
         before=evaluations[0],
         after=evaluations[-1],
     )

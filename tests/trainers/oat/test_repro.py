@@ -12,6 +12,7 @@ from gem_oat.args import Args, prepare
 from gem_oat.dataset import TaskDataset
 from gem_oat.repro import write
 
+from gem_core.repro import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
 
 
@@ -39,6 +40,7 @@ def test_oat_reads_what_the_recipe_says(
     assert (args.train_batch_size, args.num_ppo_epochs) == (48 // made.updates_per_step, 1)
     assert (args.max_model_len, args.generate_max_length, args.temperature) == (4096, 320, made.temperature)
     assert (args.learning_rate, args.lr_scheduler, args.lr_warmup_ratio) == (2e-6, "constant", 0)
+    assert (args.adam_beta_1, args.adam_beta_2) == ADAM_BETAS
     assert (args.pretrain, args.learners) == ("Qwen/Qwen3-1.7B", made.gpus)
     options = args.rollout_options()
     for name in ("max_turns", "max_tokens_per_turn", "wrappers", "system_prompt", "on_length_cut"):

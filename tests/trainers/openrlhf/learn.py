@@ -1,7 +1,7 @@
-"""Does OpenRLHF learn a game with ReBN? The run and its control; see `tests.trainers.learning`.
+"""Does OpenRLHF learn with ReBN? A run, or its control; see `tests.trainers.learning`.
 
-    python -m tests.trainers.openrlhf.learn --model tiny --out docs/results/openrlhf
-    python -m tests.trainers.openrlhf.learn --model tiny --out docs/results/openrlhf --control
+    python -m tests.trainers.openrlhf.learn
+    python -m tests.trainers.openrlhf.learn --control
 
 OpenRLHF's own trainer and engine on two CPU cores, as in the tests. OpenRLHF does not evaluate before its
 first step, so the first and the saved weights play the held-out seeds with gem_core's own sampler.
@@ -9,7 +9,6 @@ first step, so the first and the saved weights play the held-out seeds with gem_
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 from importlib.metadata import version
@@ -20,36 +19,36 @@ from gem_core.rollout import AppendContext, EnvPool, engine_stop_ids, episode_me
 from gem_core.rollout.sampler import BatchingPolicy
 from gem_core.tasks import TaskSource, make_tasks
 from tests.trainers import learning
-from tests.trainers.learning import BUDGET
 from tests.trainers.openrlhf import harness
 from tests.trainers.openrlhf.data import write_rows
 from tests.trainers.openrlhf.logged import metrics_of
 
-TOKENS, ROW = 24, 384
 SHOWN = ("gem/", "rebn/", "rollout/", "timing/", "actor_grad_norm", "ppo_kl", "policy_loss")
 
 
-def flags(given: argparse.Namespace) -> dict[str, str | None]:
+def flags(given: learning.Given) -> dict[str, str | None]:
     """Of the run."""
+    budget = given.budget
     return {
-        "algo.advantage.gamma": str(BUDGET.gamma),
+        "algo.advantage.gamma": str(budget.gamma),
         "algo.advantage.is_correction_level": "off",
-        "actor.adam.lr": str(BUDGET.lr),
+        "actor.adam.lr": str(budget.lr),
+        "actor.adam.betas": "0.9 0.999",
         "actor.max_norm": "1",
         "train.seed": str(given.seed),
-        "train.batch_size": str(BUDGET.episodes // BUDGET.updates),
-        "train.micro_batch_size": str(BUDGET.episodes // BUDGET.updates),
-        "rollout.batch_size": str(BUDGET.prompts),
-        "rollout.n_samples_per_prompt": str(BUDGET.samples),
-        "rollout.micro_batch_size": str(BUDGET.episodes),
-        "rollout.temperature": str(BUDGET.temperature),
-        "rollout.max_new_tokens": str(TOKENS),
-        "data.max_len": str(ROW),
+        "train.batch_size": str(budget.episodes // budget.updates),
+        "train.micro_batch_size": str(budget.episodes // budget.updates),
+        "rollout.batch_size": str(budget.prompts),
+        "rollout.n_samples_per_prompt": str(budget.samples),
+        "rollout.micro_batch_size": str(budget.episodes),
+        "rollout.temperature": str(budget.temperature),
+        "rollout.max_new_tokens": str(budget.turn_tokens),
+        "data.max_len": str(budget.max_tokens),
         "gem.wrappers": "",
     }
 
 
-def success(folder: Path) -> float:
+def success(folder: Path, budget: learning.Budget) -> float:
     """Share of the held-out seeds that these weights solve, played once each."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -59,13 +58,13 @@ def success(folder: Path) -> float:
         model,
         eos_token_ids=engine_stop_ids(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
-        temperature=BUDGET.temperature,
+        temperature=budget.temperature,
     )
     context, pool = AppendContext(tokenizer), EnvPool()
-    tasks = make_tasks([TaskSource.parse(BUDGET.env)], BUDGET.held_out, split="held_out")
+    tasks = make_tasks([TaskSource.parse(budget.env)], budget.held_out, split="held_out")
 
     async def play() -> list[Any]:
-        limits = {"max_tokens_per_turn": TOKENS, "max_total_tokens": ROW}
+        limits = {"max_tokens_per_turn": budget.turn_tokens, "max_total_tokens": budget.max_tokens}
         return await asyncio.gather(
             *(pool.play(task, policy, context, request_id=str(task["index"]), **limits) for task in tasks)
         )
@@ -75,19 +74,25 @@ def success(folder: Path) -> float:
 
 def main() -> None:
     given = learning.arguments(__doc__)
+    budget = given.budget
     shims = ["openrlhf_cpu", "openrlhf_fp32", *(["openrlhf_zero"] if given.control else [])]
     with tempfile.TemporaryDirectory(prefix="gem-openrlhf-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        rows = write_rows(folder / "rows.jsonl", [BUDGET.env], BUDGET.prompts * BUDGET.steps, seed=given.seed)
+        rows = write_rows(folder / "rows.jsonl", [budget.env], budget.prompts * budget.steps, seed=given.seed)
         run = harness.run_openrlhf(
             folder, given.model.resolve(), rows, flags(given), shims=shims, timeout=7200
         ).check()
         steps = [
             {key: value for key, value in step.items() if key.startswith(SHOWN)} for step in metrics_of(run)
         ]
-        before, after = success(given.model), success(folder / "model")
+        before, after = success(given.model, budget), success(folder / "model", budget)
     learning.write_run(
-        given, trainer=f"OpenRLHF {version('openrlhf')}", steps=steps, before=before, after=after
+        given,
+        trainer="openrlhf",
+        version=f"OpenRLHF {version('openrlhf')}",
+        steps=steps,
+        before=before,
+        after=after,
     )
 
 

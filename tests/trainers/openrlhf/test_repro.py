@@ -12,6 +12,7 @@ from gem_openrlhf.options import GemOptions
 from gem_openrlhf.repro import write
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
+from gem_core.repro import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
 from tests.trainers.openrlhf.args import parse
 
@@ -40,6 +41,7 @@ def test_openrlhf_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Pa
     assert (train.batch_size // made.gpus) % train.micro_batch_size == 0
     assert (args.data.max_len, rollout.max_new_tokens, rollout.temperature) == (4096, 320, made.temperature)
     assert (args.actor.adam.lr, args.actor.lr_scheduler, train.seed) == (2e-6, "constant", 7)
+    assert tuple(args.actor.adam.betas) == ADAM_BETAS
     assert (args.actor.model_name_or_path, args.actor.num_gpus_per_node) == ("Qwen/Qwen3-1.7B", made.gpus)
     options = GemOptions.load(vars(args.gem))
     for name in ("max_turns", "wrappers", "on_length_cut", "step_timeout", "traces", "system_prompt"):

@@ -1,7 +1,7 @@
-"""Does RL2 learn a game with ReBN? The run and its control; see `tests.trainers.learning`.
+"""Does RL2 learn with ReBN? A run, or its control; see `tests.trainers.learning`.
 
-    python -m tests.trainers.rl2.learn --model tiny --out docs/results/rl2
-    python -m tests.trainers.rl2.learn --model tiny --out docs/results/rl2 --control
+    python -m tests.trainers.rl2.learn
+    python -m tests.trainers.rl2.learn --control
 
 rl-square 0.0.2 on two CPU cores, as in the tests. It validates after a step only: the first weights play
 the held-out seeds in a run of one step whose learning rate is zero.
@@ -9,39 +9,39 @@ the held-out seeds in a run of one step whose learning rate is zero.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.trainers import learning
-from tests.trainers.learning import BUDGET
 from tests.trainers.rl2 import harness
 
 SHOWN = ("gem/", "rebn/", "actor/", "timing/")
 
 
-def overrides(given: argparse.Namespace) -> list[str]:
+def overrides(given: learning.Given) -> list[str]:
     """The config words of the run."""
+    budget = given.budget
     return [
-        f"adv.gamma={BUDGET.gamma}",
-        f"train_data.prompts_per_rollout={BUDGET.prompts}",
-        f"train_data.responses_per_prompt={BUDGET.samples}",
+        f"adv.gamma={budget.gamma}",
+        f"train_data.prompts_per_rollout={budget.prompts}",
+        f"train_data.responses_per_prompt={budget.samples}",
         "rollout.dynamic_filtering=false",
         "rollout.max_turns=16",
-        f"rollout.train_sampling_params.temperature={BUDGET.temperature}",
-        f"rollout.test_sampling_params.temperature={BUDGET.temperature}",
-        "rollout.train_sampling_params.max_new_tokens=32",
-        f"actor.update_per_rollout={BUDGET.updates}",
-        f"actor.lr={BUDGET.lr}",
+        f"rollout.train_sampling_params.temperature={budget.temperature}",
+        f"rollout.test_sampling_params.temperature={budget.temperature}",
+        f"rollout.train_sampling_params.max_new_tokens={budget.turn_tokens}",
+        f"actor.update_per_rollout={budget.updates}",
+        f"actor.lr={budget.lr}",
         "actor.weight_decay=0",
         "actor.max_grad_norm=1",
         "actor.max_length_per_device=8192",
     ]
 
 
-def run(given: argparse.Namespace, *more: str, steps: int) -> dict[int, dict[str, float]]:
+def run(given: learning.Given, *more: str, steps: int) -> dict[int, dict[str, float]]:
     """Metrics by step; the last step validates."""
+    budget = given.budget
     folder = Path(tempfile.mkdtemp(prefix="gem-rl2-"))
     done = harness.run_rl2(
         folder,
@@ -51,9 +51,9 @@ def run(given: argparse.Namespace, *more: str, steps: int) -> dict[int, dict[str
         *more,
         wrappers="",
         spies="rl2_log,rl2_zero" if given.control else "rl2_log",
-        tasks=BUDGET.prompts * steps,
-        held_out=BUDGET.held_out,
-        envs=(BUDGET.env,),
+        tasks=budget.prompts * steps,
+        held_out=budget.held_out,
+        envs=(budget.env,),
         seed=given.seed,
         timeout=7200,
     )
@@ -64,14 +64,15 @@ def main() -> None:
     """Run, and write one line of JSON per step."""
     given = learning.arguments(__doc__)
     before = run(given, "actor.lr=0", steps=1)[1]["gem/success/test"]
-    by_step = run(given, steps=BUDGET.steps)
+    by_step = run(given, steps=given.budget.steps)
     steps = [
         {name: value for name, value in by_step[number].items() if name.startswith(SHOWN)}
         for number in sorted(by_step)
     ]
     learning.write_run(
         given,
-        trainer=f"RL2 (rl-square {version('rl-square')})",
+        trainer="rl2",
+        version=f"rl-square {version('rl-square')}",
         steps=steps,
         before=before,
         after=steps[-1]["gem/success/test"],

@@ -1,7 +1,7 @@
-"""Does ROLL learn a game with ReBN? The run and its control; see `tests.trainers.learning`.
+"""Does ROLL learn with ReBN? A run, or its control; see `tests.trainers.learning`.
 
-    ROLL_HOME=... python -m tests.trainers.roll.learn --model tiny --out docs/results/roll
-    ROLL_HOME=... python -m tests.trainers.roll.learn --model tiny --out docs/results/roll --control
+    ROLL_HOME=... python -m tests.trainers.roll.learn
+    ROLL_HOME=... python -m tests.trainers.roll.learn --control
 
 ROLL's own pipeline on two CPU cores with the stand-in for its engine, as in the tests. It validates before a
 step only: one step more, whose learning is thrown away, plays the held-out seeds with the last weights.
@@ -9,14 +9,12 @@ step only: one step more, whose learning is thrown away, plays the held-out seed
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.trainers import learning
-from tests.trainers.learning import BUDGET
 from tests.trainers.roll import harness
 
 SUCCESS = "val/gem/success"
@@ -24,34 +22,40 @@ SHOWN = ("gem/", "rebn/", "actor/grad_norm", "actor_train/grad_norm", "time/step
 COMMIT = "8eb27cc2"
 
 
-def changed(given: argparse.Namespace) -> dict[str, Any]:
+def changed(given: learning.Given) -> dict[str, Any]:
     """The parts of the YAML that are the run's own."""
+    budget = given.budget
     section = {"tags": ["Guess"], "max_env_num_per_worker": 128}
     held_out_groups = 100
     return {
         "pipeline_cls": "roll_zero.ZeroedPipeline" if given.control else "gem_roll.ReBNAgenticPipeline",
         "seed": given.seed,
-        "gamma": BUDGET.gamma,
-        "max_steps": BUDGET.steps + 1,
-        "eval_steps": BUDGET.steps,
-        "rollout_batch_size": BUDGET.episodes,
-        "val_batch_size": BUDGET.held_out,
+        "gamma": budget.gamma,
+        "max_steps": budget.steps + 1,
+        "eval_steps": budget.steps,
+        "rollout_batch_size": budget.episodes,
+        "val_batch_size": budget.held_out,
         "max_grad_norm": 1.0,
         "actor_train": {
             "worker_cls": "roll_workers.CpuActor",
             "training_args": {
-                "learning_rate": BUDGET.lr,
-                "per_device_train_batch_size": BUDGET.episodes // BUDGET.updates,
+                "learning_rate": budget.lr,
+                "per_device_train_batch_size": budget.episodes // budget.updates,
                 "gradient_accumulation_steps": 1,
             },
-            "infer_batch_size": BUDGET.episodes // BUDGET.updates,
+            "infer_batch_size": budget.episodes // budget.updates,
         },
-        "actor_infer": {"generating_args": {"temperature": BUDGET.temperature}},
+        "actor_infer": {
+            "generating_args": {
+                "temperature": budget.temperature,
+                "max_new_tokens": budget.turn_tokens,
+            }
+        },
         "train_env_manager": {
             **section,
-            "num_env_groups": BUDGET.prompts,
-            "group_size": BUDGET.samples,
-            "num_groups_partition": [BUDGET.prompts],
+            "num_env_groups": budget.prompts,
+            "group_size": budget.samples,
+            "num_groups_partition": [budget.prompts],
         },
         "val_env_manager": {
             **section,
@@ -60,12 +64,12 @@ def changed(given: argparse.Namespace) -> dict[str, Any]:
         },
         "custom_envs": {
             "Guess": {
-                "env_type": f"gem_core:{BUDGET.env}",
+                "env_type": f"gem_core:{budget.env}",
                 "max_steps": None,
                 "env_config": {"wrappers": ""},
             }
         },
-        "sequence_length": 256,
+        "sequence_length": budget.max_tokens,
     }
 
 
@@ -78,13 +82,14 @@ def main() -> None:
         steps = harness.metrics_of(run.check())
     learning.write_run(
         given,
-        trainer=f"ROLL 0.3 ({COMMIT})",
+        trainer="roll",
+        version=f"ROLL 0.3 ({COMMIT})",
         steps=[
             {name: value for name, value in step.items() if name.startswith(SHOWN)}
-            for step in steps[: BUDGET.steps]
+            for step in steps[: given.budget.steps]
         ],
         before=steps[0][SUCCESS],
-        after=steps[BUDGET.steps][SUCCESS],
+        after=steps[given.budget.steps][SUCCESS],
     )
 
 

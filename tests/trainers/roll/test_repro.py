@@ -11,6 +11,7 @@ from gem_roll.options import check_config
 from gem_roll.repro import write
 from gem_roll.tasks import table_of
 
+from gem_core.repro import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
 from tests.trainers.roll.configs import read_config
 
@@ -43,6 +44,7 @@ def test_roll_reads_what_the_recipe_says(
     per_update = training.per_device_train_batch_size * training.gradient_accumulation_steps * made.gpus
     assert per_update == made.episodes_per_update
     assert (training.learning_rate, training.lr_scheduler_type) == (2e-6, "constant")
+    assert (training.adam_beta1, training.adam_beta2) == ADAM_BETAS
     generating = config.actor_infer.generating_args
     assert (generating.max_new_tokens, generating.temperature) == (320, made.temperature)
     assert (config.pretrain, len(config.actor_train.device_mapping)) == ("Qwen/Qwen3-1.7B", made.gpus)

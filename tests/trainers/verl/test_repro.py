@@ -12,6 +12,7 @@ from gem_verl.repro import write
 from verl.trainer.ppo.utils import create_rl_dataset
 from verl.utils.config import validate_config
 
+from gem_core.repro import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
 from tests.trainers.verl.configs import verl_config
 
@@ -39,6 +40,7 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     assert (config.trainer.total_training_steps, actor.ppo_mini_batch_size) == (5, 8 // made.updates_per_step)
     assert (rollout.max_model_len, rollout.prompt_length, rollout.response_length) == (4096, 4096, 4096)
     assert (actor.optim.lr, rollout.temperature) == (2e-6, made.temperature)
+    assert tuple(actor.optim.betas) == ADAM_BETAS
     assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-1.7B"
     assert config.trainer.n_gpus_per_node == made.gpus
     options = GemOptions.from_config(config)

@@ -1,0 +1,172 @@
+"""Whether trainers learn alike: learning runs from the same weights beside those of the reference trainer.
+
+    runs = read_runs("docs/results/learning")
+    for found in compare_learning(runs):
+        print(found.trainer, found.task, found.verdict)
+
+This is level 4. Levels 1 to 3 compare numbers of one step, which are equal up to rounding; whole runs sample
+differently in each trainer, so that what is compared is the distribution of their results over seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import TraceError
+from gem_core.eval.summary import estimate
+
+MARGIN = 0.1
+"""Runs are equivalent when the interval of their difference in success lies within plus or minus this."""
+COVERAGE = 0.9
+LEAST_SEEDS = 5
+REFERENCE, REBN = "reference", "rebn"
+
+
+@dataclass(frozen=True)
+class LearningRun:
+    """One learning run.
+
+    Attributes:
+        task: Name of what is learned, the folder that the run is in.
+        trainer: Its name.
+        version: Of the trainer, with its name.
+        variant: "rebn", or the name of a fault or control.
+        seed: Of the run.
+        before: Success on the held-out seeds with the first weights, 0 to 1.
+        after: The same with the last weights.
+        model: SHA-256 of the first weights, in hex.
+        budget: What every trainer is given.
+        command: That made the run.
+        success: Of the training episodes, one number a step.
+    """
+
+    task: str
+    trainer: str
+    version: str
+    variant: str
+    seed: int
+    before: float
+    after: float
+    model: str
+    budget: dict[str, Any]
+    command: str
+    success: list[float] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str | Path) -> LearningRun:
+        """Read ``<task>/<trainer>/<variant>-<seed>.json`` and the ``.jsonl`` beside it.
+
+        Raises:
+            TraceError: They are not what a run leaves.
+        """
+        path = Path(path)
+        try:
+            given = json.loads(path.read_text(encoding="utf-8"))
+            lines = path.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
+            return cls(
+                task=path.parents[1].name,
+                trainer=given["trainer"],
+                version=given["version"],
+                variant=given["variant"],
+                seed=given["seed"],
+                before=float(given["success_before"]),
+                after=float(given["success_after"]),
+                model=given["model_sha256"],
+                budget=given["budget"],
+                command=given["command"],
+                success=[float(json.loads(line)["gem/success"]) for line in lines],
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TraceError(f"{path}: no learning run: {type(error).__name__}: {error}") from error
+
+
+@dataclass
+class Equivalence:
+    """A trainer's runs of one task against the reference trainer's with ReBN.
+
+    Attributes:
+        task: Name of what is learned.
+        trainer: Whose runs they are.
+        variant: "rebn", or the name of a fault or control.
+        runs: By seed, in order.
+        interval: Mean of ``after`` minus that of the reference run of the same seed, and the ends ``low``
+            and ``high`` of its bootstrap interval; None where there is none.
+        obstacles: Why there is no verdict, a line each.
+    """
+
+    task: str
+    trainer: str
+    variant: str
+    runs: list[LearningRun]
+    interval: dict[str, float | None] = field(default_factory=dict)
+    obstacles: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool | None:
+        """Whether the interval lies within `MARGIN`; None with an obstacle or without `LEAST_SEEDS` pairs."""
+        low, high = self.interval.get("low"), self.interval.get("high")
+        if self.obstacles or len(self.runs) < LEAST_SEEDS or low is None or high is None:
+            return None
+        return low > -MARGIN and high < MARGIN
+
+    @property
+    def verdict(self) -> str:
+        """A few words for a table."""
+        if self.obstacles:
+            return f"not comparable: {self.obstacles[0]}"
+        if self.equal is None:
+            return f"{len(self.runs)} of {LEAST_SEEDS} seeds"
+        word = "equivalent" if self.equal else "differs"
+        mean, low, high = (self.interval[name] or 0.0 for name in ("mean", "low", "high"))
+        return f"{word} ({mean:+.3f}, {low:+.3f} to {high:+.3f})"
+
+
+def read_runs(folder: str | Path) -> list[LearningRun]:
+    """All runs below a folder, by task, trainer, variant and seed.
+
+    Raises:
+        TraceError: A file is no learning run.
+    """
+    return [LearningRun.read(path) for path in sorted(Path(folder).glob("*/*/*.json"))]
+
+
+def compare_learning(runs: Iterable[LearningRun]) -> list[Equivalence]:
+    """Compare every trainer and variant with the reference trainer's ReBN, task by task.
+
+    The interval is the percentile bootstrap over the differences of paired seeds, at `COVERAGE`. Every
+    run counts; a task without a reference is left out.
+    """
+    groups: dict[tuple[str, str, str], list[LearningRun]] = {}
+    for run in runs:
+        groups.setdefault((run.task, run.trainer, run.variant), []).append(run)
+    found = []
+    for (task, trainer, variant), mine in groups.items():
+        reference = groups.get((task, REFERENCE, REBN))
+        if reference is None or mine is reference:
+            continue
+        made = Equivalence(task, trainer, variant, sorted(mine, key=lambda run: run.seed))
+        _compare(made, {run.seed: run for run in reference})
+        found.append(made)
+    return found
+
+
+def _compare(found: Equivalence, reference: dict[int, LearningRun]) -> None:
+    for run in found.runs:
+        other = reference.get(run.seed)
+        if other is None:
+            found.obstacles.append(f"the reference has no run of seed {run.seed}")
+        elif run.model != other.model:
+            found.obstacles.append(f"seed {run.seed} starts from other weights, {run.model[:12]}")
+        elif run.budget != other.budget:
+            names = [name for name, value in run.budget.items() if other.budget.get(name) != value]
+            found.obstacles.append(
+                f"seed {run.seed} has another budget: {', '.join(names) or 'fewer options'}"
+            )
+    pairs = [(run, reference[run.seed]) for run in found.runs if run.seed in reference]
+    if pairs:
+        differences = [run.after - other.after for run, other in pairs]
+        found.interval = estimate([[difference] for difference in differences], COVERAGE)

@@ -1,0 +1,86 @@
+"""Level 4 as one self-contained HTML page: intervals, curves, every run and its command."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gem_core.consistency.learning import MARGIN, REBN, REFERENCE, Equivalence, LearningRun
+from gem_core.consistency.page import STYLE
+from gem_core.eval.charts import interval_chart, line_chart
+from gem_core.files import write_atomically
+
+_STYLE = (
+    STYLE
+    + """
+.chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
+.chart text { font: 11.5px system-ui, sans-serif; fill: #1c2321; }
+.chart .title { font-weight: 600; font-size: 13px; }
+.chart .scale { fill: #6b7471; text-anchor: middle; font-size: 10px; }
+.chart .grid { stroke: #dde3e0; }
+"""
+)
+
+
+def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence], out: str | Path) -> None:
+    """Write the page; it appears at once or not at all.
+
+    Args:
+        runs: All of them.
+        found: What `compare_learning` says of them.
+        out: The HTML file.
+    """
+    by_task: dict[str, list[Equivalence]] = {}
+    for each in found:
+        by_task.setdefault(each.task, []).append(each)
+    sections = [
+        _section(task, by_task.get(task, []), [run for run in runs if run.task == task])
+        for task in dict.fromkeys(run.task for run in runs)
+    ]
+    text = (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>gem-core: learning alike</title>"
+        f"<style>{_STYLE}</style></head><body><h1>The same run in every trainer</h1>"
+        "<p>Same first weights, same budget, paired seeds, the last policy on the same held-out seeds. Runs "
+        "are equivalent when the 90% bootstrap interval of their difference to the reference trainer lies "
+        f"within ±{MARGIN:g}.</p>{''.join(sections)}</body></html>\n"
+    )
+    write_atomically(out, [text])
+
+
+def series_name(trainer: str, variant: str) -> str:
+    """Of the runs of a trainer, for a table or a picture."""
+    return trainer if variant == REBN else f"{trainer}, {variant}"
+
+
+def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun]) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(series_name(each.trainer, each.variant))}</td>"
+        f"<td class='{_kind(each)}'>{html.escape(each.verdict)}</td></tr>"
+        for each in found
+    )
+    curves: dict[str, list[Sequence[float]]] = {}
+    for run in sorted(runs, key=lambda run: run.trainer != REFERENCE):
+        curves.setdefault(series_name(run.trainer, run.variant), []).append(run.success)
+    every = "".join(
+        f"<tr><td>{html.escape(series_name(run.trainer, run.variant))}<br><small>{html.escape(run.version)}"
+        f"</small></td><td>{run.seed}</td><td>{run.before:.3f}</td><td>{run.after:.3f}</td>"
+        f"<td><code>{html.escape(run.command)}</code></td></tr>"
+        for run in runs
+    )
+    estimates = {series_name(each.trainer, each.variant): [each.interval or None] for each in found}
+    return (
+        f"<h2>{html.escape(task)}</h2>"
+        f"<table><tr><th>trainer</th><th>success minus that of the reference trainer</th></tr>{rows}</table>"
+        f"{interval_chart('Difference in success', estimates, low=-2 * MARGIN, high=2 * MARGIN)}"
+        f"{line_chart('Success in training', curves)}"
+        f"<p>Budget: <code>{html.escape(json.dumps(runs[0].budget))}</code><br>SHA-256 of the first weights: "
+        f"<code>{html.escape(runs[0].model)}</code></p>"
+        "<table><tr><th>run</th><th>seed</th><th>before</th><th>after</th><th>command</th></tr>"
+        f"{every}</table>"
+    )
+
+
+def _kind(found: Equivalence) -> str:
+    return {None: "unknown", True: "equal", False: "differs"}[found.equal]

@@ -1,0 +1,132 @@
+"""Learning runs of several trainers, and what level 4 says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core.cli import FAILED, MISTAKE, OK, main
+from gem_core.consistency import Equivalence, compare_learning, read_runs
+from gem_core.errors import TraceError
+
+LEARNED = (0.60, 0.55, 0.62, 0.58, 0.65)
+
+
+def write_runs(
+    folder: Path, trainer: str, after: tuple[float, ...] = LEARNED, *, variant: str = "rebn", **changed: Any
+) -> None:
+    """A run for each number, with seeds from 0 on."""
+    for seed, value in enumerate(after):
+        path = folder / "game" / trainer / f"{variant}-{seed}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        given = {
+            "trainer": trainer,
+            "version": f"{trainer} 1.0",
+            "variant": variant,
+            "seed": seed,
+            "success_before": 0.3,
+            "success_after": value,
+            "model_sha256": "a1" * 32,
+            "command": f"learn <{trainer}>",
+            "budget": {"env": "game", "steps": 2},
+        }
+        path.write_text(json.dumps(given | changed))
+        lines = [json.dumps({"step": step, "gem/success": 0.3 * step}) for step in (1, 2)]
+        path.with_suffix(".jsonl").write_text("\n".join(lines))
+
+
+def compared(folder: Path) -> Equivalence:
+    (found,) = compare_learning(read_runs(folder))
+    return found
+
+
+def shifted(by: float) -> tuple[float, ...]:
+    return tuple(value + by for value in LEARNED)
+
+
+@pytest.mark.parametrize(
+    ("after", "equal"),
+    [
+        (LEARNED, True),
+        (shifted(0.05), True),
+        (shifted(-0.11), False),
+        ((0.60, 0.55, 0.62, 0.58, 0.05), False),  # one collapse in five is no accident to be left out
+    ],
+)
+def test_the_interval_decides(tmp_path: Path, after: tuple[float, ...], equal: bool) -> None:
+    write_runs(tmp_path, "reference")
+    write_runs(tmp_path, "verl", after)
+    found = compared(tmp_path)
+    assert found.equal is equal
+    assert found.verdict.startswith("equivalent (" if equal else "differs (")
+    mean, low, high = (found.interval[name] or 0.0 for name in ("mean", "low", "high"))
+    assert mean == pytest.approx(sum(after) / 5 - sum(LEARNED) / 5)
+    assert low <= mean + 1e-12
+    assert mean - 1e-12 <= high
+
+
+def test_seeds_are_paired(tmp_path: Path) -> None:
+    write_runs(tmp_path, "reference")
+    write_runs(tmp_path, "verl", shifted(0.01))
+    interval = compared(tmp_path).interval
+    assert interval["low"] == pytest.approx(interval["high"])  # though the seeds themselves are 0.1 apart
+
+
+def test_few_seeds_give_no_verdict(tmp_path: Path) -> None:
+    write_runs(tmp_path, "reference")
+    write_runs(tmp_path, "oat", LEARNED[:4])
+    found = compared(tmp_path)
+    assert (found.equal, found.verdict) == (None, "4 of 5 seeds")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_sha256": "b2" * 32}, "other weights, b2b2"),
+        ({"budget": {"env": "game", "steps": 3}}, "another budget: steps"),
+        ({"seed": 9}, "no run of seed 9"),
+    ],
+)
+def test_other_runs_are_not_compared(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    write_runs(tmp_path, "reference")
+    write_runs(tmp_path, "rl2", **changed)
+    found = compared(tmp_path)
+    assert found.equal is None
+    assert message in found.verdict
+
+
+def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
+    write_runs(tmp_path, "reference")
+    (tmp_path / "game" / "reference" / "rebn-2.jsonl").unlink()
+    with pytest.raises(TraceError, match=r"rebn-2\.json: no learning run"):
+        read_runs(tmp_path)
+
+
+def test_the_command_prints_a_table_and_writes_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_runs(tmp_path, "reference")
+    write_runs(tmp_path, "reference", shifted(-0.3), variant="per-token")
+    write_runs(tmp_path, "verl", shifted(0.02))
+    page = tmp_path / "page.html"
+    command = ["consistency", "--level", "4", str(tmp_path)]
+    assert main([*command, "--html", str(page)]) == OK  # the fault differs, as it should
+    shown = capsys.readouterr().out
+    assert "equivalent (+0.020" in shown
+    assert "reference, per-token" in shown
+    assert "differs (-0.300" in shown
+    text = page.read_text()
+    assert text.count("<svg") == 2
+    assert "learn &lt;verl&gt;" in text
+    assert "http" not in text
+    assert main([*command, "--trainers", "verl,oat"]) == FAILED  # oat has no run
+    capsys.readouterr()
+    write_runs(tmp_path, "oat", shifted(0.2))
+    assert main([*command, "--json"]) == FAILED
+    verdicts = {each["trainer"]: each["equal"] for each in json.loads(capsys.readouterr().out)}
+    assert verdicts == {"reference": False, "verl": True, "oat": False}
+    assert main(["consistency", "--level", "4", str(tmp_path / "none")]) == MISTAKE
+    assert "has no learning runs" in capsys.readouterr().err

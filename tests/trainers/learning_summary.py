@@ -1,0 +1,105 @@
+"""Write ``summary.md``, ``curves.png`` and ``index.html`` about the learning runs of all trainers.
+
+python -m tests.trainers.learning_summary
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from gem_core.consistency import Equivalence, LearningRun, compare_learning, read_runs
+from gem_core.consistency.learning import REBN
+from gem_core.consistency.learning_page import series_name, write_learning_page
+from gem_core.eval.charts import COLOURS
+from gem_core.files import write_atomically
+from gem_core.train.report import new_figure, smooth
+from tests.trainers.learning import BUDGETS, RESULTS, TRAINERS, Budget
+
+
+def main(folder: Path = RESULTS) -> int:
+    """Write all three."""
+    runs = [run for name in BUDGETS for run in read_runs(folder) if run.task == name]
+    runs.sort(
+        key=lambda run: (list(BUDGETS).index(run.task), TRAINERS.index(run.trainer), run.variant != REBN)
+    )
+    found = compare_learning(runs)
+    draw(runs, folder / "curves.png")
+    write_learning_page(runs, found, folder / "index.html")
+    parts = [section(name, [r for r in runs if r.task == name], found) for name in BUDGETS]
+    text = f"""# The same run in every trainer
+
+Success of the sampled policy on held-out seeds, before and after training with ReBN: the same first weights,
+the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's mean
+difference to the reference trainer, `gem-core train`, lies within ±0.1. All runs that were made are here.
+`gem-core consistency --level 4` prints the verdicts, [a page](index.html) has the command of each run, and
+the folders beside it have the metrics of each step.
+
+![success in training](curves.png)
+
+{chr(10).join(parts)}
+"""
+    write_atomically(folder / "summary.md", [text])
+    return 0
+
+
+def section(name: str, runs: Sequence[LearningRun], found: Sequence[Equivalence]) -> str:
+    """A table of the runs of one budget."""
+    budget = BUDGETS[name]
+    verdicts = {(each.trainer, each.variant): each.verdict for each in found if each.task == name}
+    rows = []
+    for trainer, variant in dict.fromkeys((run.trainer, run.variant) for run in runs):
+        mine = [run for run in runs if (run.trainer, run.variant) == (trainer, variant)]
+        after = ", ".join(f"{run.after:.3f}" for run in sorted(mine, key=lambda run: run.seed))
+        ends = [run.after for run in mine]
+        spread = f" ± {stdev(ends):.3f}" if len(ends) > 1 else ""
+        cells = (
+            series_name(trainer, variant),
+            mine[0].version,
+            f"{fmean(run.before for run in mine):.3f} → {fmean(ends):.3f}{spread}",
+            after,
+            verdicts.get((trainer, variant), "the reference"),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return f"""## {name}
+
+`{budget.env}`, gamma {budget.gamma:g}, {budget.steps} steps of {budget.prompts} seeds with
+{budget.samples} episodes each, {budget.updates} updates a step, learning rate {budget.lr:g}. First weights:
+`{made_by(budget)}`, SHA-256 `{runs[0].model[:16]}…`.
+
+| trainer | version | mean success | after, by seed | against the reference |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+"""
+
+
+def made_by(budget: Budget) -> str:
+    """The command that made the first weights."""
+    return f"gem-core tiny --env {shlex.quote(budget.env)} {budget.tiny} --out tiny"
+
+
+def draw(runs: Sequence[LearningRun], path: Path) -> None:
+    """Success over the steps, a panel a budget: each seed a thin line, the mean of a trainer a thick one."""
+    tasks = list(dict.fromkeys(run.task for run in runs))
+    figure, axes = new_figure(len(tasks))
+    for axis, task in zip(axes, tasks, strict=True):
+        mine = [run for run in runs if run.task == task]
+        for number, (trainer, variant) in enumerate(dict.fromkeys((r.trainer, r.variant) for r in mine)):
+            curves = [smooth(r.success, 5) for r in mine if (r.trainer, r.variant) == (trainer, variant)]
+            colour = COLOURS[number % len(COLOURS)]
+            steps = range(1, len(curves[0]) + 1)
+            for curve in curves:
+                axis.plot(steps, curve, color=colour, alpha=0.15, linewidth=0.7)
+            mean = [fmean(values) for values in zip(*curves, strict=True)]
+            style = "-" if variant == REBN else "--"
+            axis.plot(steps, mean, style, color=colour, linewidth=1.8, label=series_name(trainer, variant))
+        axis.set_title(f"{task}: success", loc="left", fontsize=11)
+        axis.legend(frameon=False, fontsize=7)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

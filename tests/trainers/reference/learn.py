@@ -1,0 +1,95 @@
+"""The run that the trainers are compared with: `gem-core train`; see `tests.trainers.learning`.
+
+    python -m tests.trainers.reference.learn
+    python -m tests.trainers.reference.learn --control
+    python -m tests.trainers.reference.learn --per-token
+
+The last one discounts per token and normalises over tokens, as trainers do that know no turns.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+import gem_core.train.trainer as trainer
+from gem_core.advantages.tensors import rebn
+from gem_core.repro import ADAM_BETAS
+from gem_core.rollout import Episode
+from gem_core.train import TrainConfig, train
+from gem_core.train.objective import Batch, make_batch
+from tests.trainers import learning
+
+SHOWN = ("gem/", "rebn/", "train/", "time/")
+
+
+def config(given: learning.Given, out: str) -> TrainConfig:
+    """Of the run."""
+    budget = given.budget
+    return TrainConfig(
+        model=str(given.model),
+        out=out,
+        env=[budget.env],
+        gamma=budget.gamma,
+        zero_advantages=given.control,
+        steps=budget.steps,
+        episodes_per_step=budget.episodes,
+        group_size=budget.samples,
+        max_tokens_per_turn=budget.turn_tokens,
+        max_total_tokens=budget.max_tokens,
+        temperature=budget.temperature,
+        lr=budget.lr,
+        lr_schedule="constant",
+        warmup_steps=0,
+        adam_beta2=ADAM_BETAS[1],
+        minibatches=budget.updates,
+        kl=0.0,
+        eval_episodes=budget.held_out,
+        save_every=budget.steps,
+        trace_every=0,
+        seed=given.seed,
+        device="cpu",
+        threads=1,
+    )
+
+
+def discounted_per_token(episodes: Sequence[Episode], gamma: float, **options: Any) -> Batch:
+    """`make_batch` with the other advantages: to the estimator, each token is a turn of its own."""
+    batch = make_batch(episodes, **options)
+    rewards = torch.zeros_like(batch.advantages)
+    paid = iter([turn.reward for episode in episodes for turn in episode.turns])
+    for row, turns in enumerate(batch.turn_ids):
+        for turn in turns[turns >= 0].unique():
+            rewards[row, (turns == turn).nonzero()[-1]] = next(paid)
+    tokens = batch.response_mask.long().cumsum(1) - 1
+    tokens[batch.response_mask == 0] = -1
+    batch.advantages = rebn(rewards, batch.response_mask, turn_ids=tokens, gamma=gamma).advantages
+    return batch
+
+
+def main() -> None:
+    given = learning.arguments(__doc__, "per-token")
+    if given.variant == "per-token":
+        gamma = given.budget.gamma
+        trainer.make_batch = lambda episodes, **options: discounted_per_token(episodes, gamma, **options)
+    with tempfile.TemporaryDirectory(prefix="gem-reference-") as folder:
+        outcome = train(config(given, folder))
+    learning.write_run(
+        given,
+        trainer="reference",
+        version=f"gem-core {version('gem-core')}",
+        steps=[
+            {name: value for name, value in step.items() if name.startswith(SHOWN)}
+            for step in outcome.history
+        ],
+        before=outcome.mean("before", "gem/success"),
+        after=outcome.mean("after", "gem/success"),
+    )
+
+
+if __name__ == "__main__":
+    main()
