@@ -50,6 +50,15 @@ def test_the_documented_lines_are_those_of_the_examples(folder: Path) -> None:
         assert OmegaConf.merge(example, lines) == example
 
 
+def test_the_documented_polling_is_that_of_the_workers(folder: Path) -> None:
+    (block,) = [b for b in blocks("docs/roll.md") if b.code.startswith("train_env_manager")]
+    merged = OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), OmegaConf.create(block.code))
+    OmegaConf.save(merged, folder / "rebn.yaml")
+    config = read_config(folder / "rebn.yaml")
+    for section in (config.train_env_manager, config.val_env_manager):
+        assert section.system_envs["RAY_get_check_signal_interval_milliseconds"] == "100"
+
+
 def test_the_example_for_rolls_own_pipeline_is_a_config(folder: Path) -> None:
     config = read_config(folder / "step.yaml")
     assert config.adv_estimator == "step_reinforce"
