@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import isfinite
@@ -123,13 +123,17 @@ class TaskSource:
             raise ConfigError(text if text.startswith(self.env_id) else f"{self.env_id}: {text}") from error
 
     def try_once(
-        self, wrappers: WrapperLike | Sequence[WrapperLike] = (), *, no_pictures: str | None = None
+        self,
+        wrappers: WrapperLike | Sequence[WrapperLike] = (),
+        *,
+        no_pictures: str | Callable[[], str | None] | None = None,
     ) -> bool:
         """Build the environment and close it, so that what is wrong shows before anything is played.
 
         Args:
             wrappers: Around it, as in `gem_core.make`.
-            no_pictures: Why whoever will play it cannot be given pictures; None when they can.
+            no_pictures: Why whoever will play it cannot be given pictures, None when they can; or a
+                function that says so, asked where there are pictures.
 
         Returns:
             Whether it shows pictures.
@@ -139,8 +143,10 @@ class TaskSource:
             GemError: As `make`.
         """
         with self.make(wrappers) as env:
-            if env.shows_images and no_pictures is not None:
-                raise ConfigError(f"{self.label} shows pictures, and {no_pictures}")
+            if env.shows_images:
+                reason = no_pictures() if callable(no_pictures) else no_pictures
+                if reason is not None:
+                    raise ConfigError(f"{self.label} shows pictures, and {reason}")
             return env.shows_images
 
     @property

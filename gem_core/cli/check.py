@@ -14,7 +14,14 @@ from gem_core.cli._arguments import (
     parse_kwargs,
     positive_int,
 )
-from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError
+from gem_core.errors import (
+    CheckFailed,
+    ConfigError,
+    DataError,
+    GemError,
+    MissingDependency,
+    SandboxError,
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,10 @@ def _check(id: str, args: argparse.Namespace) -> Verdict:
         if not args.all:
             raise
         return Verdict(id, "skipped", message=str(error))
+    except GemError as error:  # a server that does not answer, say; the others are still to be checked
+        if not args.all:
+            raise
+        return Verdict(id, "failed", message=str(error))
     try:
         report = check_env(id, seeds=range(args.seeds), wrappers=args.wrappers, **kwargs)
     except CheckFailed as error:

@@ -6,6 +6,7 @@ import pytest
 
 import gem_core
 from gem_core.cli import main
+from gem_core.errors import ServiceError
 from tests.support import ScriptedEnv
 
 EASY = "game:GuessTheNumber-v0-easy"
@@ -61,6 +62,32 @@ def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, 
     assert capsys.readouterr().out.startswith("skipped test:Far-v0: ")
     assert main(["check", "test:Far-v0"]) == 2
     assert "pip install 'gem-core[far]'" in capsys.readouterr().err
+
+
+class Unserved(ScriptedEnv):
+    """Plays with a server that goes away, at once or later."""
+
+    def __init__(self, at_once: bool) -> None:
+        super().__init__()
+        if at_once:
+            raise ServiceError("the server did not answer")
+
+    def reset(self, seed=None, *, options=None):
+        raise ServiceError("the server went away")
+
+
+@pytest.mark.parametrize(("at_once", "message"), [(True, "did not answer"), (False, "went away")])
+def test_one_that_cannot_be_checked_does_not_end_the_check(at_once, message, capsys, monkeypatch):
+    from gem_core import registration
+
+    monkeypatch.setattr(registration, "_envs", {EASY: gem_core.spec(EASY)})
+    monkeypatch.setattr(registration, "_families", {})
+    gem_core.register("game:Absent-v0", Unserved, at_once=at_once)
+    assert main(["check", "--all", "--seeds", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("failed  game:Absent-v0: ")
+    assert message in shown
+    assert f"\nok      {EASY}: " in shown
 
 
 def test_arguments_reach_the_environment(capsys):

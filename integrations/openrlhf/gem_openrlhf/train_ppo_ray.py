@@ -133,8 +133,7 @@ def check_data(args: Any) -> None:
                 task = task_of(json.loads(line).get(args.data.label_key))
                 source = TaskSource(task["env_id"], task["env_kwargs"])
                 if source.label not in built:
-                    if source.try_once() and (reason := pictures_refused(args)):
-                        raise ConfigError(f"{source.label} shows pictures, and {reason}")
+                    source.try_once(no_pictures=lambda: pictures_refused(args))
                     built.add(source.label)
             except (GemError, ValueError, AttributeError) as error:
                 raise ConfigError(f"{path.strip()}, line {number}: {error}") from error
