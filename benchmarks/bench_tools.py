@@ -18,6 +18,7 @@ from gem_core.sandbox.namespace import Namespace
 
 SMALL = "print(1+1)"
 NUMPY = "import numpy as np\nprint(np.arange(10).sum())"
+BUSY = "total = 0\nfor number in range(300_000):\n    total += number\nprint(total)"
 CALLERS = 64
 
 
@@ -47,11 +48,11 @@ def peer(code: str, answer: str, count: int) -> Callable[[], int]:
     return work
 
 
-def many(sandbox: Namespace, pool: ThreadPoolExecutor, count: int) -> Callable[[], int]:
+def many(sandbox: Namespace, pool: ThreadPoolExecutor, code: str, count: int) -> Callable[[], int]:
     """`CALLERS` callers at once."""
 
     def work() -> int:
-        list(pool.map(lambda _: sandbox.run(SMALL), range(count)))
+        list(pool.map(lambda _: sandbox.run(code), range(count)))
         return count
 
     return work
@@ -104,11 +105,18 @@ def run(quick: bool) -> list[common.Result]:
         results.append(common.Result("tools: import numpy", *pair, unit="runs/s", at_least=4, note=note))
         with ThreadPoolExecutor(CALLERS) as pool:
             pair = common.compare(
-                many(small, pool, 2 * CALLERS), ours(small, SMALL, "2\n", 20),
+                many(small, pool, SMALL, 2 * CALLERS), ours(small, SMALL, "2\n", 20),
                 seconds=seconds, rounds=rounds, clock="wall",
             )  # fmt: skip
-        note = "wall clock; peer: one caller, whose children are made ahead on the other core"
-        results.append(common.Result(f"tools: {CALLERS} callers", *pair, unit="runs/s", note=note))
+            note = "wall clock; peer: one caller, whose children are made ahead on the other core"
+            results.append(common.Result(f"tools: {CALLERS} callers", *pair, unit="runs/s", note=note))
+            pair = common.compare(
+                many(small, pool, BUSY, CALLERS), ours(small, BUSY, "44999850000\n", 20),
+                seconds=seconds, rounds=rounds, clock="wall",
+            )  # fmt: skip
+        note = "wall clock; programs that compute; peer: one caller; two cores"
+        name = f"tools: {CALLERS} callers, at work"
+        results.append(common.Result(name, *pair, unit="runs/s", at_least=1.5, note=note))
         times = latencies(small, 50 if quick else 1000)
         results.append(common.Result("tools: median of a run", statistics.median(times), unit="ms"))
         results.append(common.Result("tools: p99 of a run", times[int(0.99 * len(times))], unit="ms"))

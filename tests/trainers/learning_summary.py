@@ -1,6 +1,6 @@
-"""Write ``summary.md``, ``curves.png`` and ``index.html`` about the learning runs of all trainers.
+"""``summary.md``, ``curves.png`` and ``index.html`` about the learning runs of all trainers.
 
-python -m tests.trainers.learning_summary
+``python -m tests.trainers.learning_summary`` writes them.
 """
 
 from __future__ import annotations
