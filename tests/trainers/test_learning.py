@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from gem_core.consistency import compare_learning, read_runs
 from tests.trainers import learning
 from tests.trainers.learning import Given
+from tests.trainers.processes import ROOT
 
 
 def write(out: Path, trainer: str, seed: int, after: float) -> None:
@@ -35,6 +38,25 @@ def test_a_run_that_ended_early_is_not_written(tmp_path: Path) -> None:
             Given("game", "rebn", 0, tmp_path), trainer="verl", version="1", steps=[{}], before=0.3, after=0.5
         )
     assert not list(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("trainer", learning.TRAINERS)
+def test_the_recorded_runs_learned_and_their_controls_did_not(trainer: str) -> None:
+    runs = [run for run in read_runs(ROOT / learning.RESULTS) if (run.task, run.trainer) == ("game", trainer)]
+    learned = [run.after - run.before for run in runs if run.variant == "rebn"]
+    control = [run.after - run.before for run in runs if run.variant == "control"]
+    assert fmean(learned) > 0.15
+    assert fmean(control) < 0.05
+
+
+def test_the_summary_is_that_of_the_recorded_runs(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
+    from tests.trainers import learning_summary
+
+    shutil.copytree(ROOT / learning.RESULTS, tmp_path / "learning")
+    learning_summary.main(tmp_path / "learning")
+    for name in ("summary.md", "index.html"):
+        assert (tmp_path / "learning" / name).read_text() == (ROOT / learning.RESULTS / name).read_text()
 
 
 def test_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
