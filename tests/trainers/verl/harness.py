@@ -22,8 +22,6 @@ from tests.trainers.processes import (
 )
 
 CPU = Path(__file__).resolve().parent / "cpu"
-TORCHVISION = os.environ.get("GEM_TORCHVISION", "")
-"""A folder with torchvision; it lies apart, since what imports it without ``cpu/vision`` breaks."""
 TIMEOUT = 900
 
 DISTRIBUTIONS = {
@@ -125,17 +123,12 @@ def run_verl(
     gpus: int = 1,
     gem: list[str] | None = None,
     modules: str = "verl_cpu,verl_spy",
-    pictures: bool = False,
     timeout: float = TIMEOUT,
 ) -> Run:
-    """Run `main_ppo` in `folder` until it ends; `overrides` win over `SMALL`, and that over `gem`.
-
-    With `pictures` transformers' processors of vision-language models can be loaded.
-    """
+    """Run `main_ppo` in `folder` until it ends; `overrides` win over `SMALL`, and that over `gem`."""
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)
     path = [str(metadata_folder(folder / "metadata", DISTRIBUTIONS)), str(CPU), str(SPIES), str(ROOT)]
-    path += [str(CPU / "vision"), TORCHVISION] if pictures else []
     path += filter(None, [os.environ.get("PYTHONPATH")])
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     env |= ENVIRONMENT | {
