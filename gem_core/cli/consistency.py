@@ -40,7 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "All trainers take one step on the same tasks, the same answers of the model and the same\n"
             "weights, and leave a record of what their loss consumed. `nox -s verl` and its like make these\n"
             "records; --run makes those of the trainers in this Python environment, in a checkout of\n"
-            "gem-core. Exit code 1 when a trainer differs, or one named by --trainers has no record.\n\n"
+            "gem-core. Exit code 1 when a trainer differs, or one named by --trainers lacks a record.\n\n"
             "Level 4 compares whole learning runs over seeds: success after training, minus that of the\n"
             "reference trainer. Its runs take minutes each and are made by --level 4 --run alone.\n"
         ),
@@ -114,16 +114,17 @@ def run_learning(args: argparse.Namespace, names: Sequence[str]) -> int:
         for name in [REFERENCE, *installed(names)]:
             options = ["-m", "tests.trainers.learning", "--trainer", name, "--out", folder]
             in_checkout(name, Path("tests/trainers") / name / "learn.py", options)
-    runs = [run for run in read_runs(folder) if run.trainer in (REFERENCE, *names)]
+    every = read_runs(folder)
+    runs = [run for run in every if run.trainer in (REFERENCE, *names)]
     if not runs:
         raise ConfigError(f"{folder} has no learning runs; --run in a checkout of gem-core makes them")
     found = compare_learning(runs)
     if args.html:
         write_learning_page(runs, found, args.html)
+    tasks = list(dict.fromkeys(run.task for run in runs))
     if args.json:
         _console.print_json([{**asdict(each), "equal": each.equal} for each in found])
     else:
-        tasks = list(dict.fromkeys(run.task for run in runs))
         table: dict[str, dict[str, str]] = {}
         for each in found:
             table.setdefault(series_name(each.trainer, each.variant), {})[each.task] = each.verdict
@@ -131,7 +132,8 @@ def run_learning(args: argparse.Namespace, names: Sequence[str]) -> int:
         title = "Success after training, minus that of the reference trainer (90% interval)"
         _console.print_table(["trainer", *tasks], rows, title=title)
     mine = [each for each in found if each.variant == REBN]
-    missing = args.trainers and set(names) - {each.trainer for each in mine}
+    wanted = {(name, run.task) for name in names for run in every if run.trainer != REFERENCE}
+    missing = args.trainers and wanted - {(each.trainer, each.task) for each in mine}
     return int(bool(missing) or not mine or not all(each.equal for each in mine))
 
 

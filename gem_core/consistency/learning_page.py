@@ -8,20 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gem_core.consistency.learning import MARGIN, REBN, REFERENCE, Equivalence, LearningRun
-from gem_core.consistency.page import STYLE
+from gem_core.consistency.page import verdict_cell, write_document
 from gem_core.eval.charts import interval_chart, line_chart
-from gem_core.files import write_atomically
 
-_STYLE = (
-    STYLE
-    + """
+_STYLE = """
 .chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
 .chart text { font: 11.5px system-ui, sans-serif; fill: #1c2321; }
 .chart .title { font-weight: 600; font-size: 13px; }
 .chart .scale { fill: #6b7471; text-anchor: middle; font-size: 10px; }
 .chart .grid { stroke: #dde3e0; }
 """
-)
 
 
 def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence], out: str | Path) -> None:
@@ -39,14 +35,12 @@ def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence
         _section(task, by_task.get(task, []), [run for run in runs if run.task == task])
         for task in dict.fromkeys(run.task for run in runs)
     ]
-    text = (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>gem-core: learning alike</title>"
-        f"<style>{_STYLE}</style></head><body><h1>The same run in every trainer</h1>"
+    body = (
         "<p>Same first weights, same budget, paired seeds, the last policy on the same held-out seeds. Runs "
         "are equivalent when the 90% bootstrap interval of their difference to the reference trainer lies "
-        f"within ±{MARGIN:g}.</p>{''.join(sections)}</body></html>\n"
+        f"within ±{MARGIN:g}.</p>{''.join(sections)}"
     )
-    write_atomically(out, [text])
+    write_document(out, "The same run in every trainer", body, _STYLE)
 
 
 def series_name(trainer: str, variant: str) -> str:
@@ -57,7 +51,7 @@ def series_name(trainer: str, variant: str) -> str:
 def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun]) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(series_name(each.trainer, each.variant))}</td>"
-        f"<td class='{_kind(each)}'>{html.escape(each.verdict)}</td></tr>"
+        f"{verdict_cell(each.equal, each.verdict)}</tr>"
         for each in found
     )
     curves: dict[str, list[Sequence[float]]] = {}
@@ -80,7 +74,3 @@ def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun
         "<table><tr><th>run</th><th>seed</th><th>before</th><th>after</th><th>command</th></tr>"
         f"{every}</table>"
     )
-
-
-def _kind(found: Equivalence) -> str:
-    return {None: "unknown", True: "equal", False: "differs"}[found.equal]

@@ -10,7 +10,7 @@ from gem_core.consistency.compare import LEVELS, Comparison, Level
 from gem_core.consistency.record import Record
 from gem_core.files import write_atomically
 
-STYLE = """
+_STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
   color: #1c2321; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
@@ -40,21 +40,30 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
         )
         if record is not None:
             details.append(_details(record, comparison))
-    text = (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>gem-core consistency</title>"
-        f"<style>{STYLE}</style></head><body><h1>The same step in every trainer</h1>"
+    body = (
         "<p>Same tasks, same answers of the model, same weights. A cell gives the largest difference to "
         f"gem_core.</p><table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
-        "</body></html>\n"
     )
+    write_document(out, "The same step in every trainer", body)
+
+
+def write_document(out: str | Path, title: str, body: str, style: str = "") -> None:
+    """Write a page of this package, its title as heading and `style` after the common one."""
+    head = f"<meta charset='utf-8'><title>gem-core: {title}</title><style>{_STYLE}{style}</style>"
+    text = f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{title}</h1>{body}</body></html>\n"
     write_atomically(out, [text])
+
+
+def verdict_cell(equal: bool | None, text: str) -> str:
+    """A cell of a table in the colour of its verdict."""
+    kind = {None: "unknown", True: "equal", False: "differs"}[equal]
+    return f"<td class='{kind}'>{html.escape(text)}</td>"
 
 
 def _cell(level: Level | None) -> str:
     if level is None or level.equal is None:
-        return "<td class='unknown'>not run</td>"
-    kind = "equal" if level.equal else "differs"
-    return f"<td class='{kind}'>{html.escape(level.verdict)}</td>"
+        return verdict_cell(None, "not run")
+    return verdict_cell(level.equal, level.verdict)
 
 
 def _details(record: Record, comparison: Comparison) -> str:

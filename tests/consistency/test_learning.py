@@ -16,11 +16,17 @@ LEARNED = (0.60, 0.55, 0.62, 0.58, 0.65)
 
 
 def write_runs(
-    folder: Path, trainer: str, after: tuple[float, ...] = LEARNED, *, variant: str = "rebn", **changed: Any
+    folder: Path,
+    trainer: str,
+    after: tuple[float, ...] = LEARNED,
+    *,
+    task: str = "game",
+    variant: str = "rebn",
+    **changed: Any,
 ) -> None:
     """A run for each number, with seeds from 0 on."""
     for seed, value in enumerate(after):
-        path = folder / "game" / trainer / f"{variant}-{seed}.json"
+        path = folder / task / trainer / f"{variant}-{seed}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         given = {
             "trainer": trainer,
@@ -130,3 +136,13 @@ def test_the_command_prints_a_table_and_writes_a_page(
     assert verdicts == {"reference": False, "verl": True, "oat": False}
     assert main(["consistency", "--level", "4", str(tmp_path / "none")]) == MISTAKE
     assert "has no learning runs" in capsys.readouterr().err
+
+
+def test_a_named_trainer_needs_runs_in_every_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for task, trainers in {"game": ("reference", "verl", "oat"), "letters": ("reference", "verl")}.items():
+        for trainer in trainers:
+            write_runs(tmp_path, trainer, task=task)
+    command = ["consistency", "--level", "4", str(tmp_path), "--trainers"]
+    assert main([*command, "verl"]) == OK
+    assert main([*command, "verl,oat"]) == FAILED
+    assert "not run" in capsys.readouterr().out

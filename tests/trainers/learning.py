@@ -28,8 +28,7 @@ from gem_core.consistency.learning import REFERENCE
 from gem_core.files import write_atomically
 
 MODELS = Path("tests/trainers/tiny")
-"""Folder of the first weights, one model a budget. They are kept, since another
-CPU rounds otherwise and makes other weights."""
+"""Folder of the first weights, one a budget; kept, since another CPU rounds otherwise and makes others."""
 RESULTS = Path("docs/results/learning")
 SEEDS = (0, 1, 2, 3, 4)
 TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
@@ -144,6 +143,7 @@ def write_run(
     trainer: str,
     version: str,
     steps: Sequence[Mapping[str, float]],
+    shown: tuple[str, ...],
     before: float,
     after: float,
 ) -> None:
@@ -154,12 +154,16 @@ def write_run(
         trainer: One of `TRAINERS`.
         version: Of the trainer, with its name.
         steps: Metrics of each training step, in order.
+        shown: How the names of the metrics begin that are kept.
         before: Success on the held-out seeds with the first weights.
         after: The same with the last ones.
     """
     assert len(steps) == given.budget.steps, f"{len(steps)} steps, expected {given.budget.steps}"
     stem = run_path(given.out, given.name, trainer, given.variant, given.seed)
-    lines = (json.dumps({"step": number, **step}) + "\n" for number, step in enumerate(steps, 1))
+    lines = []
+    for number, step in enumerate(steps, 1):
+        kept = {name: value for name, value in step.items() if name.startswith(shown)}
+        lines.append(json.dumps({"step": number, **kept}) + "\n")
     write_atomically(stem.with_suffix(".jsonl"), lines)
     module = sys.modules["__main__"].__spec__
     summary = {

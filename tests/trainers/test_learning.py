@@ -17,8 +17,16 @@ from tests.trainers.processes import ROOT
 
 def write(out: Path, trainer: str, seed: int, after: float) -> None:
     given = Given("letters", "rebn", seed, out)
-    steps = [{"gem/success": 0.5}] * given.budget.steps
-    learning.write_run(given, trainer=trainer, version=f"{trainer} 1.0", steps=steps, before=0.3, after=after)
+    steps = [{"gem/success": 0.5, "memory": 1.0}] * given.budget.steps
+    learning.write_run(
+        given,
+        trainer=trainer,
+        version=f"{trainer} 1.0",
+        steps=steps,
+        shown=("gem/",),
+        before=0.3,
+        after=after,
+    )
 
 
 def test_runs_are_read_back_and_compared(tmp_path: Path) -> None:
@@ -30,12 +38,19 @@ def test_runs_are_read_back_and_compared(tmp_path: Path) -> None:
     assert runs[0].model == learning.model_hash(learning.MODELS / "letters")
     (found,) = compare_learning(runs)
     assert found.equal
+    assert "memory" not in next(tmp_path.rglob("*.jsonl")).read_text()
 
 
 def test_a_run_that_ended_early_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="1 steps, expected"):
         learning.write_run(
-            Given("game", "rebn", 0, tmp_path), trainer="verl", version="1", steps=[{}], before=0.3, after=0.5
+            Given("game", "rebn", 0, tmp_path),
+            trainer="verl",
+            version="1",
+            steps=[{}],
+            shown=("gem/",),
+            before=0.3,
+            after=0.5,
         )
     assert not list(tmp_path.rglob("*"))
 

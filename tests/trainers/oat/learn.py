@@ -13,6 +13,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from gem_core.repro import ADAM_BETAS
 from tests.trainers import learning
 from tests.trainers.oat import harness
 
@@ -37,7 +38,8 @@ def flags(given: learning.Given) -> dict[str, str | None]:
         "train_batch_size": str(turns // budget.updates),
         "train_batch_size_per_device": str(turns // budget.updates),
         "max_train": str(turns * budget.steps),
-        "adam_beta_2": "0.999",
+        "adam_beta_1": str(ADAM_BETAS[0]),
+        "adam_beta_2": str(ADAM_BETAS[1]),
         "max_norm": "1",
         "max_model_len": str(budget.max_tokens),
         "learning_rate": str(budget.lr),
@@ -56,14 +58,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gem-oat-", ignore_cleanup_errors=True) as folder:
         run = harness.run_oat(Path(folder), given.model.resolve(), timeout=7200, **flags(given)).check()
         records = harness.metrics_of(run)
-    kept = [{key: value for key, value in record.items() if key.startswith(SHOWN)} for record in records]
     success = f"eval/{given.budget.env}/gem/success"
-    evaluations = [record[success] for record in kept if success in record]
+    evaluations = [record[success] for record in records if success in record]
     learning.write_run(
         given,
         trainer="oat",
         version=f"Oat {version('oat-llm')}",
-        steps=[record for record in kept if "gem/return" in record][: given.budget.steps],
+        steps=[record for record in records if "gem/return" in record][: given.budget.steps],
+        shown=SHOWN,
         before=evaluations[0],
         after=evaluations[-1],
     )

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import AppendContext, EnvPool, engine_stop_ids, episode_metrics
 from gem_core.rollout.sampler import BatchingPolicy
 from gem_core.tasks import TaskSource, make_tasks
@@ -33,7 +34,7 @@ def flags(given: learning.Given) -> dict[str, str | None]:
         "algo.advantage.gamma": str(budget.gamma),
         "algo.advantage.is_correction_level": "off",
         "actor.adam.lr": str(budget.lr),
-        "actor.adam.betas": "0.9 0.999",
+        "actor.adam.betas": " ".join(str(beta) for beta in ADAM_BETAS),
         "actor.max_norm": "1",
         "train.seed": str(given.seed),
         "train.batch_size": str(budget.episodes // budget.updates),
@@ -82,15 +83,14 @@ def main() -> None:
         run = harness.run_openrlhf(
             folder, given.model.resolve(), rows, flags(given), shims=shims, timeout=7200
         ).check()
-        steps = [
-            {key: value for key, value in step.items() if key.startswith(SHOWN)} for step in metrics_of(run)
-        ]
+        steps = metrics_of(run)
         before, after = success(given.model, budget), success(folder / "model", budget)
     learning.write_run(
         given,
         trainer="openrlhf",
         version=f"OpenRLHF {version('openrlhf')}",
         steps=steps,
+        shown=SHOWN,
         before=before,
         after=after,
     )

@@ -82,10 +82,8 @@ def main() -> None:
         given,
         trainer="reference",
         version=f"gem-core {version('gem-core')}",
-        steps=[
-            {name: value for name, value in step.items() if name.startswith(SHOWN)}
-            for step in outcome.history
-        ],
+        steps=outcome.history,
+        shown=SHOWN,
         before=outcome.mean("before", "gem/success"),
         after=outcome.mean("after", "gem/success"),
     )

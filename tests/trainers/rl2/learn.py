@@ -64,16 +64,13 @@ def main() -> None:
     """Run, and write one line of JSON per step."""
     given = learning.arguments(__doc__)
     before = run(given, "actor.lr=0", steps=1)[1]["gem/success/test"]
-    by_step = run(given, steps=given.budget.steps)
-    steps = [
-        {name: value for name, value in by_step[number].items() if name.startswith(SHOWN)}
-        for number in sorted(by_step)
-    ]
+    steps = [metrics for _, metrics in sorted(run(given, steps=given.budget.steps).items())]
     learning.write_run(
         given,
         trainer="rl2",
         version=f"rl-square {version('rl-square')}",
         steps=steps,
+        shown=SHOWN,
         before=before,
         after=steps[-1]["gem/success/test"],
     )

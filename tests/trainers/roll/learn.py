@@ -84,10 +84,8 @@ def main() -> None:
         given,
         trainer="roll",
         version=f"ROLL 0.3 ({COMMIT})",
-        steps=[
-            {name: value for name, value in step.items() if name.startswith(SHOWN)}
-            for step in steps[: given.budget.steps]
-        ],
+        steps=steps[: given.budget.steps],
+        shown=SHOWN,
         before=steps[0][SUCCESS],
         after=steps[given.budget.steps][SUCCESS],
     )

@@ -68,18 +68,16 @@ def main() -> None:
             timeout=7200,
         ).check()
         (path,) = run.folder.glob("gem/*.jsonl")
-        records: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+        records: list[dict[str, Any]] = [json.loads(line)["data"] for line in path.read_text().splitlines()]
     success = f"val-aux/{given.budget.env}/gem/success/mean@1"
-    kept = [
-        {key: value for key, value in record["data"].items() if key.startswith(SHOWN)} for record in records
-    ]
     learning.write_run(
         given,
         trainer="verl",
         version=f"verl {verl.__version__}",
-        steps=[step for step in kept if "gem/return" in step],
-        before=kept[0][success],
-        after=kept[-1][success],
+        steps=[record for record in records if "gem/return" in record],
+        shown=SHOWN,
+        before=records[0][success],
+        after=records[-1][success],
     )
 
 
