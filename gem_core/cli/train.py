@@ -11,6 +11,9 @@ from typing import Any
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
 
+REPEATABLE = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
+"""Fields that are lists, with what an item looks like."""
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command: a flag for each field of `TrainConfig`."""
@@ -32,8 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for item in dataclasses.fields(TrainConfig):
         flag = "--" + item.name.replace("_", "-")
         kind_of_value, text = typing.get_args(annotations[item.name])
-        if item.name in ("env", "eval_env"):
-            metavar = "ID[(KEY=VALUE)][=WEIGHT]"
+        if metavar := REPEATABLE.get(item.name):
             parser.add_argument(flag, action="append", metavar=metavar, help=f"{text} (repeatable)")
         elif kind_of_value is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)

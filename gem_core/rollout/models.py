@@ -50,9 +50,21 @@ def load_processor(source: str) -> Any:
     from transformers import AutoImageProcessor
 
     try:
-        return Processor(tokenizer, AutoImageProcessor.from_pretrained(source))
+        try:
+            return Processor(tokenizer, AutoImageProcessor.from_pretrained(source))
+        except ImportError:  # transformers 5.10, for one, has the class with torchvision only
+            return Processor(tokenizer, image_processor_class().from_pretrained(source))
     except Exception as error:
         raise ModelError(f"{source}: no image processor can be loaded ({_first_line(error)})") from error
+
+
+def image_processor_class() -> Any:
+    """The image processor of the Qwen2-VL family that works without torchvision."""
+    import transformers
+
+    # transformers 4 has that form under the plain name.
+    pillow = getattr(transformers, "Qwen2VLImageProcessorPil", None)
+    return pillow or transformers.Qwen2VLImageProcessor
 
 
 def load_model(source: str, device: torch.device, dtype: str) -> Any:

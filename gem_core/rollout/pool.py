@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.registration import WrapperLike, wrap
-from gem_core.rollout.agents import run_agents
-from gem_core.rollout.context import Context
-from gem_core.rollout.messages import ChatPolicy, EnvPlayer, MessagesContext
-from gem_core.rollout.policy import Policy
+from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
 from gem_core.rollout.runner import require_images, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import TaskRow, TaskSource
@@ -31,12 +29,15 @@ class EnvPool:
         self._wrappers = wrappers
         self._idle: dict[str, list[Env]] = {}
 
-    def prepare(self, source: TaskSource, context: Context | MessagesContext | None = None) -> None:
+    def prepare(self, source: TaskSource, contexts: Iterable[AnyContext] = ()) -> list[str]:
         """Build one environment of `source` now, so that a wrong id or argument shows.
 
         Args:
             source: What will be played.
-            context: What it will be played with, where that is known; None is not checked.
+            contexts: What it will be played with, where that is known.
+
+        Returns:
+            Its agents that `play_all` makes an episode of; none when it has one agent alone.
 
         Raises:
             GemError: As `TaskSource.make`.
@@ -44,14 +45,15 @@ class EnvPool:
         """
         env = self._make(source)
         self._idle.setdefault(source.label, []).append(env)
-        if context is not None:
+        for context in contexts:
             require_images(env, None, context)
+        return env.possible_agents if isinstance(env, MultiAgentEnv) else []
 
     async def play(
         self,
         task: TaskRow,
-        policy: Policy | ChatPolicy | EnvPlayer,
-        context: Context | MessagesContext,
+        policy: AnyPolicy,
+        context: AnyContext,
         **limits: Any,
     ) -> Episode:
         """Play the episode of a task row; `limits` and what else there is go to `run_episode`."""
@@ -61,15 +63,22 @@ class EnvPool:
     async def play_all(
         self,
         task: TaskRow,
-        policy: Policy | ChatPolicy | EnvPlayer,
-        context: Context | MessagesContext,
+        policy: AnyPolicy,
+        context: AnyContext,
         *,
+        others: Mapping[str, tuple[AnyPolicy, AnyContext]] = MappingProxyType({}),
         one_agent: bool = False,
         **limits: Any,
     ) -> list[Episode]:
-        """As `play`, with an episode of each agent, all of them played by `policy`.
+        """As `play`, with an episode of each agent.
 
-        With `one_agent` set, an environment with several agents is refused.
+        Args:
+            task: What to play.
+            policy: Plays every agent that has none of its own.
+            context: Of `policy`.
+            others: Policy and context of agents that have their own.
+            one_agent: An environment with several agents is refused.
+            **limits: And what else there is, for `run_episode`.
 
         Raises:
             ConfigError: There are several agents, though `one_agent` says otherwise.
@@ -79,7 +88,10 @@ class EnvPool:
         env = idle.pop() if idle else self._make(source)
         if isinstance(env, MultiAgentEnv) and not one_agent:
             limits["wrappers"] = self._wrappers
-            agents = await run_agents(env, policy, context, seed=task["seed"], **limits)
+            players = {agent: others.get(agent, (policy, context)) for agent in env.possible_agents}
+            policies = {agent: player[0] for agent, player in players.items()}
+            contexts = {agent: player[1] for agent, player in players.items()}
+            agents = await run_agents(env, policies, contexts, seed=task["seed"], **limits)
             episodes = list(agents.values())
         else:
             episodes = [await run_episode(env, policy, context, seed=task["seed"], **limits)]

@@ -2,6 +2,7 @@
 
 A checkpoint ``checkpoints/step-000050`` is a Hugging Face folder (model and tokenizer) with the
 trainer's own ``trainer_state.pt`` in it: optimiser, critic, random states and the metrics so far.
+The weights of an agent that has its own are another such folder in it, ``agents/<name>``.
 It is written under another name and renamed when it is complete and on disk.
 """
 
@@ -13,7 +14,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def replace_folder(target: Path) -> Iterator[Path]:
         # mkdtemp's folder is private; this one is to be read by whoever may read its neighbours.
         temporary.chmod(0o777 & ~_umask())
         yield temporary
-        for path in temporary.iterdir():
-            path.chmod(0o666 & ~_umask())  # safetensors writes private files
+        for path in temporary.rglob("*"):  # safetensors writes private files
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~_umask())
         _sync(temporary)
         if target.exists():
             old = temporary.with_name(temporary.name + ".old")
@@ -63,18 +64,31 @@ def replace_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def agent_folder(checkpoint: Path, agent: str) -> Path:
+    """Folder in a checkpoint with the model of an agent; that of all others, named "", is the checkpoint."""
+    return checkpoint / "agents" / agent if agent else checkpoint
+
+
 def save_checkpoint(
-    run: Path, step: int, model: Any, processor: Any, state: dict[str, Any], keep: int
+    run: Path, step: int, models: Mapping[str, tuple[Any, Any]], state: dict[str, Any], keep: int
 ) -> Path:
     """Write ``checkpoints/step-<step>`` of a run, then drop all but the newest `keep`.
+
+    Args:
+        run: Folder of the run.
+        step: Number of the step.
+        models: Model and processor by agent, as in `agent_folder`.
+        state: What else there is to restore, plain data and tensors.
+        keep: Number of checkpoints.
 
     Raises:
         CheckpointError: It cannot be written; the checkpoints before are untouched.
     """
     target = run / "checkpoints" / f"step-{step:06d}"
     with replace_folder(target) as folder:
-        model.save_pretrained(folder)
-        save_processor(processor, folder)
+        for agent, (model, processor) in models.items():
+            model.save_pretrained(agent_folder(folder, agent))
+            save_processor(processor, agent_folder(folder, agent))
         torch.save({**state, "step": step}, folder / STATE_NAME)
     for old in list_checkpoints(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
@@ -154,7 +168,7 @@ def write_text(target: Path, text: str) -> None:
 
 def _sync(folder: Path) -> None:
     """Have the files on disk before the rename makes them visible."""
-    for path in [*folder.iterdir(), folder]:
+    for path in [*folder.rglob("*"), folder]:
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -33,6 +34,7 @@ class TrainConfig:
 
     # what is trained on what
     model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = TINY
+    agent_model: Annotated[list[str] | None, "AGENT=MODEL: weights of its own for an agent of several"] = None
     out: Annotated[str, "folder of the run"] = "runs/train"
     env: Annotated[list[str], "environment: ID, 'ID(key=value)', or either with =WEIGHT for a mix"] = field(
         default_factory=lambda: ["game:GuessTheNumber-v0-easy"]
@@ -104,6 +106,12 @@ class TrainConfig:
                 spec(source.env_id)
                 if labels.count(source.label) > 1:
                     raise ConfigError(f"{source.label} is given twice; name it once and give it a weight")
+        for text in self.agent_model or ():
+            agent, _, model = text.partition("=")
+            if not re.fullmatch(r"[\w.-]*\w", agent) or not model:
+                raise ConfigError(f"agent_model={text!r}: expected AGENT=MODEL, such as user=tiny")
+        if len(self.agent_models) < len(self.agent_model or ()):
+            raise ConfigError(f"agent_model={self.agent_model!r} names an agent twice")
         get_estimator(self.estimator)
         self._check_numbers()
         if self.needs_groups and self.group_size < 2:
@@ -159,6 +167,12 @@ class TrainConfig:
         if self.lr is not None:
             return self.lr
         return 3e-3 if self.model == TINY else 1e-5
+
+    @property
+    def agent_models(self) -> dict[str, str]:
+        """Models of the agents that have their own, by agent."""
+        pairs = (text.partition("=") for text in self.agent_model or ())
+        return {agent: model for agent, _, model in pairs}
 
     @property
     def sources(self) -> list[TaskSource]:

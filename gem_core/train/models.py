@@ -9,10 +9,10 @@ from gem_core.train.report import Reporter
 from gem_core.train.tiny import TinyOptions, recorded_options, save_tiny
 
 
-def prepare_model(config: TrainConfig, reporter: Reporter) -> str:
-    """Folder or name of the model to start from; makes the tiny one where it is asked for."""
-    if config.model != TINY:
-        return config.model
+def prepare_model(config: TrainConfig, model: str, reporter: Reporter) -> str:
+    """Folder or name of a model of `config`; makes the tiny one where it is asked for."""
+    if model != TINY:
+        return model
     folder = Path(config.out) / TINY
     options = TinyOptions(envs=tuple(source.label for source in config.sources), seed=config.seed)
     if recorded_options(folder) != options.to_dict():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from gem_core.errors import ConfigError
 from gem_core.eval.play import play_tasks
 from gem_core.rollout import Context, EnvPool, Episode, Policy
 from gem_core.tasks import TaskRow, make_tasks
@@ -28,54 +29,76 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
     )
 
 
+Players: TypeAlias = Mapping[str, tuple[Policy, Context]]
+"""Policy and context by agent; the one named "" plays those that are not named, and what has no agents."""
+
+
 class Rollouts:
     """Plays tasks concurrently; keeps its environments and one event loop for the whole run.
 
     Args:
         config: Environments, their arguments and the limits of an episode.
-        context: Makes token ids of observations.
+        players: Who will play them, so that what they cannot play shows at once.
         max_total_tokens: Most tokens of an episode; None for no limit.
+
+    Raises:
+        ConfigError: An environment cannot be built or shown, or a player's agent is in none of them.
     """
 
-    def __init__(self, config: TrainConfig, context: Context, max_total_tokens: int | None) -> None:
+    def __init__(self, config: TrainConfig, players: Players, max_total_tokens: int | None) -> None:
         self.config = config
-        self.context = context
         self.max_total_tokens = max_total_tokens
         self._envs = EnvPool(config.wrappers or ())
+        agents: set[str] = set()
         for source in {source.label: source for source in (*config.sources, *config.eval_sources)}.values():
-            self._envs.prepare(source, context)
+            agents.update(self._envs.prepare(source, [context for _, context in players.values()]))
+        for agent in players:
+            if agent and agent not in agents:
+                self._envs.close()
+                raise ConfigError(
+                    f"agent_model: there is no agent {agent!r} in {', '.join(config.env)}; the agents are "
+                    f"{', '.join(sorted(agents)) or 'none'}"
+                )
         self._loop = asyncio.new_event_loop()
 
-    def play(self, tasks: Sequence[TaskRow], policy: Policy, *, name: str) -> list[Episode]:
+    def play(self, tasks: Sequence[TaskRow], players: Players, *, name: str) -> list[Episode]:
         """Play all tasks, in any order of turns; the episodes come in the order of the tasks.
 
-        A task of several agents gives an episode of each that had a turn.
+        A task of several agents gives an episode of each that had a turn. The player of an episode is that of
+        its ``metadata["agent"]``.
 
         Args:
             tasks: What to play.
-            policy: Samples the responses.
+            players: As those that the environments were checked with.
             name: Tells the episodes of one call from those of another: request ids are made of it,
                 and with them the random numbers of sampling.
         """
 
         async def one(number: int, task: TaskRow) -> list[Episode]:
-            return await self._play(task, policy, f"{name}/{number}")
+            return await self._play(task, players, f"{name}/{number}")
 
         # No more environments than rows of a batch.
         played = self._loop.run_until_complete(play_tasks(tasks, one, at_once=self.config.max_batch))
         return [episode for episodes in played for episode in episodes]
 
-    async def _play(self, task: TaskRow, policy: Policy, request_id: str) -> list[Episode]:
+    async def _play(self, task: TaskRow, players: Players, request_id: str) -> list[Episode]:
+        metadata = {"request": request_id, "group": task["index"]}
+        # Of an environment in which one agent plays against others.
+        side = str(task["env_kwargs"].get("agent", ""))
+        if side and side in players:
+            metadata["agent"] = side
+        policy, context = players.get(side, players[""])
         episodes = await self._envs.play_all(
             task,
             policy,
-            self.context,
+            context,
+            others=players,
             max_turns=self.config.max_turns,
             max_tokens_per_turn=self.config.max_tokens_per_turn,
             max_total_tokens=self.max_total_tokens,
             on_length_cut=self.config.on_length_cut,
             request_id=request_id,
-            metadata={"request": request_id, "group": task["index"]},
+            metadata=metadata,
             log_errors=False,  # the trainer has one line for those of a step
         )
         if len(episodes) == 1:

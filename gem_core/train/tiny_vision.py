@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gem_core.images import require_pillow
+from gem_core.rollout.models import image_processor_class
 from gem_core.rollout.vision import Processor
 
 PICTURE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
@@ -30,15 +31,10 @@ def add_pictures(tokenizer: Any) -> Processor:
         MissingDependency: Pillow is not installed.
     """
     require_pillow("a tiny model that sees")
-    import transformers
-
-    # The form without torchvision, which transformers 4 has under the plain name.
-    image_processor = getattr(transformers, "Qwen2VLImageProcessorPil", None)
-    image_processor = image_processor or transformers.Qwen2VLImageProcessor
     known = [token for token in tokenizer.all_special_tokens if token not in PICTURE_TOKENS]
     tokenizer.add_special_tokens({"additional_special_tokens": [*known, *PICTURE_TOKENS]})
     tokenizer.chat_template = CHAT_TEMPLATE
-    return Processor(tokenizer, image_processor(min_pixels=28 * 28, max_pixels=_MOST_PIXELS))
+    return Processor(tokenizer, image_processor_class()(min_pixels=28 * 28, max_pixels=_MOST_PIXELS))
 
 
 def make_vision_model(tokenizer: Any, hidden_size: int, layers: int, max_positions: int) -> Any:

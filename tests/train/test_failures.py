@@ -239,9 +239,10 @@ def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path
     from gem_core.rollout import AppendContext
 
     config = TrainConfig(**options(tiny_folder, tmp_path))
-    rollouts = Rollouts(config, AppendContext(tokenizer), 5)
+    players = {"": (NeverAsked(), AppendContext(tokenizer))}
+    rollouts = Rollouts(config, players, 5)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), NeverAsked(), name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), players, name="test")
     finally:
         rollouts.close()
     assert not any(episode.trainable for episode in episodes)

@@ -93,7 +93,7 @@ def test_critic_and_optimizer_are_resumed_too(tiny_folder, tmp_path):
     train(run(tiny_folder, tmp_path / "whole", **changes))
     assert_same_run(tmp_path / "broken", tmp_path / "whole")
     first, second = (load_state(list_checkpoints(tmp_path / name)[-1]) for name in ("broken", "whole"))
-    assert torch.equal(first["critic"]["weight"], second["critic"]["weight"])
+    assert torch.equal(*(state["learners"][""]["critic"]["weight"] for state in (first, second)))
 
 
 def test_a_run_that_is_complete_evaluates_again_and_stays_the_same(tiny_folder, tmp_path):

@@ -52,10 +52,11 @@ def ask(policy, prompts, *, max_tokens=6, first=0) -> list[Generation]:
 def play(model, tokenizer, tmp_path, **changes):
     """Episodes of several turns with unequal prompts."""
     config = TrainConfig(**options("m", tmp_path, env=[LONG]))
-    rollouts = Rollouts(config, AppendContext(tokenizer), None)
     policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0, **changes)
+    players = {"": (policy, AppendContext(tokenizer))}
+    rollouts = Rollouts(config, players, None)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 24), policy, name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[0], 24), players, name="test")
     finally:
         rollouts.close()
     assert max(len(episode.turns) for episode in episodes) >= 4

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
+from gem_core.errors import ConfigError
 from gem_core.rollout import read_traces
 from gem_core.tasks import EVAL_SEEDS
 from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
@@ -31,13 +33,11 @@ def player(tmp_path_factory):
 
 
 def run(player, out, **changes):
-    config = TrainConfig(
-        **options(
-            player, out, env=[SELF], eval_env=[RANDOM], episodes_per_step=12, trace_every=1,
-            trace_episodes=100, max_tokens_per_turn=12, **changes,
-        )
-    )  # fmt: skip
-    return train(config)
+    given = {
+        "env": [SELF], "eval_env": [RANDOM], "episodes_per_step": 12, "trace_every": 1, "trace_episodes": 100,
+        "max_tokens_per_turn": 12,
+    }  # fmt: skip
+    return train(TrainConfig(**options(player, out, **(given | changes))))
 
 
 def test_both_sides_of_each_hand_are_trained_and_one_side_is_evaluated(player, tmp_path):
@@ -84,7 +84,8 @@ def test_the_same_seed_gives_the_same_run(player, tmp_path):
     assert same_weights(runs[0].checkpoint, runs[1].checkpoint)
 
 
-def test_a_user_and_an_assistant_are_trained_together(tmp_path):
+@pytest.mark.parametrize("models", [1, 2])
+def test_a_user_and_an_assistant_are_trained_together(tmp_path, models):
     shop = "service:Shop-v0(task=0, max_turns=4)"
     save_tiny(
         tmp_path / "talker",
@@ -97,9 +98,11 @@ def test_a_user_and_an_assistant_are_trained_together(tmp_path):
         **options(
             tmp_path / "talker", tmp_path / "run", env=[together], eval_env=[shop], steps=1,
             episodes_per_step=4, trace_every=1, trace_episodes=100, max_tokens_per_turn=8, eval_episodes=1,
+            agent_model=[f"user={tmp_path / 'talker'}"] * (models - 1),
         )
     )  # fmt: skip
-    train(config)
+    outcome = train(config)
+    assert (outcome.checkpoint / "agents" / "user").is_dir() == (models == 2)
     episodes = list(read_traces(tmp_path / "run" / "traces.jsonl"))
     first = [e for e in episodes if e.metadata["request"].startswith("step 1/")]
     roles = [e.metadata["agent"] for e in first]
@@ -109,3 +112,81 @@ def test_a_user_and_an_assistant_are_trained_together(tmp_path):
     briefs = {e.metadata["agent"]: e.turns[0].observation for e in first}
     assert "You are a customer" in briefs["user"]
     assert "customer service of an outdoor shop" in briefs["assistant"]
+
+
+def weights_by_agent(checkpoint):
+    return {"": checkpoint, "player_2": checkpoint / "agents" / "player_2"}
+
+
+def test_each_agent_learns_from_its_own_episodes_with_weights_of_its_own(player, tmp_path):
+    second = "multi:KuhnPoker-v0(agent='player_2')"
+    outcome = run(
+        player, tmp_path / "run", agent_model=[f"player_2={player}"], eval_env=[RANDOM, second], steps=1
+    )
+    folders = weights_by_agent(outcome.checkpoint)
+    assert not same_weights(folders[""], folders["player_2"])
+    assert not same_weights(folders[""], player)
+    assert not same_weights(folders["player_2"], player)
+    episodes = list(read_traces(tmp_path / "run" / "traces.jsonl"))
+    first = [e for e in episodes if e.metadata["request"].startswith("step 1/")]
+    (metrics,) = read_metrics(tmp_path / "run")
+    for prefix, agent in (("", "player_1"), ("player_2/", "player_2")):
+        mine = [e for e in first if e.metadata["agent"] == agent]
+        assert metrics[f"{prefix}gem/return"] == pytest.approx(sum(e.total_reward for e in mine) / len(mine))
+        assert metrics[f"{prefix}rebn/turns"] == sum(len(e.turns) for e in mine)
+        credit = [turn.advantage for e in mine for turn in e.turns]
+        assert sum(credit) == pytest.approx(0, abs=1e-4)  # statistics of this agent's turns alone
+        assert metrics[f"{prefix}train/grad_norm"] > 0
+    after = [
+        e for e in episodes if e.metadata["request"].startswith("evaluation") and e.metadata["step"] == 1
+    ]
+    sides = [e.metadata.get("agent") for e in after if e.env_kwargs.get("agent")]
+    assert sides == ["player_2"] * 4
+
+    # The agent's model is a folder like any other, and plays its side elsewhere.
+    resumed = run(
+        player, tmp_path / "run", agent_model=[f"player_2={player}"], eval_env=[RANDOM, second], steps=1
+    )
+    assert resumed.after == outcome.after
+
+
+def test_two_models_of_the_same_weights_play_as_one(player, tmp_path):
+    together = run(player, tmp_path / "both", agent_model=[f"player_2={player}"], steps=1, eval_episodes=0)
+    one = run(player, tmp_path / "one", steps=1, eval_episodes=0)
+    both, single = (
+        {
+            (e.seed, e.metadata["agent"]): [t.response_ids for t in e.turns]
+            for e in read_traces(tmp_path / name / "traces.jsonl")
+        }
+        for name in ("both", "one")
+    )
+    assert both == single  # the first episodes: the same weights on both sides either way
+    assert not same_weights(together.checkpoint, one.checkpoint)
+
+
+def test_a_run_of_two_models_that_is_resumed_goes_on_as_if_nothing_had_happened(player, tmp_path):
+    given = {"agent_model": [f"player_2={player}"], "eval_episodes": 0, "save_every": 1, "steps": 2}
+    whole = run(player, tmp_path / "whole", **given)
+    half = run(player, tmp_path / "half", **given)
+    shutil.rmtree(half.checkpoint)  # killed before the second step was saved
+    again = run(player, tmp_path / "half", **given)
+    assert read_metrics(tmp_path / "whole") == read_metrics(tmp_path / "half")
+    for agent in ("", "player_2"):
+        assert same_weights(
+            weights_by_agent(whole.checkpoint)[agent], weights_by_agent(again.checkpoint)[agent]
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["player_3=tiny"], "no agent 'player_3' in .*; the agents are player_1, player_2"),
+        (["player_2"], "expected AGENT=MODEL"),
+        (["../x=tiny"], "expected AGENT=MODEL"),
+        (["player_2=tiny", "player_2=other"], "names an agent twice"),
+    ],
+)
+def test_what_is_wrong_with_an_agents_model_is_said_at_once(player, tmp_path, given, message):
+    given = [text.replace("tiny", str(player)) for text in given]
+    with pytest.raises(ConfigError, match=message):
+        run(player, tmp_path / "run", agent_model=given)

@@ -126,7 +126,7 @@ def test_every_algorithm_gives_its_advantages_and_changes_the_weights(algorithm,
         for credit, expected in zip(given, by_hand(algorithm, episodes, 0.8), strict=True):
             assert credit == pytest.approx(expected, abs=1e-5)
     if algorithm == "ppo":
-        assert load_state(outcome.checkpoint)["critic"]["weight"].any()  # it started as zeros
+        assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # it started as zeros
 
 
 def by_hand(algorithm, episodes, gamma):
@@ -237,12 +237,12 @@ def test_the_tiny_model_is_made_anew_when_its_environment_changed(tmp_path, monk
     quick = partial(TinyOptions, warm_start_steps=1, corpus_episodes=10, warm_start_tokens=500, layers=1)
     monkeypatch.setattr(models, "TinyOptions", quick)
     config = TrainConfig(env=[f"{EASY}=2"], out=str(tmp_path))
-    folder = models.prepare_model(config, report.Reporter())
+    folder = models.prepare_model(config, config.model, report.Reporter())
     assert folder == str(tmp_path / "tiny")
     first = folder_hash(tmp_path / "tiny")
     (tmp_path / "tiny" / "mark").write_text("the same folder")
-    models.prepare_model(config, report.Reporter())
+    models.prepare_model(config, config.model, report.Reporter())
     assert (tmp_path / "tiny" / "mark").exists()
-    models.prepare_model(TrainConfig(env=[LONG], out=str(tmp_path)), report.Reporter())
+    models.prepare_model(TrainConfig(env=[LONG], out=str(tmp_path)), "tiny", report.Reporter())
     assert folder_hash(tmp_path / "tiny") != first
     assert not (tmp_path / "tiny" / "mark").exists()

@@ -69,6 +69,18 @@ def test_it_learns_to_look_and_its_folder_can_be_evaluated(folder, tmp_path):
     assert line["schema_version"] == 2
 
 
+def test_torchvision_is_not_needed(folder, monkeypatch):
+    class AutoImageProcessor:
+        """As some versions of transformers have it without torchvision."""
+
+        @staticmethod
+        def from_pretrained(source):
+            raise ImportError("AutoImageProcessor requires the Torchvision library")
+
+    monkeypatch.setattr("transformers.AutoImageProcessor", AutoImageProcessor)
+    assert is_processor(load_processor(str(folder)))
+
+
 def test_a_run_that_is_resumed_sees_the_same(folder, tmp_path):
     short = {"steps": 2, "save_every": 1, "keep_checkpoints": 2, "episodes_per_step": 8, "eval_episodes": 0}
     first = train(config(folder, tmp_path / "run", **short))

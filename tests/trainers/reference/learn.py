@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-import gem_core.train.trainer as trainer
+import gem_core.train.learner as learner
 from gem_core.advantages.tensors import rebn
 from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import Episode
@@ -75,7 +75,7 @@ def main() -> None:
     given = learning.arguments(__doc__, "per-token")
     if given.variant == "per-token":
         gamma = given.budget.gamma
-        trainer.make_batch = lambda episodes, **options: discounted_per_token(episodes, gamma, **options)
+        learner.make_batch = lambda episodes, **options: discounted_per_token(episodes, gamma, **options)
     with tempfile.TemporaryDirectory(prefix="gem-reference-") as folder:
         outcome = train(config(given, folder))
     learning.write_run(

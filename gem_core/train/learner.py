@@ -1,0 +1,238 @@
+"""One set of weights that learns from episodes: credit, loss and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+
+from gem_core.advantages import ReturnStats, returns
+from gem_core.advantages.registry import get_estimator
+from gem_core.rollout import AppendContext, Episode
+from gem_core.rollout.models import context_limit, load_model, load_processor, pick_device
+from gem_core.rollout.sampler import BatchingPolicy
+from gem_core.rollout.trajectory import trainable_turn_rewards
+from gem_core.rollout.vision import tokenizer_of
+from gem_core.train.config import TrainConfig
+from gem_core.train.objective import Batch, make_batch, policy_loss, score_tokens, token_weights
+
+
+class _Weights(NamedTuple):
+    """Of the regularisers, at one step."""
+
+    entropy: float
+    kl: float
+
+
+class Learner:
+    """A model with its tokenizer, optimizer and, where they are needed, critic and first weights.
+
+    Args:
+        config: Of the run.
+        source: Folder or name of the first weights.
+        checkpoint: Folder of the weights to go on with; None for the first ones.
+
+    Raises:
+        ModelError: The model or its tokenizer cannot be loaded.
+        ConfigError: A limit does not fit the model.
+    """
+
+    def __init__(self, config: TrainConfig, source: str, checkpoint: Path | None) -> None:
+        self.config = config
+        device = pick_device(config.device)
+        self.processor = load_processor(source)
+        self.tokenizer = tokenizer_of(self.processor)
+        self.context = AppendContext(self.processor)
+        self.model = load_model(str(checkpoint or source), device, config.dtype)
+        self.max_total_tokens = context_limit(self.model, config.max_total_tokens)
+        self.reference = load_model(source, device, config.dtype) if config.kl else None
+        self.critic: torch.nn.Module | None = None
+        if config.needs_critic:
+            self.critic = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(device)
+            torch.nn.init.zeros_(self.critic.weight)
+        self.parameters = [*self.model.parameters(), *(self.critic.parameters() if self.critic else ())]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=config.learning_rate,
+            betas=(0.9, config.adam_beta2),
+            weight_decay=config.weight_decay,
+        )
+
+    def policy(self, seed: str) -> BatchingPolicy:
+        """Samples with the weights as they are; `seed` and the request's id make the random numbers."""
+        ends = {self.tokenizer.eos_token_id, self.context.end_of_turn_id} - {None}
+        pad = self.tokenizer.pad_token_id
+        return BatchingPolicy(
+            self.model,
+            eos_token_ids=ends,
+            pad_token_id=next(iter(ends)) if pad is None else pad,
+            temperature=self.config.temperature,
+            seed=seed,
+            max_batch=self.config.max_batch,
+            pictures=self.context.pictures,
+        )
+
+    def learn(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Set the advantages of the episodes and update the weights with them; returns metrics.
+
+        Args:
+            step: Number of the training step, from 1.
+            episodes: Trainable ones, at least one.
+        """
+        pictures = self.context.pictures
+        metrics, targets = self._give_credit(episodes, make_batch(episodes, pictures=pictures))
+        return metrics | self._update(step, make_batch(episodes, pictures=pictures), targets)
+
+    def state(self) -> dict[str, Any]:
+        """What has to be restored beside the weights."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "critic": self.critic.state_dict() if self.critic else None,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `state` returned."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
+
+    # -- credit -------------------------------------------------------------------------------
+
+    def _give_credit(
+        self, episodes: Sequence[Episode], batch: Batch
+    ) -> tuple[dict[str, float], torch.Tensor]:
+        """Set `Turn.advantage` of every turn; returns metrics and the critic's target per turn."""
+        config = self.config
+        rewards = trainable_turn_rewards(episodes)
+        stats = ReturnStats.from_returns(returns(rewards, config.gamma))
+        metrics = stats.metrics()
+        estimator = get_estimator(config.estimator)
+        needs: dict[str, Any] = {}
+        if config.needs_groups:
+            needs["group_ids"] = [episode.metadata["group"] for episode in episodes]
+        values: list[list[float]] = []
+        if config.needs_critic:
+            values = needs["values"] = self._values(episodes, batch)
+            needs["lam"] = config.lam
+        advantages = estimator.reference()(rewards, gamma=config.gamma, **needs)
+        for episode, credit in zip(episodes, advantages, strict=True):
+            for turn, advantage in zip(episode.turns, credit, strict=True):
+                turn.advantage = 0.0 if config.zero_advantages else float(advantage)
+        targets = [
+            advantage + value
+            for credit, predicted in zip(advantages, values, strict=bool(values))
+            for advantage, value in zip(credit, predicted, strict=True)
+        ]
+        return metrics, torch.tensor(targets, dtype=torch.float32)
+
+    @torch.no_grad()
+    def _values(self, episodes: Sequence[Episode], batch: Batch) -> list[list[float]]:
+        """The critic's value of the state before each turn, per episode."""
+        values = torch.zeros(int(batch.turn_ids.max()) + 1)
+        for part in batch.chunks(self.config.max_tokens_per_pass):
+            part = part.to(self.model.device)
+            hidden = score_tokens(self.model, part, hidden=True).hidden
+            predicted, turns = self._turn_values(part, hidden)
+            values[turns.cpu()] = predicted.cpu()
+        remaining = iter(values.tolist())
+        return [[next(remaining) for _ in episode.turns] for episode in episodes]
+
+    def _turn_values(self, part: Batch, hidden: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Critic's values at the token before each turn's first one, and the numbers of those turns."""
+        assert hidden is not None
+        assert self.critic is not None
+        before = (part.turn_ids[:, 1:] >= 0) & (part.turn_ids[:, 1:] != part.turn_ids[:, :-1])
+        return self.critic(hidden[:, :-1][before].float()).squeeze(-1), part.turn_ids[:, 1:][before]
+
+    # -- update -------------------------------------------------------------------------------
+
+    def _update(self, step: int, batch: Batch, targets: torch.Tensor) -> dict[str, float]:
+        config = self.config
+        self._set_learning_rate(step)
+        left = 1 - (step - 1) / config.steps
+        regular = _Weights(config.entropy * left, config.kl * left)
+        updates = config.epochs * config.minibatches
+        sums: dict[str, float] = {"train/loss": 0.0, "train/entropy": 0.0, "train/grad_norm": 0.0}
+        self.model.train()
+        for epoch in range(config.epochs):
+            order = list(range(len(batch)))
+            if updates > 1:
+                Random(f"{config.seed}/update/{step}/{epoch}").shuffle(order)
+            for number in range(config.minibatches):
+                rows = order[number :: config.minibatches]
+                if not rows:
+                    continue
+                minibatch = batch.select(rows)
+                weights = token_weights(minibatch.response_mask, minibatch.turn_ids, config.loss_scale)
+                tokens = float(minibatch.response_mask.sum())
+                self.optimizer.zero_grad(set_to_none=True)
+                for part in minibatch.chunks(config.max_tokens_per_pass):
+                    part = part.to(self.model.device)
+                    loss, entropy = self._part_loss(
+                        part, targets, float(weights.sum()), tokens, regular, updates > 1
+                    )
+                    loss.backward()
+                    sums["train/loss"] += loss.item() / updates
+                    sums["train/entropy"] += entropy / updates
+                norm = torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
+                self.optimizer.step()
+                sums["train/grad_norm"] += float(norm) / updates
+        self.model.eval()
+        sums["train/lr"] = self.optimizer.param_groups[0]["lr"]
+        return sums
+
+    def _part_loss(
+        self,
+        part: Batch,
+        targets: torch.Tensor,
+        denominator: float,
+        tokens: float,
+        regular: _Weights,
+        several_updates: bool,
+    ) -> tuple[torch.Tensor, float]:
+        """Loss of a part of a minibatch, and its share of the mean entropy per token."""
+        config = self.config
+        scores = score_tokens(
+            self.model,
+            part,
+            temperature=config.temperature,
+            entropy=True,
+            hidden=self.critic is not None,
+        )
+        assert scores.entropy is not None
+        loss = policy_loss(
+            scores.logprobs,
+            # One update a step is on policy: the ratio is 1 by definition, whatever the rounding
+            # of the sampler.
+            part.logprobs if several_updates else scores.logprobs.detach(),
+            part.advantages,
+            part.response_mask,
+            turn_ids=part.turn_ids,
+            scale=config.loss_scale,
+            clip=config.clip if several_updates else None,
+            denominator=denominator,
+        )
+        entropy = scores.entropy.sum() / tokens
+        if regular.entropy:
+            loss = loss - regular.entropy * entropy
+        if self.reference is not None:
+            with torch.no_grad():
+                first = score_tokens(self.reference, part, temperature=config.temperature).distribution
+            gap = (scores.distribution.exp() * (scores.distribution - first)).sum() / tokens
+            loss = loss + regular.kl * gap
+        if self.critic is not None:
+            values, turns = self._turn_values(part, scores.hidden)
+            errors = (values - targets.to(values.device)[turns]).square().sum()
+            loss = loss + config.value_weight * errors / max(1, len(targets))
+        return loss, entropy.item()
+
+    def _set_learning_rate(self, step: int) -> None:
+        config = self.config
+        share = min(1.0, step / config.warmup_steps) if config.warmup_steps else 1.0
+        if config.lr_schedule == "linear":
+            share *= 1 - (1 - config.lr_end) * (step - 1) / max(1, config.steps - 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate * share
