@@ -131,9 +131,11 @@ def pictures_refused(config: Any) -> str | None:
     Args:
         config: The whole verl config.
     """
-    rollout, model = config.actor_rollout_ref.rollout.name, config.actor_rollout_ref.model
-    if rollout != "vllm":
-        return f"they reach verl's vLLM servers only, not those of actor_rollout_ref.rollout.name={rollout}"
+    rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
+    if rollout.name != "vllm":
+        return (
+            f"they reach verl's vLLM servers only, not those of actor_rollout_ref.rollout.name={rollout.name}"
+        )
     from verl.utils import hf_processor
     from verl.utils.fs import copy_to_local
 
@@ -143,6 +145,13 @@ def pictures_refused(config: Any) -> str | None:
         return (
             f"{model.path} has no processor of the Qwen2-VL kind that can be loaded here (transformers needs "
             "torchvision for that)"
+        )
+    # vLLM scales pixels with `visual.input_norm`, buffers of its own. Dummy weights fill them with noise, and
+    # no weights of the actor ever replace it: the engine would sample from pictures that it cannot see.
+    if str(rollout.load_format).startswith("dummy"):
+        return (
+            f"actor_rollout_ref.rollout.load_format={rollout.load_format} leaves vLLM without the scale of "
+            "their pixels; set actor_rollout_ref.rollout.load_format=auto"
         )
     return None
 

@@ -1,5 +1,7 @@
 """A wrapper that gives each episode a name, shown to the model, and notes the rewards it saw; for tests.
 
+And an environment with pictures.
+
 An entry point of the group ``gem_core.envs``.
 """
 
@@ -10,8 +12,10 @@ import json
 import os
 from typing import Any
 
+from gem_core import register as register_env
 from gem_core import register_wrapper
 from gem_core.core import Env
+from gem_core.images import text_part
 from gem_core.wrapper import Wrapper
 
 _counter = itertools.count()
@@ -26,7 +30,8 @@ class Spy(Wrapper):
 
     def on_reset(self, observation: Any, info: Any) -> Any:
         self.name = f"{os.getpid()}-{next(_counter)}"
-        return f"Episode {self.name}.\n{observation}", info
+        shown = f"Episode {self.name}.\n"
+        return shown + observation if isinstance(observation, str) else [text_part(shown), *observation], info
 
     def on_step(self, action: str, observation: Any, reward: float, *rest: Any) -> Any:
         with open(os.path.join(os.environ["GEM_SPY"], "env.jsonl"), "a", encoding="utf-8") as file:
@@ -35,5 +40,6 @@ class Spy(Wrapper):
 
 
 def register() -> None:
-    """Make it known by name."""
+    """Make both known by name."""
     register_wrapper("spy", "gem_spy:Spy")
+    register_env("test:Shades", "tests.train.painted:Shades")

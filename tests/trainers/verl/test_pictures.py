@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_text_stays_as_it_was(processor: Processor) -> None:
     assert all(pictures is None for _, _, pictures in server.calls)
 
 
-def test_who_cannot_be_shown_pictures_is_refused_before_anything_is_played(tmp_path: Any) -> None:
+def test_who_cannot_be_shown_pictures_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlPictures", "env_kwargs": "{}", "seed": 1}}
     with pytest.raises(ConfigError, match="test:VerlPictures shows pictures, and there are none here"):
         check_rows([row], "", no_pictures=lambda: "there are none here")
@@ -114,6 +115,15 @@ def test_who_cannot_be_shown_pictures_is_refused_before_anything_is_played(tmp_p
     bpe_tokenizer("chatml").save_pretrained(tmp_path)
     text = verl_config(f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm")
     assert "no processor of the Qwen2-VL kind" in str(pictures_refused(text))
+
+
+def test_dummy_weights_would_leave_the_engine_blind(
+    tmp_path: Path, processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verl.utils.hf_processor", lambda *args, **kwargs: processor)
+    words = [f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm"]
+    assert "rollout.load_format=auto" in str(pictures_refused(verl_config(*words)))
+    assert pictures_refused(verl_config(*words, "actor_rollout_ref.rollout.load_format=auto")) is None
 
 
 def test_a_processor_of_another_kind_is_left_aside(processor: Processor) -> None:
