@@ -46,8 +46,8 @@ class Budget:
         tiny: Options of `gem-core tiny` besides the environment that made the first weights.
         steps: Training steps.
         lr: Learning rate, constant.
-        turns: Of an average episode; for Oat, whose batch is a number of turns.
         gamma: Discount per turn.
+        turns: Of an average episode; for Oat, whose batch is a number of turns.
         prompts: Seeds per step.
         samples: Episodes per seed.
         updates: Of the optimizer per step, each on an equal share of the step's episodes.
@@ -61,9 +61,9 @@ class Budget:
     tiny: str
     steps: int
     lr: float
+    gamma: float
     turns: int
-    gamma: float = 0.9
-    prompts: int = 64
+    prompts: int = 256
     samples: int = 2
     updates: int = 4
     temperature: float = 1.0
@@ -77,15 +77,27 @@ class Budget:
         return self.prompts * self.samples
 
 
-GAME = Budget("game:GuessTheNumber-v0-easy", "--seed 0", steps=40, lr=2e-3, turns=3)
+GAME = Budget("game:GuessTheNumber-v0-easy", "--seed 0", steps=15, lr=1.5e-3, gamma=0.0, turns=3)
+LETTERS = Budget("rg:letter_counting", "--vocab-size 512 --seed 0", steps=10, lr=5e-4, gamma=0.9, turns=1)
+GAME_128 = replace(GAME, steps=40, lr=2e-3, prompts=64)
 BUDGETS = {
     "game": GAME,
-    "letters": Budget("rg:letter_counting", "--vocab-size 512 --seed 0", steps=20, lr=5e-4, turns=1),
-    "game-gamma-0": replace(GAME, gamma=0.0),
+    "letters": LETTERS,
+    "game-gamma-0.9": replace(GAME, gamma=0.9),
+    "game-128": replace(GAME_128, gamma=0.9),
+    "game-128-gamma-0": GAME_128,
+    "letters-128": replace(LETTERS, steps=20, prompts=64),
 }
-"""By name, which is also that of the folder of first weights where it has no ``-gamma-``."""
-REFERENCE_ONLY = ("game-gamma-0",)
-"""Played by the reference trainer alone, to see what the comparison finds."""
+"""By name, which begins with that of the folder of first weights.
+
+Sizes and rates were chosen with the reference trainer on seeds from 101 on: its results differ by 0.03 and
+less from seed to seed. At a discount of zero a trainer that discounts per token rewards the last token of a
+turn alone, and learns nothing; at 0.9 it learns as well as others, so that success cannot tell.
+"""
+EARLIER = ("game-128", "game-128-gamma-0", "letters-128")
+"""Given up, since seeds differ by up to the margin with 128 episodes a step; the runs are in ``earlier``."""
+REFERENCE_ONLY = ("game-gamma-0.9",)
+"""Played by the reference trainer on all seeds, to see what the comparison finds there."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ class Given:
     @property
     def model(self) -> Path:
         """Folder of the weights that the run starts from."""
-        return MODELS / self.name.partition("-gamma-")[0]
+        return MODELS / self.name.partition("-")[0]
 
     @property
     def control(self) -> bool:
@@ -196,7 +208,9 @@ def planned(trainer: str) -> list[tuple[str, str, int]]:
 
     All seeds with ReBN, one control of the game; the reference trainer's fault on all seeds, too.
     """
-    names = [name for name in BUDGETS if trainer == REFERENCE or name not in REFERENCE_ONLY]
+    names = [name for name in BUDGETS if name not in EARLIER]
+    if trainer != REFERENCE:
+        names = [name for name in names if name not in REFERENCE_ONLY]
     runs = [(name, "rebn", seed) for name in names for seed in SEEDS] + [("game", "control", SEEDS[0])]
     if trainer == REFERENCE:
         runs += [(name, "per-token", seed) for name in names for seed in SEEDS]
