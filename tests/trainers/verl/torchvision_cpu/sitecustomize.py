@@ -1,0 +1,37 @@
+"""Lets torchvision be imported beside a torch that it was not built for; for tests.
+
+Its compiled operators cannot be loaded then, and its Python code only asks that two of them are defined. In
+every process with this folder on its path they are, before torchvision is imported. Nothing calls them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+
+class DefinesOperators(MetaPathFinder):
+    """Finds torchvision as others do, after defining what it asks for."""
+
+    library: Any = None
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != "torchvision":
+            return None
+        sys.meta_path.remove(self)
+        import torch
+
+        self.library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            self.library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _kept.append(self)
+        return importlib.util.find_spec(fullname)
+
+
+_kept: list[DefinesOperators] = []
+"""A library that is collected takes its operators with it."""
+
+sys.meta_path.insert(0, DefinesOperators())
