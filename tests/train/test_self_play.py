@@ -143,7 +143,7 @@ def test_each_agent_learns_from_its_own_episodes_with_weights_of_its_own(player,
     sides = [e.metadata.get("agent") for e in after if e.env_kwargs.get("agent")]
     assert sides == ["player_2"] * 4
 
-    # The agent's model is a folder like any other, and plays its side elsewhere.
+    # Started again, the complete run evaluates both models as its checkpoint has them.
     resumed = run(
         player, tmp_path / "run", agent_model=[f"player_2={player}"], eval_env=[RANDOM, second], steps=1
     )

@@ -16,22 +16,20 @@ from typing import Any
 class DefinesOperators(MetaPathFinder):
     """Finds torchvision as others do, after defining what it asks for."""
 
-    library: Any = None
-
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "torchvision":
             return None
         sys.meta_path.remove(self)
         import torch
 
-        self.library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")
+        _kept.append(library)
         for name in ("nms", "qnms"):
-            self.library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _kept.append(self)
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         return importlib.util.find_spec(fullname)
 
 
-_kept: list[DefinesOperators] = []
+_kept: list[Any] = []
 """A library that is collected takes its operators with it."""
 
 sys.meta_path.insert(0, DefinesOperators())
