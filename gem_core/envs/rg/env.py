@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import random
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from reasoning_gym.composite import DatasetSpec
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, EnvError
 from gem_core.graders import limited
 from gem_core.text import last_boxed
 
@@ -37,6 +39,15 @@ _GLOBAL_DRAW = re.compile(
     r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
     r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from them
 )
+_MADE_ELSEWHERE = {
+    "codeio",
+    "isomorphic_strings",
+    "list_functions",
+    "polynomial_multiplication",
+    "ransom_note",
+}
+"""Draw from sets, whose order is another in each process: theirs are made in one whose order is fixed."""
+_MOST_CPU_SECONDS = 60.0
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata that hold a right answer where a data set accepts many and names none."""
 _global_lock = threading.Lock()
@@ -167,7 +178,9 @@ class _Items:
 
     columns: tuple[str, ...] = ("question", "answer", "metadata")
 
-    def __init__(self, name: str, size: int | None, seed: int, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, size: int | None, seed: int, settings: dict[str, Any], *, here: bool = False
+    ) -> None:
         self.name = name
         self.settings = settings
         self.seed = seed
@@ -178,7 +191,9 @@ class _Items:
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
         self._score = self._data.score_answer
         self._global = _uses_global_generators(name, _parts(settings))
-        self.get = self.__getitem__ if size is None or self._global else self._data.__getitem__
+        self._elsewhere = not here and not _MADE_ELSEWHERE.isdisjoint((name, *_parts(settings)))
+        kept = size is None or self._global or self._elsewhere
+        self.get = self.__getitem__ if kept else self._data.__getitem__
 
     def __len__(self) -> int:
         return self.size
@@ -191,6 +206,18 @@ class _Items:
         return self._kept[index]
 
     def _made(self, index: int) -> Row:
+        return self._made_elsewhere(index) if self._elsewhere else self.made_here(index)
+
+    def _made_elsewhere(self, index: int) -> Row:
+        task = (self.name, None if self._endless else self.size, self.seed, self.settings, index)
+        try:
+            item: Row = limited.call("gem_core.envs.rg.env:item_here", *task, cpu_seconds=_MOST_CPU_SECONDS)
+        except (limited.OutOfTime, limited.CallFailed) as error:
+            raise EnvError(f"reasoning-gym made no item {index} of {self.name!r}: {error}") from error
+        return item
+
+    def made_here(self, index: int) -> Row:
+        """Item `index`, made in this process."""
         chunk, within = divmod(index, _CHUNK) if self._endless else (0, index)
         if chunk != self._chunk:
             self._data = _create(self.name, _CHUNK, self.seed + chunk * _CHUNK, self.settings)
@@ -226,6 +253,18 @@ class _Items:
 def score_here(name: str, seed: int, settings: dict[str, Any], answer: str, row: Row) -> float:
     """`_Items.score` in the worker process."""
     return _Items(name, 1, seed, settings).score(answer, row)
+
+
+def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:
+    """`_Items.made_here` in the worker process, in an empty folder: programs of codeio write files."""
+    items = _Items(name, size, seed, settings, here=True)
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            return items.made_here(index)
+        finally:
+            os.chdir(before)
 
 
 def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:

@@ -6,35 +6,81 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
+reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
-import gem_core
+import gem_core  # noqa: E402
+from gem_core.envs.rg.env import _MADE_ELSEWHERE  # noqa: E402
+from gem_core.errors import EnvError  # noqa: E402
+from gem_core.graders import limited  # noqa: E402
 
-PROGRAM = """
+NAMES = sorted(_MADE_ELSEWHERE)
+PARTS = [{"name": name, "weight": 1, "config": {}} for name in ("ransom_note", "chain_sum")]
+OURS = f"""
 import json
 import gem_core
-names = ["isomorphic_strings", "polynomial_multiplication", "ransom_note", "letter_counting", "word_ladder"]
-print(json.dumps({name: gem_core.make(f"rg:{name}").reset(seed=5)[0] for name in names}))
+items = {{name: [] for name in {NAMES}}}
+for name in items:
+    env = gem_core.make(f"rg:{{name}}", seed=5)
+    items[name] = [env.reset(options={{"index": index}})[0] for index in range(8)]
+env = gem_core.make("rg:composite", datasets={PARTS}, size=None)
+items["composite"] = [env.reset(seed=seed)[0] for seed in range(8)]
+print(json.dumps(items))
+"""
+DIRECT = f"""
+import json
+import reasoning_gym
+data = {{name: reasoning_gym.create_dataset(name, size=500, seed=5) for name in {NAMES}}}
+print(json.dumps({{name: [d[index]["question"] for index in range(8)] for name, d in data.items()}}))
 """
 
 
-def test_items_that_depend_on_the_order_of_sets_are_declared() -> None:
-    first, second = (
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-c", PROGRAM],
-                env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout.splitlines()[-1]
-        )
-        for hash_seed in ("1", "2")
+def run(program: str, hash_seed: str) -> Any:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    differ = {name for name in first if first[name] != second[name]}
-    assert differ == {"isomorphic_strings", "polynomial_multiplication", "ransom_note"}
-    for name in first:
-        assert gem_core.spec(f"rg:{name}").deterministic == (name not in differ)
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def test_every_process_has_the_same_items() -> None:
+    first, second = run(OURS, "1"), run(OURS, "2")
+    assert first == second
+    fixed, other = run(DIRECT, "0"), run(DIRECT, "3")
+    for name in set(NAMES) - {"codeio"}:
+        assert all(a.startswith(b) for a, b in zip(first[name], fixed[name], strict=True))
+    assert {name for name in NAMES if fixed[name] != other[name]} > {"isomorphic_strings", "ransom_note"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_of_items_made_elsewhere_are_the_package_s_own(name: str) -> None:
+    env = gem_core.make(f"rg:{name}", size=20, seed=7)
+    data = reasoning_gym.create_dataset(name, size=20, seed=7)
+    for index in range(3):
+        env.reset(options={"index": index})
+        answer = env.oracle_action()
+        assert answer is not None
+        assert env.step(answer)[1] == data.score_answer(answer[7:-1], env.unwrapped.row) == 1.0
+
+
+def test_an_item_that_cannot_be_made_names_the_data_set() -> None:
+    env = gem_core.make("rg:ransom_note", config={"min_note_length": 5, "max_note_length": 5})
+    env.unwrapped._items.settings["max_note_length"] = "five"
+    with pytest.raises(EnvError, match=r"no item \d+ of 'ransom_note': ConfigError"):
+        env.reset(seed=0)
+
+
+def test_only_programs_are_not_deterministic() -> None:
+    assert [name for name in NAMES if not gem_core.spec(f"rg:{name}").deterministic] == ["codeio"]
+
+
+def test_programs_of_codeio_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    limited.close_workers()  # the next one starts in this folder
+    observation, _ = gem_core.make("rg:codeio").reset(options={"index": 406})
+    assert "sailor_performance.csv" in observation  # the program writes it to its working directory
+    assert not list(tmp_path.iterdir())
