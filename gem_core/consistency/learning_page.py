@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gem_core.consistency.learning import MARGIN, REBN, REFERENCE, Equivalence, LearningRun
 from gem_core.consistency.page import verdict_cell, write_document
-from gem_core.eval.charts import interval_chart, line_chart
+from gem_core.eval.charts import COLOURS, interval_chart, line_chart
 
 _STYLE = """
 .chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
@@ -18,6 +18,8 @@ _STYLE = """
 .chart .scale { fill: #6b7471; text-anchor: middle; font-size: 10px; }
 .chart .grid { stroke: #dde3e0; }
 """
+
+_DASHES = {REBN: "", "control": "2 3"}
 
 
 def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence], out: str | Path) -> None:
@@ -48,6 +50,19 @@ def series_name(trainer: str, variant: str) -> str:
     return trainer if variant == REBN else f"{trainer}, {variant}"
 
 
+def strokes(runs: Iterable[LearningRun]) -> dict[str, tuple[str, str]]:
+    """Colour and dashes of each series of a task: a colour a trainer, dashes for what is not ReBN."""
+    series = dict.fromkeys((run.trainer, run.variant) for run in runs)
+    trainers = sorted({trainer for trainer, _ in series}, key=lambda name: (name != REFERENCE, name))
+    return {
+        series_name(trainer, variant): (
+            COLOURS[trainers.index(trainer) % len(COLOURS)],
+            _DASHES.get(variant, "6 3"),
+        )
+        for trainer, variant in series
+    }
+
+
 def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun]) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(series_name(each.trainer, each.variant))}</td>"
@@ -68,7 +83,7 @@ def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun
         f"<h2>{html.escape(task)}</h2>"
         f"<table><tr><th>trainer</th><th>success minus that of the reference trainer</th></tr>{rows}</table>"
         f"{interval_chart('Difference in success', estimates, low=-2 * MARGIN, high=2 * MARGIN)}"
-        f"{line_chart('Success in training', curves)}"
+        f"{line_chart('Success in training', curves, strokes(runs))}"
         f"<p>Budget: <code>{html.escape(json.dumps(runs[0].budget))}</code><br>SHA-256 of the first weights: "
         f"<code>{html.escape(runs[0].model)}</code></p>"
         "<table><tr><th>run</th><th>seed</th><th>before</th><th>after</th><th>command</th></tr>"

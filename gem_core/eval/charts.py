@@ -79,12 +79,15 @@ def _short(label: str) -> str:
     return label if len(label) <= 36 else label[:35] + "…"
 
 
-def line_chart(title: str, series: Mapping[str, Sequence[Sequence[float]]]) -> str:
+def line_chart(
+    title: str, series: Mapping[str, Sequence[Sequence[float]]], strokes: Mapping[str, tuple[str, str]]
+) -> str:
     """A picture of shares, 0 to 1, over steps: each curve of a series thin, and their mean thick.
 
     Args:
         title: Above it, and what a screen reader says.
         series: Label to its curves, one number a step from the first on.
+        strokes: Label to a colour and the dashes of the mean (SVG's ``stroke-dasharray``; empty for none).
 
     Returns:
         An ``<svg>`` element.
@@ -107,15 +110,15 @@ def line_chart(title: str, series: Mapping[str, Sequence[Sequence[float]]]) -> s
     for x, text in ((left, "step 1"), (left + _WIDTH, f"step {longest}")):
         parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{text}</text>')
     for number, (label, curves) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour, dashes = strokes[label]
         parts += [line(curve, colour, 'stroke-width="0.8" opacity="0.3"') for curve in curves]
         mean = [sum(values) / len(values) for values in zip(*curves, strict=False)]
-        parts.append(line(mean, colour, 'stroke-width="2.2"'))
+        parts.append(line(mean, colour, f'stroke-width="2.2" stroke-dasharray="{dashes}"'))
         y = _TOP + 12 + _STEP * number
         parts.append(
             f'<text x="{left + _WIDTH + 10}" y="{y}" style="fill: {colour}">{html.escape(label)}</text>'
         )
-    width = left + _WIDTH + 130
+    width = left + _WIDTH + 150
     return (
         f'<svg class="chart" role="img" aria-label="{html.escape(title)}" '
         f'viewBox="0 0 {width} {bottom + 20}" width="{width}">{"".join(parts)}</svg>'

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from gem_core.consistency import Equivalence, LearningRun, compare_learning, read_runs
 from gem_core.consistency.learning import REBN
-from gem_core.consistency.learning_page import series_name, write_learning_page
-from gem_core.eval.charts import COLOURS
+from gem_core.consistency.learning_page import series_name, strokes, write_learning_page
 from gem_core.files import write_atomically
 from gem_core.train.report import new_figure, smooth
 from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
@@ -89,15 +89,17 @@ def draw(runs: Sequence[LearningRun], path: Path) -> None:
     figure, axes = new_figure(len(tasks))
     for axis, task in zip(axes, tasks, strict=True):
         mine = [run for run in runs if run.task == task]
-        for number, (trainer, variant) in enumerate(dict.fromkeys((r.trainer, r.variant) for r in mine)):
+        looks = strokes(mine)
+        for trainer, variant in dict.fromkeys((r.trainer, r.variant) for r in mine):
             curves = [smooth(r.success, 5) for r in mine if (r.trainer, r.variant) == (trainer, variant)]
-            colour = COLOURS[number % len(COLOURS)]
+            name = series_name(trainer, variant)
+            colour, dashes = looks[name]
             steps = range(1, len(curves[0]) + 1)
             for curve in curves:
                 axis.plot(steps, curve, color=colour, alpha=0.15, linewidth=0.7)
             mean = [fmean(values) for values in zip(*curves, strict=True)]
-            style = "-" if variant == REBN else "--"
-            axis.plot(steps, mean, style, color=colour, linewidth=1.8, label=series_name(trainer, variant))
+            style: Any = (0, tuple(map(float, dashes.split()))) if dashes else "-"
+            axis.plot(steps, mean, color=colour, linestyle=style, linewidth=1.8, label=name)
         axis.set_title(f"{task}: success", loc="left", fontsize=11)
         axis.legend(frameon=False, fontsize=7)
     figure.savefig(path)
