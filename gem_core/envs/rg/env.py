@@ -109,7 +109,7 @@ class ReasoningGymEnv(DataSetEnv):
         self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
         self.guarded = _runs_text(name, _parts(settings))
-        if self.guarded:
+        if self.guarded or self._items.elsewhere:
             self.blocking = True
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
@@ -191,8 +191,8 @@ class _Items:
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
         self._score = self._data.score_answer
         self._global = _uses_global_generators(name, _parts(settings))
-        self._elsewhere = not here and not _MADE_ELSEWHERE.isdisjoint((name, *_parts(settings)))
-        kept = size is None or self._global or self._elsewhere
+        self.elsewhere = not here and not _MADE_ELSEWHERE.isdisjoint((name, *_parts(settings)))
+        kept = size is None or self._global or self.elsewhere
         self.get = self.__getitem__ if kept else self._data.__getitem__
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ class _Items:
         return self._kept[index]
 
     def _made(self, index: int) -> Row:
-        return self._made_elsewhere(index) if self._elsewhere else self.made_here(index)
+        return self._made_elsewhere(index) if self.elsewhere else self.made_here(index)
 
     def _made_elsewhere(self, index: int) -> Row:
         task = (self.name, None if self._endless else self.size, self.seed, self.settings, index)
