@@ -34,7 +34,7 @@ def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence
     for each in found:
         by_task.setdefault(each.task, []).append(each)
     sections = [
-        _section(task, by_task.get(task, []), [run for run in runs if run.task == task])
+        _section(task, by_task.get(task, []), [run for run in runs if run.task == task], strokes(runs))
         for task in dict.fromkeys(run.task for run in runs)
     ]
     body = (
@@ -51,7 +51,7 @@ def series_name(trainer: str, variant: str) -> str:
 
 
 def strokes(runs: Iterable[LearningRun]) -> dict[str, tuple[str, str]]:
-    """Colour and dashes of each series of a task: a colour a trainer, dashes for what is not ReBN."""
+    """Colour and dashes of each series: a colour a trainer in all tasks, dashes for what is not ReBN."""
     series = dict.fromkeys((run.trainer, run.variant) for run in runs)
     trainers = sorted({trainer for trainer, _ in series}, key=lambda name: (name != REFERENCE, name))
     return {
@@ -63,7 +63,12 @@ def strokes(runs: Iterable[LearningRun]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun]) -> str:
+def _section(
+    task: str,
+    found: Sequence[Equivalence],
+    runs: Sequence[LearningRun],
+    looks: dict[str, tuple[str, str]],
+) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(series_name(each.trainer, each.variant))}</td>"
         f"{verdict_cell(each.equal, each.verdict)}</tr>"
@@ -83,7 +88,7 @@ def _section(task: str, found: Sequence[Equivalence], runs: Sequence[LearningRun
         f"<h2>{html.escape(task)}</h2>"
         f"<table><tr><th>trainer</th><th>success minus that of the reference trainer</th></tr>{rows}</table>"
         f"{interval_chart('Difference in success', estimates, low=-2 * MARGIN, high=2 * MARGIN)}"
-        f"{line_chart('Success in training', curves, strokes(runs))}"
+        f"{line_chart('Success in training', curves, looks)}"
         f"<p>Budget: <code>{html.escape(json.dumps(runs[0].budget))}</code><br>SHA-256 of the first weights: "
         f"<code>{html.escape(runs[0].model)}</code></p>"
         "<table><tr><th>run</th><th>seed</th><th>before</th><th>after</th><th>command</th></tr>"

@@ -86,10 +86,10 @@ def made_by(budget: Budget) -> str:
 def draw(runs: Sequence[LearningRun], path: Path) -> None:
     """Success over the steps, a panel a budget: each seed a thin line, the mean of a trainer a thick one."""
     tasks = list(dict.fromkeys(run.task for run in runs))
+    looks = strokes(runs)
     figure, axes = new_figure(len(tasks))
     for axis, task in zip(axes, tasks, strict=True):
         mine = [run for run in runs if run.task == task]
-        looks = strokes(mine)
         for trainer, variant in dict.fromkeys((r.trainer, r.variant) for r in mine):
             curves = [smooth(r.success, 5) for r in mine if (r.trainer, r.variant) == (trainer, variant)]
             name = series_name(trainer, variant)

@@ -21,7 +21,7 @@ SUCCESS = "val/gem/success"
 SHOWN = ("gem/", "rebn/", "actor/grad_norm", "actor_train/grad_norm", "time/step_total", "actor/lr")
 COMMIT = "8eb27cc2"
 ROW = 192
-"""Tokens that a row is padded to. No episode of a budget comes near; 512 take three times as long."""
+"""Tokens that a row is padded to. No episode comes near; with 512 a step takes nearly twice as long."""
 
 
 def changed(given: learning.Given) -> dict[str, Any]:
