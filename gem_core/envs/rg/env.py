@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import os
 import random
 import re
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -51,6 +53,10 @@ _MOST_CPU_SECONDS = 60.0
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata that hold a right answer where a data set accepts many and names none."""
 _global_lock = threading.Lock()
+_log = logging.getLogger(__name__)
+warnings.filterwarnings(  # pool_matrix scores an empty answer so, with the whole answer in the warning
+    "ignore", "loadtxt: input contained no data", UserWarning, r"reasoning_gym\."
+)
 _MIX = [
     {"name": "leg_counting", "weight": 1.0, "config": {}},
     {"name": "chain_sum", "weight": 1.0, "config": {}},
@@ -278,9 +284,18 @@ def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
 def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     """The data set itself, which the environments of a process share: some take a second to make."""
     arguments = json.loads(settings)
+    parts = _parts(arguments) or (name,)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
-    return reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
+    made = reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
+    for part in parts:
+        _log_prints(inspect.getmodule(reasoning_gym.factory.DATASETS[part][0]))
+    return made
+
+
+def _log_prints(module: Any) -> None:
+    """Send what the module prints to the log: tower_of_hanoi has a line for each bad move of an answer."""
+    vars(module).setdefault("print", lambda *words, **_: _log.debug(" ".join(map(str, words))))
 
 
 @lru_cache

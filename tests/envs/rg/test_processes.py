@@ -84,3 +84,29 @@ def test_programs_of_codeio_leave_no_files(tmp_path: Path, monkeypatch: pytest.M
     observation, _ = gem_core.make("rg:codeio").reset(options={"index": 406})
     assert "sailor_performance.csv" in observation  # the program writes it to its working directory
     assert not list(tmp_path.iterdir())
+
+
+BAD_ANSWERS = """
+import json
+import logging
+import gem_core
+said = []
+log = logging.getLogger("gem_core.envs.rg.env")
+log.setLevel(logging.DEBUG)
+log.addHandler(handler := logging.Handler())
+handler.emit = lambda record: said.append(record.getMessage())
+for name, answer in {"pool_matrix": "#" * 1000, "tower_of_hanoi": "Move disk 1 from Peg 99 to Peg 1"}.items():
+    env = gem_core.make(f"rg:{name}")
+    env.reset(seed=0)
+    env.step(f"\\\\boxed{{{answer}}}")
+"""
+
+
+def test_scoring_a_bad_answer_prints_nothing() -> None:
+    said = "print(json.dumps(said))"
+    child = subprocess.run(
+        [sys.executable, "-c", BAD_ANSWERS + said], capture_output=True, text=True, check=True
+    )
+    assert child.stderr == ""
+    assert child.stdout.count("\n") == 1, "more than the program's own line"
+    assert "Error validating move" in json.loads(child.stdout)[0]
