@@ -284,18 +284,18 @@ def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
 def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     """The data set itself, which the environments of a process share: some take a second to make."""
     arguments = json.loads(settings)
-    parts = _parts(arguments) or (name,)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
     made = reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
-    for part in parts:
-        _log_prints(inspect.getmodule(reasoning_gym.factory.DATASETS[part][0]))
+    _log_prints()
     return made
 
 
-def _log_prints(module: Any) -> None:
-    """Send what the module prints to the log: tower_of_hanoi has a line for each bad move of an answer."""
-    vars(module).setdefault("print", lambda *words, **_: _log.debug(" ".join(map(str, words))))
+def _log_prints() -> None:
+    """Send what reasoning-gym prints to the log: tower_of_hanoi has a line for each bad move of an answer."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("reasoning_gym."):
+            vars(module).setdefault("print", lambda *words, **_: _log.debug(" ".join(map(str, words))))
 
 
 @lru_cache
