@@ -41,3 +41,26 @@ def observation_text(observation: Observation) -> str:
             "environment without them, or wrappers and a context that take content parts"
         )
     return "\n".join(part["text"] for part in observation)
+
+
+def encodable(text: str) -> str:
+    """`text` without lone surrogates, which a JSON escape can bring in and UTF-8 cannot hold.
+
+    Two that stand together for one character become it; every other one becomes U+FFFD.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def encodable_observation(observation: Observation) -> Observation:
+    """An observation whose texts are `encodable`."""
+    if isinstance(observation, str):
+        return encodable(observation)
+    return [
+        {**part, "text": encodable(part["text"])} if part["type"] == "text" else part for part in observation
+    ]

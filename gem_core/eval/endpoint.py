@@ -21,6 +21,7 @@ from gem_core.core import Observation
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.eval.config import request_seed
 from gem_core.eval.limits import Patience, RateLimit
+from gem_core.observations import encodable
 from gem_core.rollout.messages import ContextFull, Message, Reply
 
 logger = logging.getLogger(__name__)
@@ -202,7 +203,7 @@ def _read(completion: Any, max_tokens: int) -> Reply:
     if not choices or getattr(choices[0], "message", None) is None:
         raise _Unreadable(f"the answer is no completion: {str(completion)[:200]!r}")
     message = choices[0].message
-    text = message.content if isinstance(message.content, str) else ""
+    text = encodable(message.content) if isinstance(message.content, str) else ""
     cut = choices[0].finish_reason == "length"
     most = CHARACTERS_A_TOKEN * max_tokens
     if len(text) > most:  # an endpoint that knows no limit
@@ -214,7 +215,7 @@ def _read(completion: Any, max_tokens: int) -> Reply:
         "length" if cut else "stop",
         getattr(usage, "prompt_tokens", None),
         getattr(usage, "completion_tokens", None),
-        {"reasoning": str(reasoning)[:most]} if reasoning else {},
+        {"reasoning": encodable(str(reasoning))[:most]} if reasoning else {},
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from gem_core.core import Observation
 from gem_core.errors import PolicyError
 from gem_core.images import image_urls
+from gem_core.observations import encodable
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, Message, MessagesContext
 from gem_core.rollout.policy import Generation, Policy
@@ -141,10 +142,10 @@ class MessageDialogue:
         reply = await self._policy.reply(
             list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id
         )
-        self._said = reply.text
+        self._said = text = encodable(reply.text)  # the endpoint is shown it again
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
         notes = {name: count for name, count in counts.items() if count is not None}
-        return Answer(reply.text, reply.finish_reason, [], [], None, {**notes, **reply.notes})
+        return Answer(text, reply.finish_reason, [], [], None, {**notes, **reply.notes})
 
     def go_on(self, observation: Observation) -> bool:
         self._messages += self._context.extend(observation, self._said)

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.images import check_parts
-from gem_core.observations import render_observation
+from gem_core.observations import encodable, encodable_observation, render_observation
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
@@ -380,7 +380,7 @@ def _shown(observation: Any, info: Any) -> Observation:
         check_parts(observation)
     if not isinstance(info, Mapping):
         raise TypeError(f"info is a {type(info).__name__}, not a dict")
-    return render_observation(observation, info)
+    return encodable_observation(render_observation(observation, info))
 
 
 def _one_line(error: Exception) -> str:
@@ -391,14 +391,16 @@ def jsonable(value: Any) -> Any:
     """`value` reduced to what JSON has.
 
     Numpy scalars and arrays become numbers and lists, other containers lists, floats that are not
-    finite None, other objects their `repr`.
+    finite None, other objects their `repr`. Lone surrogates become U+FFFD.
     """
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return encodable(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {encodable(str(key)): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [jsonable(item) for item in value]
     if hasattr(value, "tolist"):

@@ -70,7 +70,7 @@ class TraceWriter:
         record = episode.to_dict()
         if self._decode is not None:
             record["token_text"] = self._token_text(episode)
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        line = _line(record)
         with _named_errors(self.path), _locked(self._file):
             start = os.fstat(self._file).st_size
             written = 0
@@ -108,6 +108,14 @@ class TraceWriter:
         for token_id in ids - self._texts.keys():
             self._texts[token_id] = self._decode([token_id])
         return {str(token_id): self._texts[token_id] for token_id in sorted(ids)}
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape
+        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def read_traces(path: str | Path) -> Iterator[Episode]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
-from gem_core.observations import render_observation
+from gem_core.observations import encodable, render_observation
 from gem_core.tools import loop
 from gem_core.tools.base import Tool, ToolLike, ToolResult, ToolState, make_tools
 from gem_core.tools.formats import get_format
@@ -236,8 +236,8 @@ class Tools(Wrapper):
         ok = all(result.ok for result in results)
         self.tool_use_counter += 1
         self.tool_success_counter += ok
-        names = [call.name or "call" for call in calls]
-        texts = [_short(result.text, self.max_result_chars) for result in results]
+        names = [encodable(call.name or "call") for call in calls]
+        texts = [_short(encodable(result.text), self.max_result_chars) for result in results]
         observation = self.format.results(list(zip(names, texts, strict=True)))
         if self.tool_use_counter == self.max_tool_uses:
             observation = f"{observation}\n\n{LAST_USE}"

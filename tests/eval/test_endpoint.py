@@ -166,6 +166,17 @@ def test_an_empty_answer_and_one_of_a_megabyte():
     assert (len(reply.text), reply.finish_reason) == (40 * 50, "length")
 
 
+def test_a_lone_surrogate_in_an_answer_is_mended():
+    def halves(request):
+        body = completion(request, "a \ud83d b")
+        body["choices"][0]["message"]["reasoning_content"] = "\udfff"
+        return 200, body
+
+    with StandIn(halves) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert (reply.text, reply.notes) == ("a \ufffd b", {"reasoning": "\ufffd"})
+
+
 def test_the_reasoning_that_an_endpoint_shows_is_kept():
     def thinking(request):
         body = completion(request, "5")

@@ -163,3 +163,11 @@ def test_an_environment_without_such_a_player():
         play(EnvPlayer("random"))
     with pytest.raises(ConfigError, match="a player is 'random' or 'oracle', not 'best'"):
         EnvPlayer("best")
+
+
+def test_an_answer_that_utf_8_cannot_hold_is_mended_for_the_environment_and_the_next_request():
+    policy = Script(Reply("\\boxed{1} \ud83d"), Reply("\\boxed{2}"))
+    with gem_core.make(EASY) as env:
+        episode = asyncio.run(run_episode(env, policy, MessagesContext(), seed=0, max_turns=2))
+    assert episode.turns[0].action == "\\boxed{1} \ufffd"
+    assert policy.asked[1][0][1] == {"role": "assistant", "content": "\\boxed{1} \ufffd"}

@@ -533,6 +533,19 @@ def test_info_is_reduced_to_what_json_has() -> None:
     }
 
 
+def test_text_that_utf_8_cannot_hold_is_mended() -> None:
+    parts = [{"type": "text", "text": "go \ud83d"}]
+    info = {"suffix": "\ud83d\ude00", "\udfff": ["é", "\udfff"]}
+    for first in (("go \ud83d", info), (parts, info)):
+        policy = ScriptedPolicy([tokens("x")])
+        play(OneStep(("done \udfff", 1.0, True, False, info), first), policy)
+        prompt = CharTokenizer().decode(policy.requests[0][0])
+        assert "go \ufffd\n\U0001f600" in prompt
+    episode = play(OneStep(("done \udfff", 1.0, True, False, info)), policy)
+    assert episode.turns[0].info["final_obs"] == "done \ufffd\n\U0001f600"
+    assert episode.turns[0].info["\ufffd"] == ["é", "\ufffd"]
+
+
 # -- the response part ------------------------------------------------------------------------
 
 

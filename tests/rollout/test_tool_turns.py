@@ -8,7 +8,7 @@ import time
 import pytest
 
 import gem_core
-from gem_core.rollout import AppendContext, EnvPool, RolloutOptions, run_episode
+from gem_core.rollout import AppendContext, EnvPool, RolloutOptions, TraceWriter, read_traces, run_episode
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tasks import TaskRow
 from gem_core.tools import make_tools
@@ -113,3 +113,19 @@ def test_a_template_with_native_tool_calls_explains_them_itself() -> None:
     assert first.count(tool.description) == 1
     assert "<tool_response>\n42\n</tool_response>" in second
     assert tool.description not in second
+
+
+def test_a_lone_surrogate_of_a_call_reaches_neither_the_tokenizer_nor_the_trace(tmp_path) -> None:
+    pytest.importorskip("transformers", reason="needs the extra 'train'")
+    tokenizer = bpe_tokenizer()
+    call = r'<tool_call>{"name": "\ud83d", "arguments": {}}</tool_call>'
+    policy = ScriptedPolicy([tokenizer.encode(call, add_special_tokens=False)] * 2)
+    env = gem_core.make("math:Arithmetic-v0", wrappers="tools(tools='python', format='hermes')")
+    context = AppendContext(tokenizer)
+    episode = asyncio.run(run_episode(env, policy, context, seed=0, max_turns=2))
+    env.close()
+    assert (episode.stop_reason, episode.turns[0].info["tool_type"]) == ("max_turns", "\ufffd")
+    assert 'there is no tool "\ufffd"' in episode.turns[1].observation
+    with TraceWriter(tmp_path / "traces.jsonl", decode=tokenizer.decode) as traces:
+        traces.write(episode)
+    assert list(read_traces(tmp_path / "traces.jsonl")) == [episode]

@@ -41,6 +41,14 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert "Zwölf" in lines[0]
 
 
+def test_what_utf_8_cannot_hold_is_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    with TraceWriter(path) as traces:
+        traces.write(episode(0, "half of it: \ud83d"))
+        traces.write(episode(1))
+    assert list(read_traces(path)) == [episode(0, "half of it: \ud83d"), episode(1)]
+
+
 def test_pictures_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
     first, second = image_part(b"GIF89a" + b"1" * 900), image_part(b"GIF89a" + b"2" * 900)
     seen: list[Any] = [[first], [first, {"type": "text", "text": "and"}, second]]
