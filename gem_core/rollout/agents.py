@@ -12,6 +12,7 @@ means here what it means there.
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesCo
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.trajectory import Episode
+from gem_core.threads import Overdue, ThreadCall
 
 AnyPolicy: TypeAlias = Policy | ChatPolicy | EnvPlayer
 AnyContext: TypeAlias = Context | MessagesContext
@@ -216,9 +218,11 @@ class _Table:
             method(*args)
             return
         try:
-            await asyncio.wait_for(asyncio.to_thread(method, *args), self._timeout)
-        except asyncio.TimeoutError:
+            _, error = await ThreadCall(functools.partial(method, *args)).outcome(self._timeout)
+        except Overdue:
             raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from None
+        if error is not None:
+            raise error
 
 
 class _Seat(Env):

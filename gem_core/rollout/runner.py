@@ -9,16 +9,13 @@ Every trainer and the evaluation roll out through this function; what differs be
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import logging
 import math
 import numbers
-import os
-import threading
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, Future
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
@@ -30,18 +27,12 @@ from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDi
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.threads import Overdue, ThreadCall
 from gem_core.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
 
 LengthCut: TypeAlias = Literal["invalid", "pass"]
-
-MAX_THREADS = 32
-"""Blocking environments that step at the same moment; the others wait for a free thread."""
-
-_pools_lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
-"""By process id: a pool that a fork has copied has no threads."""
 
 
 async def run_episode(
@@ -88,11 +79,12 @@ async def run_episode(
             "invalid": an empty text, and the turn is marked ``invalid="length"``, since a cut text
             may hold a valid move by accident. "pass": the text as it is.
         request_id: The same for all turns, for the engine's routing; None makes one up.
-        executor: Runs the calls of a blocking environment; None takes a pool of `MAX_THREADS`
-            threads that all episodes of the process share.
-        step_timeout: Seconds for one reset or step of an environment that does not run inline;
-            None waits for as long as it takes. A thread cannot be stopped: the call goes on in it,
-            and the environment is closed when it returns.
+        executor: Runs the calls of a blocking environment; None takes the `gem_core.threads` that all
+            episodes of the process share.
+        step_timeout: Seconds for one reset or step of an environment that does not run inline, from
+            the moment that a thread takes it up; None waits for as long as it takes. A thread cannot be
+            stopped: the call goes on in it, and the environment is closed when it returns. Of the shared
+            threads, another one takes its place.
         metadata: Copied into `Episode.metadata`.
         on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
             episode goes on.
@@ -324,31 +316,39 @@ class _EnvCalls:
             logger.warning("closing %r failed", self._env, exc_info=True)
 
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        error: Exception | None
         try:
+            method = getattr(self._env, f"a{name}" if self._async_form else name)
             if self._async_form:
-                call = getattr(self._env, f"a{name}")(*args, **kwargs)
-                return await asyncio.wait_for(call, self._timeout)
-            method = getattr(self._env, name)
-            if not self._env.blocking:
+                value, error = await _outcome(method(*args, **kwargs), self._timeout)
+            elif not self._env.blocking:
                 return method(*args, **kwargs)
-            inside = functools.partial(contextvars.copy_context().run, method, *args, **kwargs)
-            self._running = (self._executor or _default_pool()).submit(_outcome, inside)
-            value, error = await asyncio.wait_for(asyncio.wrap_future(self._running), self._timeout)
+            else:
+                call = ThreadCall(functools.partial(method, *args, **kwargs), self._executor)
+                self._running = call.future
+                value, error = await call.outcome(self._timeout)
+        except Overdue as overdue:
+            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from overdue
         except Exception as failure:
             error = failure
         if error is None:
             return value
-        if isinstance(error, asyncio.TimeoutError) and self._timeout is not None:
-            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from error
         raise EnvError(f"{name}() failed: {_one_line(error)}") from error
 
 
-def _outcome(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """Result or exception as a value: a `StopIteration` cannot cross an asyncio future."""
+async def _outcome(answer: Awaitable[Any], timeout: float | None) -> tuple[Any, Exception | None]:
+    """Result or exception as a value, so that a `TimeoutError` of the environment is its own."""
+
+    async def outcome() -> tuple[Any, Exception | None]:
+        try:
+            return await answer, None
+        except Exception as error:
+            return None, error
+
     try:
-        return call(), None
-    except Exception as error:
-        return None, error
+        return await asyncio.wait_for(outcome(), timeout)
+    except asyncio.TimeoutError:
+        raise Overdue from None
 
 
 def _has_async_form(env: Env) -> bool:
@@ -363,14 +363,6 @@ def _has_async_form(env: Env) -> bool:
 
 
 _DEFAULT_ASYNC = (Env.areset, Env.astep, Wrapper.areset, Wrapper.astep)
-
-
-def _default_pool() -> ThreadPoolExecutor:
-    process = os.getpid()
-    with _pools_lock:
-        if process not in _pools:
-            _pools[process] = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="gem-env")
-        return _pools[process]
 
 
 def _shown(observation: Any, info: Any) -> Observation:

@@ -6,6 +6,8 @@ import math
 import multiprocessing
 import os
 import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +21,8 @@ import gem_core
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import AppendContext, Episode, Generation, RebuildContext, run_episode
-from gem_core.rollout.runner import MAX_THREADS, jsonable
+from gem_core.rollout.runner import jsonable
+from gem_core.threads import MAX_THREADS
 from gem_core.wrapper import Wrapper
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
@@ -432,6 +435,70 @@ def test_a_step_that_hangs_ends_its_episode_and_not_the_loop() -> None:
 
     episode = asyncio.run(scenario())
     assert (episode.stop_reason, episode.error) == ("env_error", "step() gave no answer within 0.05 s")
+
+
+def test_the_time_of_a_step_begins_when_a_thread_takes_it_up() -> None:
+    async def together() -> list[Episode]:
+        envs = [ScriptedEnv([1.0], delay=0.1, blocking=True) for _ in range(4 * MAX_THREADS)]
+        policy = ScriptedPolicy([tokens("x")])
+        return await asyncio.gather(*(run_episode(env, policy, CONTEXT, step_timeout=0.25) for env in envs))
+
+    assert {episode.error for episode in asyncio.run(together())} == {None}
+
+
+def test_steps_that_hang_leave_threads_for_others() -> None:
+    hung = [Waiting() for _ in range(MAX_THREADS)]
+    policy = ScriptedPolicy([tokens("x")])
+
+    async def scenario() -> Episode:
+        stuck = [run_episode(env, policy, CONTEXT, step_timeout=0.05) for env in hung[1:]]
+        assert all(episode.error for episode in await asyncio.gather(*stuck))
+        left = asyncio.create_task(run_episode(hung[0], policy, CONTEXT))
+        assert await asyncio.to_thread(hung[0].entered.wait, 30)
+        left.cancel()
+        return await run_episode(ScriptedEnv([1.0], blocking=True), policy, CONTEXT, step_timeout=5.0)
+
+    assert asyncio.run(scenario()).error is None
+    assert not any(env.was_closed.is_set() for env in hung)
+    for env in hung:
+        env.release.set()
+        assert env.was_closed.wait(30)
+
+
+def test_a_hung_step_does_not_keep_the_process_from_exiting() -> None:
+    program = """if True:
+        import asyncio, time
+        from gem_core.core import Env
+        class Hung(Env):
+            blocking = True
+            def reset(self, seed=None, *, options=None):
+                time.sleep(60)
+        async def main():
+            try:
+                await asyncio.wait_for(Hung().areset(0), 0.1)
+            except asyncio.TimeoutError:
+                print("gave up")
+        asyncio.run(main())
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (ended.stdout, ended.returncode) == ("gave up\n", 0), ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["inline", "thread", "async"])
+def test_a_time_out_of_the_environment_is_its_own(kind: str) -> None:
+    class Asking(OneStep):
+        blocking = kind == "thread"
+
+        def step(self, action: str) -> Any:
+            raise TimeoutError("the database did not answer")
+
+    class AsyncAsking(Asking):
+        async def astep(self, action: str) -> Any:
+            return self.step(action)
+
+    env = AsyncAsking() if kind == "async" else Asking()
+    episode = play(env, ScriptedPolicy([tokens("x")]), step_timeout=30.0)
+    assert episode.error == "step() failed: TimeoutError: the database did not answer"
 
 
 def test_an_async_environment_is_awaited_and_timed_out() -> None:
