@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_core.sandbox.files import read_files, write_files
+from gem_core.sandbox.files import own_folder, read_files, write_files
 from gem_core.sandbox.process import Limits, RunResult, run_python
 
 
@@ -85,13 +84,13 @@ class InProcess:
         out, err = io.StringIO(), io.StringIO()
         most = (limits or Limits()).output_bytes
         variables = {"__name__": "__main__"} if self._variables is None else self._variables
-        with self._lock, tempfile.TemporaryDirectory(prefix="gem-sandbox-") as folder:
-            write_files(Path(folder), files or {})
+        with self._lock, own_folder() as folder:
+            write_files(folder, files or {})
             start = time.perf_counter()
             with _as_program(folder, stdin), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 exit_code = _execute(code, variables)
             seconds = time.perf_counter() - start
-            fetched = read_files(Path(folder), fetch, most)
+            fetched = read_files(folder, fetch, most)
         shown = (out.getvalue()[:most], err.getvalue()[:most])
         cut = len(out.getvalue()) > most or len(err.getvalue()) > most
         ending = "failed" if exit_code else "ok"
@@ -119,7 +118,7 @@ def _execute(code: str, variables: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def _as_program(folder: str, stdin: str) -> Iterator[None]:
+def _as_program(folder: Path, stdin: str) -> Iterator[None]:
     before, given = os.getcwd(), sys.stdin
     os.chdir(folder)
     sys.stdin = io.StringIO(stdin)

@@ -22,16 +22,15 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from gem_core.errors import ConfigError
-from gem_core.sandbox.files import read_files, write_files
+from gem_core.sandbox.files import own_folder, read_files, write_files
 
 Ending: TypeAlias = Literal["ok", "failed", "timeout", "killed"]
 """Exit code 0; another exit code; stopped at a time limit; ended by another signal."""
@@ -116,16 +115,16 @@ def run_python(
         OSError: The machine cannot start another process or write a temporary file.
     """
     limits = limits or Limits()
-    with tempfile.TemporaryDirectory(prefix="gem-sandbox-", ignore_cleanup_errors=True) as folder:
-        outside, inside = Path(folder), Path(folder, "work")
+    with own_folder() as outside:
+        inside = outside / "work"
         inside.mkdir()
         write_files(inside, files or {})
         (inside / "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
         (outside / "in").write_bytes(stdin.encode("utf-8", "surrogatepass"))
         with (
             open(outside / "in", "rb") as given,
-            open(outside / "out", "wb") as out,
-            open(outside / "err", "wb") as err,
+            open(outside / "out", "w+b") as out,
+            open(outside / "err", "w+b") as err,
         ):
             start = time.perf_counter()
             process = subprocess.Popen(
@@ -135,8 +134,8 @@ def run_python(
             )  # fmt: skip
             timed_out = _wait(process, limits.wall_seconds)
             seconds = time.perf_counter() - start
-        stdout, more_out = _head(outside / "out", limits.output_bytes)
-        stderr, more_err = _head(outside / "err", limits.output_bytes)
+            stdout, more_out = _head(out, limits.output_bytes)
+            stderr, more_err = _head(err, limits.output_bytes)
         fetched = read_files(inside, fetch, limits.file_bytes)
     code_ = process.returncode
     if timed_out or code_ == -signal.SIGXCPU or (code_ == -signal.SIGKILL and seconds >= limits.cpu_seconds):
@@ -183,8 +182,7 @@ def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
-def _head(path: Path, size: int) -> tuple[str, bool]:
-    """The first `size` bytes as text, and whether there is more."""
-    with open(path, "rb") as file:
-        data = file.read(size + 1)
+def _head(file: BinaryIO, size: int) -> tuple[str, bool]:
+    """The first `size` bytes as text, and whether there is more; a program may have removed the name."""
+    data = os.pread(file.fileno(), size + 1, 0)
     return data[:size].decode("utf-8", "replace"), len(data) > size

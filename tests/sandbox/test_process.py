@@ -11,7 +11,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.sandbox import Limits, run_python
+from gem_core.sandbox import Limits, open_sandbox, run_python
 
 SHORT = Limits(wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000)
 
@@ -93,6 +93,49 @@ def test_the_folder_is_its_own_and_gone_afterwards():
     folder = result.stdout.split()[0]
     assert not Path(folder).exists()
     assert folder != os.getcwd()
+
+
+DEEP = """import os
+for _ in range(3000):
+    os.mkdir("a")
+    os.chdir("a")
+open("file", "w").close()
+os.chdir("/")
+"""
+
+
+@pytest.mark.parametrize("level", ["process", "none"])
+def test_folders_however_deep_are_gone_afterwards(level, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert open_sandbox(level).run(DEEP).ending == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_link_points_to_stays_and_what_was_made_unreadable_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "runs"))
+    outside = tmp_path / "outside"
+    for folder in (tmp_path / "runs", outside / "inner"):
+        folder.mkdir(parents=True)
+    (outside / "file").write_text("mine")
+    code = f"""import os
+os.makedirs("a/b/c")
+os.symlink({str(outside)!r}, "a/b/link")
+os.symlink({str(outside / "file")!r}, "a/file")
+os.chmod("a/b", 0)
+"""
+    assert run(code).ending == "ok"
+    assert list((tmp_path / "runs").iterdir()) == []
+    assert (outside / "file").read_text() == "mine"
+    assert (outside / "inner").stat().st_mode & 0o777 != 0
+
+
+def test_links_in_a_circle_are_no_files():
+    result = run("import os; os.symlink('out', 'out')", fetch=["out/x"])
+    assert (result.ending, result.files) == ("ok", {})
+
+
+def test_a_program_may_remove_the_file_that_takes_its_output():
+    assert run("import os; print(1); os.unlink('../out')")[:3] == ("1\n", "", "ok")
 
 
 def test_site_packages_are_there_only_on_request():
