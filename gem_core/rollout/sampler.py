@@ -207,12 +207,14 @@ class BatchingPolicy:
                     request.finish_reason = "stop"
                 elif len(request.token_ids) < request.max_tokens:
                     still_running.append(number)
-            running = still_running
+            drawn, running = running, still_running
             if not running:
                 break
             ids = tokens[:, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            positions = positions[..., -1:] + 1
+            step = positions.new_zeros(len(requests), 1)
+            step[[rows[number] for number in drawn]] = 1  # others stay: a model may know no later position
+            positions = positions[..., -1:] + step
         if self.reuse_prefix:
             self._keep(requests, cache, past, [len(new) for new in new_ids], width)
 

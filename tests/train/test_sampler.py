@@ -183,6 +183,28 @@ def test_each_request_of_a_batch_has_its_own_limit(make_policy, prompts):
         assert one.token_ids == longer.token_ids[: len(one.token_ids)]
 
 
+def test_a_finished_row_does_not_run_out_of_learned_positions():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    model = transformers.GPT2LMHeadModel(config)
+
+    def policy(**changes):
+        return BatchingPolicy(model, eos_token_ids=[], pad_token_id=0, **changes)
+
+    async def both(policy):
+        return await asyncio.gather(
+            policy.generate([1] * 28, max_tokens=4, request_id="long"),
+            policy.generate([1] * 4, max_tokens=28, request_id="short"),
+        )
+
+    together, alone = policy(), policy(max_batch=1)
+    answers = asyncio.run(both(together))
+    assert [answer.token_ids for answer in answers] == [
+        answer.token_ids for answer in asyncio.run(both(alone))
+    ]
+
+
 def test_the_end_token_stops_and_is_part_of_the_response(make_policy, prompts, tokenizer):
     responses = ask(make_policy(), prompts * 3, max_tokens=4)
     stopped = [g for g in responses if g.finish_reason == "stop"]
