@@ -110,7 +110,8 @@ class VectorEnv:
             ``info["error"]``; its next step is cut.
 
         Raises:
-            ConfigError: An environment refuses its options, or there is a wrong number of something.
+            ConfigError: An environment refuses its options, a seed is no whole number from 0 on, or there is
+                a wrong number of something.
             CallOrderError: An environment to be reset has an unfinished step.
         """
         self._mail.settle()
@@ -327,9 +328,10 @@ class VectorEnv:
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, (Sequence, np.ndarray)):
-            return [None if s is None else operator.index(s) for s in self._per_env("seed", seed)]
-        return [operator.index(seed) + i for i in range(self.num_envs)]
+        if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
+            return [None if s is None else _whole(s) for s in self._per_env("seed", seed)]
+        first = _whole(seed)
+        return [first + i for i in range(self.num_envs)]
 
     def _per_env(self, name: str, values: Any) -> Sequence[Any]:
         if len(values) != self.num_envs:
@@ -376,3 +378,14 @@ class VectorEnv:
         self._mail.check_open()
         if not self._sent:
             raise CallOrderError("recv() without anything to receive; send() actions first")
+
+
+def _whole(seed: Any) -> int:
+    """A seed, checked here: in an environment it would look like a failure, and be repaired."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ConfigError(f"seed: expected whole numbers from 0 on or None, got {seed!r}")
+    return number

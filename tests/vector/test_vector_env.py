@@ -206,6 +206,19 @@ def test_a_seed_in_vec_kwargs_is_that_of_the_first_reset() -> None:
         assert [o.split()[1] for o in envs.reset()[0]] == ["None"] * 3
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", "abc", [0, -1, 2], [0, "1", 2], np.array([0.0, 1.0, 2.0])])
+def test_a_seed_that_is_none_is_refused_and_no_failure_of_an_environment(seed: Any) -> None:
+    message = "seed: expected whole numbers from 0 on or None, got "
+    with scripted(seed=seed) as envs:
+        with pytest.raises(ConfigError, match=message):
+            envs.reset(seed=seed)
+        with pytest.raises(ConfigError, match=message):
+            envs.reset()
+    kwargs: list[dict[str, Any]] = [{}, {"seed": -2}]
+    with make_vec([SCRIPTED] * 2, vec_kwargs=kwargs) as envs, pytest.raises(ConfigError, match="got -2"):
+        envs.reset()
+
+
 def test_seeds_and_options_per_env() -> None:
     with scripted() as envs:
         observations, _ = envs.reset(seed=[5, None, 5], options=[None, {}, None])
@@ -214,8 +227,6 @@ def test_seeds_and_options_per_env() -> None:
             envs.reset(seed=[1])
         with pytest.raises(ConfigError, match="mask: expected 3 bools"):
             envs.reset(mask=[0, 1, 2])
-        with pytest.raises(TypeError, match="float"):
-            envs.reset(seed=1.5)  # type: ignore[arg-type]
         assert envs.reset(seed=np.array([5, 6, 7])) == envs.reset(seed=np.int64(5))  # type: ignore[arg-type]
 
 
