@@ -17,6 +17,7 @@ number of processes (`Limits.processes`) counts all of the user's and does not b
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -63,8 +64,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-                raise ConfigError(f"{name} must be a number above 0, not {value!r}")
+            whole = not name.endswith("_seconds")
+            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            if not number or not 0 < value < math.inf:
+                kind = "whole" if whole else "finite"
+                raise ConfigError(f"{name} must be a {kind} number above 0, not {value!r}")
 
 
 ISOLATED = Limits(processes=32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -65,12 +66,19 @@ class PythonTool(Tool):
         files: Mapping[str, str] | None = None,
         name: str = "python",
     ) -> None:
-        if not isinstance(timeout, int | float) or not timeout > 0:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
             raise ConfigError(f"timeout={timeout!r}: expected seconds above 0")
+        if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb < 1:
+            raise ConfigError(f"memory_mb={memory_mb!r}: expected a whole number of at least 1")
+        given = {} if files is None else files
+        if not isinstance(given, Mapping) or not all(
+            isinstance(part, str) for item in given.items() for part in item
+        ):
+            raise ConfigError(f"files={files!r:.200}: expected a dict of names and texts, or None")
         self.name = name
         self._keep = stateful
         self._last_line = last_error_line
-        self._files = {path: text.encode() for path, text in (files or {}).items()}
+        self._files = {path: text.encode() for path, text in given.items()}
         self._sandbox: Sandbox = open_sandbox(
             level, min_level=min_level, packages=(packages,) if isinstance(packages, str) else tuple(packages)
         )

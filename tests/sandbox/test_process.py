@@ -177,7 +177,17 @@ def test_any_text_is_a_program(code):
 
 
 @pytest.mark.parametrize(
-    "kwargs", [{"wall_seconds": 0}, {"memory_bytes": -1}, {"cpu_seconds": "1"}, {"processes": True}]
+    "kwargs",
+    [
+        {"wall_seconds": 0},
+        {"wall_seconds": float("inf")},
+        {"memory_bytes": -1},
+        {"memory_bytes": 1e9},
+        {"open_files": "64"},
+        {"cpu_seconds": "1"},
+        {"cpu_seconds": float("nan")},
+        {"processes": True},
+    ],
 )
 def test_limits_that_are_none_are_refused(kwargs):
     with pytest.raises(ConfigError, match=next(iter(kwargs))):

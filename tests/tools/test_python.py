@@ -109,6 +109,15 @@ def test_options_that_cannot_be_honoured_are_refused():
         PythonTool(level="jail")
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["timeout=1e999", "memory_mb=512.0", "memory_mb='512'", "memory_mb=0", "files=5", "files={'a': 1}"],
+)
+def test_a_value_of_a_wrong_type_is_refused_before_a_program_runs(given):
+    with pytest.raises(ConfigError, match=given.partition("=")[0]):
+        make_tools(f"python({given})")
+
+
 def test_gems_presets_pay_as_there():
     env = gem_core.make("math:Arithmetic-v0", wrappers="python_tool(tools='python(level=\"process\")')")
     env.reset(seed=0)
