@@ -10,6 +10,7 @@ import pytest
 from gem_core import register, registration
 from gem_core.errors import UnknownEnv
 from gem_core.rollout import AppendContext, EnvPool, Episode, episode_metrics, outline
+from gem_core.rollout import pool as pool_module
 from gem_core.tasks import TaskRow, TaskSource
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
@@ -58,6 +59,18 @@ def test_one_that_failed_is_not() -> None:
     play(pool, fail_at=1)
     assert len(made) == 2
     assert made[0].closed == 1
+
+
+def test_those_that_were_played_longest_ago_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "MAX_IDLE", 2)
+    pool = EnvPool()
+    for number in (1, 2, 1, 3):
+        play(pool, rewards=[float(number)])
+    assert [(env.rewards, env.closed) for env in made] == [([1.0], 0), ([2.0], 1), ([3.0], 0)]
+    play(pool, 4, rewards=[1.0])  # four at the same time: so many are kept
+    assert [env.closed for env in made] == [0, 1, 1, 0, 0, 0]
+    pool.close()
+    assert [env.closed for env in made] == [1] * len(made)
 
 
 def test_prepare_builds_now() -> None:
