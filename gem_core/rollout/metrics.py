@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,7 +30,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
         - ``gem/tool_calls``: tool calls per episode.
         - ``gem/tool_errors``: those whose info says ``tool_error``.
         - ``gem/env/<name>``: a number in ``info["metrics"]`` of the last turn, over the episodes that
-            have it.
+            have it; what is no finite number is left out.
     """
     everything = list(episodes)
     if not everything:
@@ -51,8 +52,9 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     metrics["gem/tool_errors"] = sum(bool(info.get("tool_error")) for info in tool_calls) / len(trained)
     own: defaultdict[str, list[float]] = defaultdict(list)
     for episode in trained:
-        for name, value in (episode.turns[-1].info.get("metrics") or {}).items():
-            if value is not None:
+        given = episode.turns[-1].info.get("metrics")
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if isinstance(value, int | float) and math.isfinite(value):
                 own[name].append(float(value))
     return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}
 

@@ -46,3 +46,17 @@ def test_means_over_trainable_episodes() -> None:
 def test_without_trainable_episodes_only_the_error_rate_is_known() -> None:
     assert episode_metrics([episode(trainable=False)]) == {"gem/error_rate": 1.0}
     assert episode_metrics([]) == {}
+
+
+def test_a_metric_of_an_environment_that_is_no_number_is_left_out() -> None:
+    given = [
+        {"level": "hard", "a": 2},
+        {"level": None, "a": [1]},
+        {"a": True, "b": float("nan")},
+        "hard",
+        None,
+    ]
+    metrics = episode_metrics([episode((1.0, {"metrics": one})) for one in given])
+    assert {name: value for name, value in metrics.items() if name.startswith("gem/env/")} == {
+        "gem/env/a": 1.5
+    }
