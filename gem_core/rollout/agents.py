@@ -262,13 +262,16 @@ class _Hurried:
     def __init__(self, policy: Any, timeout: float) -> None:
         self._policy = policy
         self._timeout = timeout
+        self.takes_images = getattr(policy, "takes_images", False)
         if hasattr(policy, "generate"):
             self.generate = self._generate
         else:
             self.reply = self._reply
 
-    async def _generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        answer = self._policy.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
+    async def _generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, **shown: Any
+    ) -> Generation:
+        answer = self._policy.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id, **shown)
         try:
             generation: Generation = await asyncio.wait_for(answer, self._timeout)
         except asyncio.TimeoutError:

@@ -12,6 +12,7 @@ from gem_core.rollout import (
     AppendContext,
     EnvPlayer,
     EnvPool,
+    Generation,
     MessagesContext,
     Reply,
     TraceWriter,
@@ -19,6 +20,7 @@ from gem_core.rollout import (
     run_agents,
     run_episode,
 )
+from gem_core.rollout.agents import _Hurried
 from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.envs.multiagent.test_one_agent import Duel
 from tests.rollout.policies import ScriptedPolicy
@@ -146,6 +148,20 @@ def test_a_policy_that_never_answers_forfeits():
     assert episodes["player_2"].stop_reason == "empty_response"
     assert episodes["player_1"].terminated
     assert episodes["player_1"].turns[-1].info["success"] is False
+
+
+def test_a_policy_in_a_hurry_is_shown_pictures_too():
+    class Sees:
+        takes_images = True
+
+        async def generate(self, prompt_ids, *, max_tokens, request_id, images=()):
+            return Generation([len(images)], None, "stop")
+
+    hurried = _Hurried(Sees(), 1.0)
+    assert hurried.takes_images
+    shown = hurried.generate([1], max_tokens=1, request_id="r", images=["a", "b"])
+    assert asyncio.run(shown).token_ids == [2]
+    assert not _Hurried(says("x"), 1.0).takes_images
 
 
 def test_leaving_is_no_way_out_of_a_loss():
