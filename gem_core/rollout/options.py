@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.traces import TraceWriter
+
+_EXPECTED: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "none",
+}
 
 OptionsType = TypeVar("OptionsType", bound="RolloutOptions")
 
@@ -20,7 +29,7 @@ class RolloutOptions:
     """How episodes are played.
 
     A plugin whose trainer needs more options adds them in a subclass; a field whose type is a
-    `Literal` is checked against it.
+    `Literal`, text, a number or a bool is checked against it.
 
     Attributes:
         max_turns: Most turns of an episode; None leaves it to the environment and the token limits.
@@ -70,11 +79,19 @@ class RolloutOptions:
     def _check(self, prefix: str) -> None:
         for name, kind in get_type_hints(type(self)).items():
             value = getattr(self, name)
-            if get_origin(kind) is Literal and value not in get_args(kind):
-                raise ConfigError(f"{prefix}{name}={value!r}: expected one of {', '.join(get_args(kind))}")
+            if get_origin(kind) is Literal:
+                if value not in get_args(kind):
+                    raise ConfigError(
+                        f"{prefix}{name}={value!r}: expected one of {', '.join(get_args(kind))}"
+                    )
+                continue
+            kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+            if all(one in _EXPECTED for one in kinds) and not any(_is_a(value, one) for one in kinds):
+                expected = " or ".join(_EXPECTED[one] for one in kinds)
+                raise ConfigError(f"{prefix}{name}={value!r:.200}: expected {expected}")
         for name in ("max_turns", "max_tokens_per_turn"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and value < 1:
                 raise ConfigError(f"{prefix}{name}={value!r}: expected a whole number of at least 1, or none")
         if self.step_timeout is not None and not self.step_timeout > 0:
             raise ConfigError(
@@ -96,3 +113,9 @@ class RolloutOptions:
             split: TraceWriter(os.path.join(self.traces, f"{split}.jsonl"), decode=tokenizer.decode)
             for split in ("train", "validation")
         }
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)

@@ -18,6 +18,7 @@ class WithLayout(RolloutOptions):
     """What a plugin adds."""
 
     layout: Literal["auto", "turn"] = "auto"
+    share: float = 0.5
 
 
 def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
@@ -36,6 +37,11 @@ def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
         ({"layout": "row"}, "expected one of auto, turn"),
         ({"on_length_cut": "drop"}, "expected one of invalid, pass"),
         ({"step_timeout": 0}, "seconds above 0"),
+        ({"step_timeout": "30"}, "step_timeout='30': expected a number or none"),
+        ({"max_turns": True}, "max_turns=True: expected a whole number or none"),
+        ({"wrappers": 5}, "wrappers=5: expected text"),
+        ({"raw": "false"}, "raw='false': expected true or false"),
+        ({"share": "a"}, "share='a': expected a number"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(given: dict[str, object], message: str) -> None:
