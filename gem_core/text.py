@@ -16,6 +16,12 @@ _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}]
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS}}}")
+_WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox)\s*\{")
+_BLANK = re.compile(r"(?<!\\)\\(?:[ ,;:!]|q?quad(?![A-Za-z]))|~")
+_DECORATIONS = 4
+"""Wrappers within wrappers that are taken off."""
+_DECORATED = 10_000
+"""Characters of a text that decoration is looked for in."""
 
 
 def last_boxed(text: str) -> str | None:
@@ -50,6 +56,42 @@ def _last_boxed_nested(text: str) -> str | None:
             if opened > start:
                 start, end = opened, token.start()
     return None if start < 0 else text[start:end]
+
+
+def undecorated(text: str) -> str:
+    r"""What is left of an answer without the LaTeX and Markdown that models dress it in.
+
+    Taken off, where it is around the whole text: ``\text{...}`` and its like (``\textbf``, ``\mathrm``),
+    ``$...$``, ``**...**``, blanks, and a full stop at the end. Within the text ``\ ``, ``\,``, ``\quad`` and
+    ``~`` are blanks.
+
+    >>> undecorated(r"$\textbf{3 \, 4}$.")
+    '3   4'
+    """
+    text = text.strip()
+    if len(text) > _DECORATED:
+        return text
+    for _ in range(_DECORATIONS):
+        before, text = text, _without_wrapper(text.removesuffix(".").strip())
+        if text == before:
+            break
+    return _BLANK.sub(" ", text).strip() if "\\" in text or "~" in text else text
+
+
+def _without_wrapper(text: str) -> str:
+    for mark in ("$$", "$", "**"):
+        inside = text[len(mark) : -len(mark)]
+        if inside and text.startswith(mark) and text.endswith(mark) and mark not in inside:
+            return inside.strip()
+    opening = _WRAPPER.match(text)
+    if opening is None or not text.endswith("}"):
+        return text
+    depth = 1
+    for token in _BRACES.finditer(text, opening.end(), len(text) - 1):
+        depth += {"box": 1, "open": 1, "close": -1}.get(str(token.lastgroup), 0)
+        if depth == 0:  # the wrapper ends before the text does
+            return text
+    return text[opening.end() : -1].strip() if depth == 1 else text
 
 
 def first_tag(text: str, name: str) -> str | None:

@@ -12,6 +12,7 @@ from gem_core.text import (
     integer,
     integers,
     last_boxed,
+    undecorated,
     word,
 )
 
@@ -54,6 +55,51 @@ pieces = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join)
 )
 def test_last_boxed(text, content):
     assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("up", "up"),
+        (" up\n", "up"),
+        (r"\text{up}", "up"),
+        (r"\textbf{ up }", "up"),
+        (r"\mathrm {up}", "up"),
+        ("$5$", "5"),
+        ("$$5$$", "5"),
+        ("**5**", "5"),
+        ("5.", "5"),
+        (r"$\textbf{\text{5.}}$.", "5"),
+        (r"1 \, 2\ 3\quad4~5", "1   2 3 4 5"),
+        (r"\text{a {b} c}", "a {b} c"),
+        (r"\text{a} \text{b}", r"\text{a} \text{b}"),
+        (r"\text{a}, {b}", r"\text{a}, {b}"),
+        (r"\text{a", r"\text{a"),
+        (r"\texture{a}", r"\texture{a}"),
+        ("$1$ and $2$", "$1$ and $2$"),
+        ("**1** or **2**", "**1** or **2**"),
+        (r"1 \\ 2", r"1 \\ 2"),
+        ("0.5", "0.5"),
+        ("$", "$"),
+        ("$$", "$$"),
+        ("", ""),
+    ],
+)
+def test_undecorated(text, plain):
+    assert undecorated(text) == plain
+
+
+@given(pieces | st.text())
+def test_undecorated_takes_any_text(text):
+    assert len(undecorated(text)) <= len(text)
+
+
+@pytest.mark.parametrize("piece", ["\\text{", "{", "}", "$", "*", ".", " ", "\\quad", "~"])
+def test_undecorated_reads_hostile_texts_in_time(piece):
+    for size in (9_000, SIZE):
+        body = piece * (size // len(piece))
+        for text in (body, f"\\text{{{body}}}", body + "}" * (size // len(piece))):
+            undecorated(text)
 
 
 def closing_brace(text: str, start: int) -> int:

@@ -27,7 +27,7 @@ from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded
 from gem_core.errors import ConfigError, EnvError
 from gem_core.graders import limited
-from gem_core.text import last_boxed
+from gem_core.text import last_boxed, undecorated
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 _CHUNK = 500
@@ -70,7 +70,9 @@ class ReasoningGymEnv(DataSetEnv):
     Action: the answer in ``\boxed{...}``; the last box counts.
 
     Rewards: what the data set's own scoring says of the content of the box, from 0 to 1 (many data sets
-    pay a little for a wrong answer in the right form); 0 without a box. One step.
+    pay a little for a wrong answer in the right form); 0 without a box. Blanks around the answer,
+    ``\text{...}``, ``$...$`` and ``**...**`` cost nothing: the better score with or without them counts.
+    One step.
 
     The best return is 1. The oracle answers with the item's own answer, or with the example that its
     metadata hold, and is None where there is neither.
@@ -107,6 +109,8 @@ class ReasoningGymEnv(DataSetEnv):
             raise ConfigError(f"reasoning-gym has no data set {name!r}")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ConfigError(f"size must be a whole number from 1 on, or None, not {size!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ConfigError(f"seed must be a whole number, not {seed!r}")
         if datasets is not None and name != "composite":
             raise ConfigError("datasets= is for rg:composite only")
         settings = dict(config or {})
@@ -236,7 +240,19 @@ class _Items:
         return item
 
     def score(self, answer: str, row: Row) -> float:
-        """The data set's own score; what makes its code fail is wrong."""
+        """The data set's own score of the answer as it stands, or of what is left without decoration.
+
+        As it stands comes first: blanks and stars are part of a drawing.
+        """
+        score = self._scored(answer, row)
+        if score < 1.0 and not answer.isalnum():
+            for plain in dict.fromkeys((answer.strip(), undecorated(answer))):
+                if plain != answer:
+                    score = max(score, self._scored(plain, row))
+        return score
+
+    def _scored(self, answer: str, row: Row) -> float:
+        """What makes the code of the data set fail is wrong."""
         try:
             score = self._score(answer, row)
             if score.__class__ is float and 0.0 <= score <= 1.0:

@@ -84,6 +84,26 @@ def test_the_programs_of_codeio_leave_the_caller_s_generators_alone():
     gem_core.check_env("rg:codeio", rules=["global_random_is_left_alone"])
 
 
+@pytest.mark.parametrize("name", ["gcd", "caesar_cipher", "word_ladder", "countdown", "rectangle_count"])
+@pytest.mark.parametrize("form", [" {} ", "\n{}\n", r"\text{{{}}}", "${}$", "**{}**", r"\textbf{{ {} }}"])
+def test_blanks_and_decoration_around_a_right_answer_cost_nothing(name, form):
+    env = gem_core.make(f"rg:{name}", size=3)
+    for index in range(3):
+        env.reset(options={"index": index})
+        right = env.oracle_action()[7:-1]
+        assert env.step(rf"\boxed{{{form.format(right)}}}")[1] == 1.0
+        env.reset(options={"index": index})
+        assert env.step(rf"\boxed{{{form.format('1' + right)}}}")[1] < 1.0
+
+
+def test_an_answer_that_is_a_drawing_keeps_its_blanks():
+    env = gem_core.make("rg:rectangle_count")
+    items = env.unwrapped.rows
+    items._score = lambda answer, row: float(answer == "  drawn ")
+    assert items.score("  drawn ", {}) == 1.0
+    assert items.score("drawn", {}) == 0.0
+
+
 def test_oracles_score_one():
     for name in [*FAST, "rubiks_cube"]:
         env = gem_core.make(f"rg:{name}")
@@ -151,6 +171,8 @@ def test_composite_takes_a_config():
         ("rg:chain_sum", {"config": {"no_such_setting": 1}}),
         ("rg:chain_sum", {"config": {"min_terms": 5, "max_terms": 2}}),
         ("rg:chain_sum", {"size": 0}),
+        ("rg:chain_sum", {"seed": "a"}),
+        ("rg:chain_sum", {"seed": None}),
         ("rg:chain_sum", {"datasets": []}),
         ("rg:composite", {"datasets": []}),
         ("rg:composite", {"datasets": [{"name": "no_such_set", "weight": 1, "config": {}}]}),
