@@ -72,7 +72,7 @@ class ExpressionReader(Tokens):
                 if self.degree():
                     tree = ("f", "deg", expression(tree), None)
                     continue
-                tree = ("^", expression(tree), self.argument())
+                tree = ("^", expression(tree), self.exponent())
             elif self.next == "!" and tree[0] in EXPRESSIONS:
                 self.at += 1
                 tree = ("f", "!", tree, None)
@@ -80,6 +80,19 @@ class ExpressionReader(Tokens):
                 raise Unreadable
             else:
                 return tree
+
+    def exponent(self) -> Tree:
+        """What a base is raised to. Powers of powers are read from the right: 2^3^2 is 2^9."""
+        if self.take("-"):
+            return ("-", self.exponent())
+        group = self.next == "{"
+        tree = self.argument()
+        if self.next not in ("^", "**"):
+            return tree
+        self.at += 1
+        if group or self.degree():  # x^{a}^b is no LaTeX
+            raise Unreadable
+        return ("^", tree, self.exponent())
 
     def degree(self) -> bool:
         brace = self.tokens[self.at] == ("sign", "{")

@@ -19,6 +19,8 @@ from gem_core.graders.tokens import Unreadable
 LONGEST = 1000
 """Characters of an answer that are worth reading."""
 
+_SCALES = {"c": "celsius", "f": "fahrenheit"}
+
 
 def read(text: str) -> Tree | None:
     """The tree of a tidy text, or None."""
@@ -97,8 +99,12 @@ class _AnswerReader(ExpressionReader):
             unit = "%"
         elif tree[0] == "f" and tree[1] == "deg" and not self.depth:
             tree, unit = tree[2], "degree"
+            if self.kind == "words":  # of Celsius
+                unit = f"degree {_SCALES.get(words := self.words(), words)}"
         elif self.kind == "words" and self.tokens[self.at][1].strip().casefold() not in ("and", "or", ""):
             unit = self.words()
+            if unit in ("percent", "per cent"):
+                unit = "%"
             if self.take("^"):
                 unit += f"^{self.unit_power()}"
         elif self.kind == "sub":
@@ -108,14 +114,14 @@ class _AnswerReader(ExpressionReader):
 
     def words(self) -> str:
         words: list[str] = []
-        while self.kind in ("words", "word") or (words and self.take("/")):
-            if self.kind in ("words", "word"):
-                if self.tokens[self.at][1].strip().casefold() in ("and", "or") and words:
-                    break
-                words.append(self.tokens[self.at][1])
-                self.at += 1
-            else:
+        while self.kind in ("words", "word") or (words and self.next == "/"):
+            if words and self.take("/"):
                 words.append("per")
+                continue
+            if self.tokens[self.at][1].strip().casefold() in ("and", "or") and words:
+                break
+            words.append(self.tokens[self.at][1].replace("/", " per "))
+            self.at += 1
         return " ".join(" ".join(words).split()).casefold()
 
     def unit_power(self) -> str:

@@ -26,6 +26,10 @@ _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,|\{,\})\d{3})+(?![\d,])")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\{?(\d+)\}?")
 _SPACED = re.compile(r"\d{1,3}(?: \d{3})+")
 _MIXED = re.compile(r"(\d+) +(\d+ */ *\d+)")
+_GROUP = re.compile(r"\\(?:text(?:bf|it|rm)?|mbox|(?P<math>math(?:rm|bf|it)))\s*\{(?P<content>[^{}]*)\}")
+_QUANTITY = re.compile(r"[-+]?\.?\d[\d.,/ ]*%?(?P<unit>[A-Za-z][A-Za-z/ ]*)?")
+_FORMULA = re.compile(r"(?=.*[(\[=])(?=.*\d)(?!.*[A-Za-z]{2}).*")
+_AFTER_NUMBER = re.compile(r"(?:[\d)}%]|\\circ)\s*\Z")
 _TOKEN = re.compile(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|rm|operatorname)\s*\{(?P<words>[^{}]*)\}"
     r"|\\begin\{(?P<begin>[a-z]+)\}(?:\{[lcr|]*\})?|\\end\{(?P<end>[a-z]+)\}"
@@ -75,6 +79,8 @@ def tidy(text: str) -> str:
             .replace("tfrac", "frac")
             .replace("cfrac", "frac")
         )
+        if "\\text" in text or "\\m" in text:
+            text = _GROUP.sub(_content, text)
     text = text.strip().rstrip(".").strip()
     if "," in text and not any(mark in text for mark in "([") and "\\{" not in text:
         text = _THOUSANDS.sub(lambda m: m[0].replace("{,}", "").replace(",", ""), text)
@@ -83,6 +89,27 @@ def tidy(text: str) -> str:
             text = text.replace(" ", "")
         text = _MIXED.sub(r"(\1+\2)", text)
     return text
+
+
+def _content(match: re.Match[str]) -> str:
+    r"""A group of text, opened where it holds mathematics: ``\text{5 cm}``, ``\mathbf{42}``, ``\mathrm{i}``.
+
+    A letter behind a number is a unit, but for i.
+    """
+    content = match["content"].strip()
+    after_number = _AFTER_NUMBER.search(match.string, max(0, match.start() - 9), match.start())
+    if len(content) == 1 and content.isalpha():
+        opened = content == "i" or not after_number
+    elif after_number:
+        opened = False
+    elif match["math"]:
+        opened = any(map(str.isdigit, content))
+    elif quantity := _QUANTITY.fullmatch(content):
+        units = (quantity["unit"] or "").replace("/", " ").split()
+        opened = all(len(unit) > 2 or unit in UNITS for unit in units)
+    else:
+        opened = _FORMULA.fullmatch(content) is not None
+    return f" {content} " if opened else match[0]
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -134,6 +161,7 @@ class Tokens:
             self.tokens[-1][0] == "number" or self.tokens[-1][1] in (")", "}")
         )
         unit = word in UNITS and after_number and (spaced or len(word) > 1)
+        unit = unit or (word in ("C", "F") and ("command", "circ") in self.tokens[-2:])
         wordy = len(word) > 2 and (spaced or not after_number)  # 2xyz is a product, 2 xyz has a unit
         if len(word) > _LETTERS and not (wordy or unit):
             raise Unreadable

@@ -81,8 +81,11 @@ def _same_units(given: Tree, wanted: Tree) -> bool | None:
             return False
         hundredth = ("/", left if unit else right, ("n", Fraction(100), None))
         return equal or _same_expressions(hundredth, right if unit else left)
-    if not unit or not other or _unit(unit) == _unit(other):
+    names = _unit(unit), _unit(other)
+    if not unit or not other or names[0] == names[1]:
         return equal
+    if "degree" in names and all(name.startswith("degree ") or name == "degree" for name in names):
+        return equal  # one does not say of what scale
     if unit in UNITS and other in UNITS and UNITS[unit][0] == UNITS[other][0]:
         scale = UNITS[unit][1] / UNITS[other][1]
         return _same_expressions(("*", ("n", scale, None), left), right)

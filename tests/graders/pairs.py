@@ -272,6 +272,51 @@ $\frac{1}{2}$ ~ \frac{1}{2}
 5~ ~ 5
 \,5\, ~ 5
 \left(\frac{1}{2}\right) ~ \frac{1}{2}
+# mathematics in groups of text
+\text{42} ~ 42
+42 ~ \text{42}
+\mathbf{42} ~ 42
+\textbf{42} ~ 42
+\mathrm{42} ~ 42
+42 ~ \mathrm{42}
+\textbf{-3} ~ -3
+\text{1,000} ~ 1000
+\text{3/4} ~ 0.75
+\text{5 cm} ~ 5
+5 ~ \text{5 cm}
+\text{5 cm} ~ 5 \text{ cm}
+\text{25%} ~ 25
+\text{(3, 4)} ~ (3,4)
+\mathbf{(3, 4)} ~ (3,4)
+\text{x = 5} ~ 5
+3\mathrm{i} ~ 3i
+3i ~ 3\mathrm{i}
+\mathrm{e}^2 ~ e^2
+\mathbf{x}+1 ~ x+1
+5\text{m} ~ 5
+5\text{ cm2} ~ 5
+\text{Day 3} ~ \text{day 3}
+\text{3 pm} ~ \text{3 PM}
+# units with a stroke, percent in words, degrees of Celsius
+5 \text{ km/h} ~ 5 km/h
+5 km/h ~ 5 \text{ km/h}
+5 m/s ~ 5 \text{ m/s}
+5 \text{ m/s} ~ 5 m/s
+5 m/s^2 ~ 5\text{ m/s}^2
+25\text{ percent} ~ 25\%
+25 percent ~ 25\%
+100°C ~ 100
+100 ~ 100°C
+100^\circ\text{C} ~ 100
+100°C ~ 100^\circ\text{C}
+100°C ~ 100 degrees Celsius
+100°C ~ 100^\circ
+# powers of powers
+2^3^2 ~ 512
+2**3**2 ~ 512
+e^-x^2 ~ e^{-x^2}
+x^2y^3 ~ y^3x^2
+e^-2x ~ xe^{-2}
 # what only the symbolic grader knows
 \int_0^1 2x\,dx ~ 1
 \sum_{k=1}^{10} k ~ 55
@@ -440,6 +485,33 @@ x² ~ x2
 ¾ ~ 4
 10⁻² ~ 100
 x≤3 ~ x\ge 3
+# mathematics in groups of text
+\text{42} ~ 43
+\textbf{4} ~ 42
+\text{-3} ~ 3
+\text{5 cm} ~ 6
+\text{5 cm} ~ 5 m
+\text{(3, 4)} ~ (4,3)
+\text{Day 3} ~ 3
+\text{5 or 6} ~ 5
+\text{not 5} ~ 5
+3\mathrm{i} ~ 3
+2\mathrm{i} ~ 3i
+5\text{m} ~ 5 cm
+# units with a stroke, percent in words, degrees of Celsius
+5 \text{ km/h} ~ 5 \text{ m/s}
+5 m/s ~ 5 \text{ km}
+5 km/h ~ 6 km/h
+25\text{ percent} ~ 5
+25\text{ percent} ~ 2.5\%
+100°C ~ 10
+100°C ~ 100°F
+100°C ~ 100 cm
+# powers of powers
+2^3^2 ~ 64
+2^{3}^{2} ~ 64
+e^-x^2 ~ e^{-2x}
+e^-x^2 ~ e^{x^2}
 # adversarial strings
  ~ 5
 ? ~ 5
