@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from gem_core.errors import UnknownName
@@ -105,13 +105,13 @@ class GemFormat(_Format):
             code = text[start : closing.start()]
             return ToolCall("python", {inputs["python"]: code}, closing.end()), closing.end()
         tag = match["tag"]
+        name = _known(tag, inputs)
         close = text.find(f"</{tag}>", start)
         if close < 0:
-            name = "" if tag == "tool_call" else tag
             return ToolCall(name, end=len(text), error=f"<{tag}> is not closed with </{tag}>"), len(text)
         content, end = text[start:close], close + len(tag) + 3
-        if tag in inputs:
-            return ToolCall(tag, {inputs[tag]: _without_fence(content)}, end), end
+        if name:
+            return ToolCall(name, {inputs[name]: _without_fence(content)}, end), end
         return self._tool_call(content, end), end
 
     def _tool_call(self, content: str, end: int) -> ToolCall:
@@ -256,6 +256,11 @@ def _gem_opening(names: tuple[str, ...], python: bool) -> re.Pattern[str]:
         r"|^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:python|py|python3)[ \t]*\n" if python else "|(?P<fence>(?!))"
     )
     return re.compile(rf"<(?P<tag>{tags})>{fence}", re.MULTILINE | re.IGNORECASE)
+
+
+def _known(tag: str, names: Collection[str]) -> str:
+    """The name that a tag means, in whatever case it is written; empty for ``tool_call``."""
+    return tag if tag in names else next((name for name in names if name.lower() == tag.lower()), "")
 
 
 def _after_thinking(text: str) -> int:
