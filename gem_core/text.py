@@ -71,11 +71,13 @@ def undecorated(text: str) -> str:
     text = text.strip()
     if len(text) > _DECORATED:
         return text
+    if "\\" in text or "~" in text:
+        text = _BLANK.sub(" ", text).strip()
     for _ in range(_DECORATIONS):
         before, text = text, _without_wrapper(text.removesuffix(".").strip())
         if text == before:
             break
-    return _BLANK.sub(" ", text).strip() if "\\" in text or "~" in text else text
+    return text
 
 
 def _without_wrapper(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.text import last_boxed
+from gem_core.text import last_boxed, undecorated
 
 Move = TypeVar("Move")
 
@@ -89,7 +89,10 @@ class Game(Env, Generic[Move]):
         raise NotImplementedError
 
     def parse(self, text: str) -> Move | None:
-        """Read the content of the box, stripped; None is a format error."""
+        """Read the content of the box, stripped; None is a format error.
+
+        What cannot be read is read again without ``\\text{...}``, ``$...$`` and the like around it.
+        """
         raise NotImplementedError
 
     find = staticmethod(last_boxed)
@@ -153,7 +156,10 @@ class Game(Env, Generic[Move]):
         content = content.strip()
         move = self.parse(content)
         if move is None:
-            return self._format_error("The box holds no readable move.")
+            content = undecorated(content)
+            move = self.parse(content)
+            if move is None:
+                return self._format_error("The box holds no readable move.")
         text, reward, verdict = self.play(move)
         if verdict == "goes on" and self.turn < self.turn_limit:  # most steps end here
             return text, reward, False, False, {
@@ -231,8 +237,8 @@ def _read_options(options: ResetOptions, items: int) -> tuple[Mapping[str, Any] 
     index = options.get("index")
     if index is None:
         return options.get("state"), None
-    if len(options) > 1:
-        raise ConfigError("reset options 'index' and others do not go together")
+    if options.get("state") is not None:
+        raise ConfigError("reset options 'index' and 'state' do not go together")
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < items:
         raise ConfigError(f"index={index!r}: expected a number from 0 to {items - 1}")
     return None, index

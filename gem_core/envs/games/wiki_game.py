@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from gem_core.envs.games.base import Game, Outcome, check_count, check_together
 from gem_core.envs.games.wiki_pages import BundledPages, Page, Pages, distances, within
 from gem_core.errors import ConfigError, ServiceError
+from gem_core.text import undecorated
 
 BACK = "<PREV_PAGE>"
 _VARIANTS = {
@@ -121,8 +122,8 @@ class WikiGame(Game[str]):
             return self._go_back()
         title = next((title for title in self._choices() if title == move), None)
         if title is None:
-            wanted = _plain(move)
-            title = next((title for title in self._choices() if _plain(title) == wanted), None)
+            wanted = _plain(move), _plain(undecorated(move))
+            title = next((title for title in self._choices() if _plain(title) in wanted), None)
         if title is None:
             named = move if len(move) <= 80 else f"{move[:80]}..."
             return f"{named} is not among the links.", self.format_error_reward, "illegal"

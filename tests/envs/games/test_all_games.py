@@ -64,6 +64,20 @@ def test_random_play_is_legal_and_ends_within_the_limit(id):
         assert sum(step[2] for step in steps[1:]) <= (env.max_return or 1.0) + 1e-9
 
 
+@pytest.mark.parametrize("form", [r"\text{%s}", "$%s$", r"\textbf{%s}.", "**%s**"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_decoration_around_a_move_changes_nothing(family, form):
+    env, twin = gem_core.make(f"game:{family}-v0-easy"), gem_core.make(f"game:{family}-v0-easy")
+    env.reset(seed=0)
+    twin.reset(seed=0)
+    for _ in range(3):
+        action = env.sample_random_action()
+        expected = env.step(action)
+        assert twin.step(f"\\boxed{{{form % action[7:-1]}}}")[:4] == expected[:4]
+        if expected[2] or expected[3]:
+            break
+
+
 @pytest.mark.parametrize("id", IDS)
 def test_same_seed_same_episode_and_other_seeds_differ(id):
     env, twin = gem_core.make(id), gem_core.make(id)

@@ -96,6 +96,17 @@ def test_format_error_ends_the_episode(coin, text):
         coin.step(RIGHT)
 
 
+@pytest.mark.parametrize("form", [r"\text{%s}", r" \textbf{ %s } ", "$%s$", "**%s**", "%s.", r"\mathrm{%s}~"])
+def test_a_move_in_decoration_is_read(coin, form):
+    _, reward, terminated, _, info = coin.step(rf"\boxed{{{form % 'heads'}}}")
+    assert (reward, terminated, info["invalid"], info["parsed_action"]) == (1.0, True, None, "heads")
+
+
+@pytest.mark.parametrize("text", [r"\boxed{\text{1}}", r"\boxed{\text{heads} \text{tails}}", r"\boxed{$$}"])
+def test_decoration_around_no_move_is_a_format_error(coin, text):
+    assert coin.step(text)[4]["invalid"] == "format"
+
+
 def test_format_error_on_the_last_turn_is_no_truncation(coin):
     coin.step(WRONG)
     coin.step(WRONG)
