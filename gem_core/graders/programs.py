@@ -127,7 +127,11 @@ def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip().splitlines()]
+    """The lines, without blanks at their ends and without empty ones before the first and after the last."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines[next((number for number, line in enumerate(lines) if line), 0) :]
 
 
 def _feedback(result: RunResult, test: ProgramTest) -> str:

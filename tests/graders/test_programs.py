@@ -51,6 +51,23 @@ def test_wrong_programs_fail_and_the_first_failure_is_shown(code, said):
     assert said in result.feedback
 
 
+@pytest.mark.parametrize(
+    ("printed", "expected", "passed"),
+    [
+        ("  *\n ***\n", "  *\n ***\n", 1),
+        ("\n  *\n ***  \n\n", "  *\n ***", 1),
+        ("  *\r\n ***\r\n", "  *\n ***\n", 1),
+        ("*\n ***\n", "  *\n ***\n", 0),
+        (" *\n***\n", "*\n***\n", 0),
+        ("a\n\nb\n", "a\nb\n", 0),
+        ("\n \n", "", 1),
+    ],
+)
+def test_blanks_at_the_start_of_a_line_count(printed, expected, passed):
+    code = f"import sys; sys.stdout.write({printed!r})"
+    assert report(code, {"inputs": [""], "outputs": [expected]}).passed == passed
+
+
 def test_partial_credit_counts_every_test():
     half = "n = int(input())\nprint(2 * n if n < 5 else 0)"
     assert report(half, stop_early=False).passed == 2

@@ -121,13 +121,16 @@ class DataSetEnv(Env):
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         check_options(options, ("index", "state"), "a data set")
+        options = options or {}
+        state, index = options.get("state"), options.get("index")
+        if state is not None and index is not None:
+            raise ConfigError("reset options 'index' and 'state' do not go together")
         self.begin_episode(seed)
-        if options and "state" in options:
-            self.resume_episode(options["state"])
+        if state is not None:
+            self.resume_episode(state)
             if seed is not None:
                 self.begin_episode(seed)
         else:
-            index = (options or {}).get("index")
             self.index = self._next(new_pass=seed is not None) if index is None else self._checked(index)
         self._item = None
         return self.question(self.row), {}
@@ -183,6 +186,8 @@ class DataSetEnv(Env):
             number = operator.index(index)
         except TypeError:
             raise ConfigError(f"index={index!r}: expected a whole number") from None
+        if isinstance(index, bool):
+            raise ConfigError(f"index={index!r}: expected a whole number")
         if not 0 <= number < len(self.rows):
             raise ConfigError(f"index={number} is out of range: {self.rows.name} has {len(self.rows)} items")
         return number

@@ -15,7 +15,7 @@ from gem_core.text import last_code_block
 class CodeEnv(DataSetEnv):
     """Write a Python program that passes the item's tests.
 
-    Action: the program in a fenced code block; the last block counts.
+    Action: the program in a fenced code block; the last block marked ``python`` counts, else the last block.
 
     Rewards: 1 when every test passes, else 0; with `partial_credit` the share of the tests that pass. A
     response without a code block earns -0.1. One step. The last observation shows the first test that
@@ -80,6 +80,8 @@ class CodeEnv(DataSetEnv):
             isinstance(max_tests, bool) or not isinstance(max_tests, int) or max_tests < 1
         ):
             raise ConfigError(f"max_tests must be a whole number from 1 on, or None, not {max_tests!r}")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ConfigError(f"timeout must be a number of seconds above 0, not {timeout!r}")
         self.max_tests, self.partial_credit = max_tests, partial_credit
         self.limits = Limits(wall_seconds=timeout, cpu_seconds=timeout)
 
@@ -92,7 +94,9 @@ class CodeEnv(DataSetEnv):
         task = text_of(row, self.keys[0], self.rows)
         return f"{task}\n\n{how} Give it as one block that starts with ```python and ends with ```."
 
-    parse = staticmethod(last_code_block)
+    def parse(self, text: str) -> str | None:
+        program = last_code_block(text, "python")
+        return last_code_block(text) if program is None else program
 
     def grade(self, answer: str, row: Row) -> Graded:
         report = run_tests(

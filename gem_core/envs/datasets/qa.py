@@ -8,7 +8,7 @@ from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, references, text_of
 from gem_core.errors import ConfigError
 from gem_core.graders.qa import exact_match
-from gem_core.text import last_boxed, last_tag
+from gem_core.text import last_boxed, last_tag, undecorated
 
 Form = Literal["tag", "boxed"]
 
@@ -19,8 +19,8 @@ class QaEnv(DataSetEnv):
     Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` where the question asks for that;
     the last one counts.
 
-    Rewards: 1 for an exact match with any reference, letter case, ASCII punctuation, articles and blanks
-    aside; 0 for a wrong or missing answer. One step.
+    Rewards: 1 for an exact match with any reference, letter case, ASCII punctuation, articles, blanks and
+    LaTeX around the answer (``\text{...}``) aside; 0 for a wrong or missing answer. One step.
 
     `max_return` is 1 and the oracle, which answers with the first reference, reaches it.
     """
@@ -77,7 +77,8 @@ class QaEnv(DataSetEnv):
         return last_boxed(text) if self.boxed else last_tag(text, "answer")
 
     def grade(self, answer: str, row: Row) -> Graded:
-        right = exact_match(answer, references(row, self.keys[1], self.rows))
+        right_answers = references(row, self.keys[1], self.rows)
+        right = exact_match(answer, right_answers) or exact_match(undecorated(answer), right_answers)
         return Graded(1.0, "That is right.") if right else Graded(0.0, "That is not right.")
 
     def right_answer(self, row: Row) -> str:

@@ -57,10 +57,22 @@ def test_an_index_is_honoured_and_leaves_the_pass_alone():
     assert env.index == twin.index
 
 
-@pytest.mark.parametrize("index", [-1, 7, 10**30, "0", 1.5, True + 7])
+@pytest.mark.parametrize("index", [-1, 7, 10**30, "0", 1.5, True + 7, True, False])
 def test_an_index_out_of_range_is_refused(index):
     with pytest.raises(ConfigError, match="index="):
         math_env().reset(options={"index": index})
+
+
+def test_an_index_and_a_state_do_not_go_together():
+    env = math_env()
+    env.reset(seed=0)
+    state = env.get_state()
+    with pytest.raises(ConfigError, match="'index' and 'state' do not go together"):
+        env.reset(options={"index": 3, "state": state})
+    env.reset(options={"index": 3, "state": None})
+    assert env.index == 3
+    env.reset(options={"index": None, "state": state})
+    assert env.index == state["fields"]["index"]
 
 
 def test_rewards_and_info():
@@ -163,12 +175,35 @@ def test_boxed_questions_ask_for_a_box_and_others_for_a_tag():
         assert env.step(other)[4]["invalid"] == "format"
 
 
+@pytest.mark.parametrize("form", [r"\text{%s}", r"\textbf{%s}.", r"\mathrm{ %s }", "$%s$", "**%s**", "%s"])
+def test_latex_around_a_boxed_answer_does_not_matter(form):
+    env = QaEnv(dataset=[{"question": "?", "answer": "True"}], extract_boxed=True)
+    for answer, reward in (("True", 1.0), ("False", 0.0), ("text", 0.0), ("not True", 0.0)):
+        env.reset(seed=0)
+        assert env.step(rf"\boxed{{{form % answer}}}")[1] == reward
+
+
+def test_references_with_signs_are_matched_as_before():
+    env = QaEnv(dataset=[{"question": "?", "answer": "a~b"}], extract_boxed=True)
+    env.reset(seed=0)
+    assert env.step(r"\boxed{a~b}")[1] == 1.0
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5", None, float("nan"), True])
+def test_a_timeout_that_is_none_is_named(timeout):
+    rows = [{"problem": "p", "tests": {"inputs": ["1"], "outputs": ["2"]}}]
+    with pytest.raises(ConfigError, match="timeout must be a number of seconds above 0"):
+        CodeEnv(dataset=rows, timeout=timeout)
+
+
 def test_programs_are_run_on_the_tests():
     rows = [{"problem": "Double it.", "tests": {"inputs": ["1", "2"], "outputs": ["2", "4"]}}]
     env = CodeEnv(dataset=rows)
     cases = {
         "```python\nprint(2 * int(input()))\n```": (1.0, 1.0),
-        "```python\nprint(1)\n```\nor\n```\nprint(2 * int(input()))\n```": (1.0, 1.0),
+        "```python\nprint(1)\n```\nor\n```python\nprint(2 * int(input()))\n```": (1.0, 1.0),
+        "```\nprint(1)\n```\nor\n```\nprint(2 * int(input()))\n```": (1.0, 1.0),
+        "```python\nprint(2 * int(input()))\n```\nFor 1 it prints\n```text\n2\n```": (1.0, 1.0),
         "```python\nprint(2)\n```": (0.0, 0.5),
         "```python\nprint(9)\n```": (0.0, 0.0),
     }
