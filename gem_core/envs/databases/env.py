@@ -3,11 +3,13 @@ r"""`Databases`: do a task in an SQLite database; the state that is left decides
 from __future__ import annotations
 
 import base64
+import re
 import sqlite3
 import uuid
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -15,9 +17,11 @@ from typing import Any, ClassVar
 from gem_core.envs.databases.task import TASKS, Task, build, change, differences
 from gem_core.envs.games.base import Game, Outcome, check_count
 from gem_core.errors import ConfigError
+from gem_core.text import undecorated
 from gem_core.tools.mcp.database import folder, path_of
 
 DONE = "done"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?")
 _RULES = r"""You work on an SQLite database, with tools. {instruction}
 
 When the task is done, end with {end}."""
@@ -95,7 +99,7 @@ class Databases(Game[str]):
 
     def play(self, move: str) -> Outcome:
         wrong = self.wrong()
-        if self.task.answer is not None and move.casefold() != self.task.answer.casefold():
+        if self.task.answer is not None and _words(move) != _words(self.task.answer):
             wrong.append("answer")
         self.passed = float(not wrong)
         if wrong:
@@ -179,3 +183,9 @@ class Databases(Game[str]):
             return [f"the database cannot be read ({error})"]
         finally:
             wanted.unlink(missing_ok=True)
+
+
+def _words(answer: str) -> list[str]:
+    """An answer as far as it matters: its words in lower case, and the values of its numbers."""
+    words = undecorated(answer).casefold().replace(",", " ").split()
+    return [str(Fraction(word)) if _NUMBER.fullmatch(word) else word for word in words]

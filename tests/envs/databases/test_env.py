@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,28 @@ def test_a_wrong_answer_and_collateral_damage():
                 env.step(call("execute", sql=sql))
             text, reward, terminated, *_ = env.step(f"\\boxed{{{answer or env.unwrapped.task.answer}}}")
             assert (text, reward, terminated) == (f"Not as it should be: {said}.", 0.0, True)
+
+
+RIGHT = {
+    "6": ["6", " 6 ", "6.", "6.0", "+6", "06", "$6$", r"\text{6}", "**6**."],
+    "X-41 41": ["x-41, 41", "X-41  41", "X-41,41.0", r"X-41\ 41", "X-41 41."],
+    "Chess": [r"\textbf{chess}"],
+}
+WRONG = {
+    "6": ["-6", "7", "16", "6.5", "60", "6 6", "0.6", "not 6", r"\text{}", "9" * 5000],
+    "X-41 41": ["X-41", "41 X-41", "X-4 141", "X-41 -41", "X 41 41", "X-4141"],
+    "Chess": ["chess club", "checkers"],
+}
+
+
+@pytest.mark.parametrize(("answers", "reward"), [(RIGHT, 1.0), (WRONG, 0.0)])
+@pytest.mark.parametrize("answer", RIGHT)
+def test_an_answer_counts_in_whatever_way_it_is_written(answer, answers, reward):
+    with gem_core.make("database:Tasks-v0", tasks="bestseller") as env:
+        for given in answers[answer]:
+            env.reset(seed=0)
+            env.unwrapped._task = replace(env.unwrapped.task, answer=answer)
+            assert env.step(f"\\boxed{{{given}}}")[1] == reward, given
 
 
 def test_tools_show_the_database_of_this_episode_only(env):
