@@ -58,12 +58,16 @@ def _last_boxed_nested(text: str) -> str | None:
     return None if start < 0 else text[start:end]
 
 
-def undecorated(text: str) -> str:
+def undecorated(text: str, *, full_stop: bool = False) -> str:
     r"""What is left of an answer without the LaTeX and Markdown that models dress it in.
 
     Taken off, where it is around the whole text: ``\text{...}`` and its like (``\textbf``, ``\mathrm``),
     ``$...$``, ``**...**``, blanks, and a full stop at the end. Within the text ``\ ``, ``\,``, ``\quad`` and
     ``~`` are blanks.
+
+    Args:
+        text: The answer.
+        full_stop: Whether a full stop at the end stays.
 
     >>> undecorated(r"$\textbf{3 \, 4}$.")
     '3   4'
@@ -74,7 +78,7 @@ def undecorated(text: str) -> str:
     if "\\" in text or "~" in text:
         text = _BLANK.sub(" ", text).strip()
     for _ in range(_DECORATIONS):
-        before, text = text, _without_wrapper(text.removesuffix(".").strip())
+        before, text = text, _without_wrapper(text if full_stop else text.removesuffix(".").strip())
         if text == before:
             break
     return text

@@ -96,6 +96,13 @@ def test_blanks_and_decoration_around_a_right_answer_cost_nothing(name, form):
         assert env.step(rf"\boxed{{{form.format('1' + right)}}}")[1] < 1.0
 
 
+def test_a_sentence_in_decoration_keeps_its_full_stop():
+    items = gem_core.make("rg:gcd").unwrapped.rows
+    items._score = lambda answer, row: float(answer == "It ends.")
+    assert items.score(r"\text{It ends.}", {}) == 1.0
+    assert items.score(r"\text{It ends}", {}) == 0.0
+
+
 def test_an_answer_that_is_a_drawing_keeps_its_blanks():
     env = gem_core.make("rg:rectangle_count")
     items = env.unwrapped.rows
