@@ -75,9 +75,10 @@ def compare(core: Record, other: Record) -> Comparison:
     rollout.equal = not rollout.differences
     largest = max((abs(a) for played in core.episodes for a in played.advantages), default=0.0)
     assert credit.largest is not None
-    if not pairs or credit.largest > ADVANTAGE_TOLERANCE * max(1.0, largest):
+    if not pairs or not credit.largest <= ADVANTAGE_TOLERANCE * max(1.0, largest):
         credit.differences.append(f"advantages differ by up to {credit.largest:.3g}")
-    for name, gap in other.cases.items():
+    for name, measured in other.cases.items():
+        gap = _or_infinite(measured)
         credit.largest = max(credit.largest, gap)
         if gap > ADVANTAGE_TOLERANCE:
             credit.differences.append(f"{name}: advantages differ by up to {gap:.3g}")
@@ -125,7 +126,7 @@ def _compare_rollout(mine: Played, theirs: Played, level: Level) -> None:
 
 
 def _compare_advantages(mine: Played, theirs: Played, level: Level) -> None:
-    gap = max(_largest_gap(mine.advantages, theirs.advantages), theirs.spread)
+    gap = max(_largest_gap(mine.advantages, theirs.advantages), _or_infinite(theirs.spread))
     level.largest = max(level.largest or 0.0, gap)
 
 
@@ -138,7 +139,12 @@ def _float32(rewards: list[float] | None) -> list[float]:
 def _largest_gap(mine: list[float], theirs: list[float]) -> float:
     if len(mine) != len(theirs):
         return math.inf
-    return max((abs(a - b) for a, b in zip(mine, theirs, strict=True)), default=0.0)
+    return max((_or_infinite(abs(a - b)) for a, b in zip(mine, theirs, strict=True)), default=0.0)
+
+
+def _or_infinite(gap: float) -> float:
+    """NaN is no difference that a limit or `max` would notice; an infinite one is."""
+    return gap if math.isfinite(gap) else math.inf
 
 
 def _compare_update(other: Record) -> Level:

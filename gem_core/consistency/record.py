@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gem_core.errors import TraceError
 from gem_core.files import write_atomically
 from gem_core.rollout import Episode
@@ -71,7 +73,8 @@ class Played:
             if turn >= 0:
                 by_turn.setdefault(turn, []).append(value)
         self.advantages = [by_turn[turn][0] for turn in sorted(by_turn)]
-        self.spread = max((max(values) - min(values) for values in by_turn.values()), default=0.0)
+        # numpy's: where a value is NaN so is the difference, while `max` passes over it
+        self.spread = float(np.max([np.ptp(values) for values in by_turn.values()], initial=0.0))
 
 
 @dataclass

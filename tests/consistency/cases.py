@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gem_core.consistency import Played, Record
 from tests.advantages.oracle import standardized, turn_returns
 from tests.consistency.scenario import GAMMA, Scenario
@@ -77,9 +79,9 @@ def expected(case: Case, episodes: Sequence[Played]) -> list[list[float]]:
 
 
 def largest_difference(found: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:
-    """Over the largest wanted value where that is above 1."""
+    """Over the largest wanted value where that is above 1; NaN where one of them is."""
     pairs = [(a, b) for x, y in zip(found, wanted, strict=True) for a, b in zip(x, y, strict=True)]
-    return max(abs(a - b) for a, b in pairs) / max(1.0, *(abs(b) for _, b in pairs))
+    return float(np.max([abs(a - b) for a, b in pairs])) / max(1.0, *(abs(b) for _, b in pairs))
 
 
 def judge_cases(

@@ -12,6 +12,8 @@ from gem_core.cli import FAILED, MISTAKE, OK, main
 from gem_core.consistency import Played, Record, compare, read_records
 from gem_core.errors import TraceError
 
+NAN = float("nan")
+
 
 def core() -> Record:
     def played(seed: int, first: int, advantages: list[float]) -> Played:
@@ -59,6 +61,11 @@ def test_rewards_are_compared_as_float32() -> None:
         ("advantages", [0.5, 0.6], 2),
         ("advantages", [0.5], 2),
         ("spread", 0.1, 2),
+        ("rewards", [NAN, 1.0], 1),
+        ("advantages", [NAN, 0.5], 2),
+        ("advantages", [0.5, NAN], 2),
+        ("advantages", [NAN, NAN], 2),
+        ("spread", NAN, 2),
     ],
 )
 def test_every_difference_is_found_at_its_level(field: str, value: object, level: int) -> None:
@@ -75,6 +82,8 @@ def test_other_findings() -> None:
         ({"gradient": 2e-4}, 3, "differs by 0.0002"),
         ({"model": "other"}, 1, "the model is another one"),
         ({"cases": {"rebn, gamma 1": 0.1}}, 2, "rebn, gamma 1: advantages differ"),
+        ({"cases": {"rebn, gamma 1": NAN}}, 2, "rebn, gamma 1: advantages differ by up to inf"),
+        ({"gradient": NAN}, 3, "differs by nan"),
         ({"episodes": other().episodes[:2]}, 1, "1 episodes instead of 2"),
         ({"episodes": []}, 2, "advantages differ"),
     ):
@@ -85,6 +94,13 @@ def test_other_findings() -> None:
     made = other()
     made.gradient = None
     assert compare(core(), made).levels[3].verdict == "not run"
+
+
+@pytest.mark.parametrize("values", [[0.0, NAN, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0, NAN]])
+def test_a_token_without_a_number_is_seen_in_the_spread(values: list[float]) -> None:
+    made = other()
+    made.episodes[1].read_advantages(values)
+    assert not compare(core(), made).levels[2].equal
 
 
 def test_a_field_that_is_not_carried_is_named_and_not_compared() -> None:
