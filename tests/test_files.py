@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from gem_core.files import write_atomically
+from gem_core.errors import ConfigError
+from gem_core.files import claimed, write_atomically
 
 
 def test_text_and_bytes_in_a_new_folder(tmp_path):
@@ -28,6 +30,32 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path):
         write_atomically(path, parts())
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_threads_that_write_the_same_file_each_write_all_of_it(tmp_path):
+    path = tmp_path / "file"
+    texts = [str(digit) * 100_000 for digit in range(10)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: write_atomically(path, [text]), texts * 5))
+    assert path.read_text() in texts
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_umask_decides_who_may_read(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", ["text"])
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_folder_is_held_by_one_run_at_a_time(tmp_path):
+    folder = tmp_path / "new"
+    with claimed(folder, "run"), pytest.raises(ConfigError, match="another run is running in"):
+        claimed(folder, "run").__enter__()
+    with claimed(folder, "run"):
+        pass
 
 
 def test_a_link_stays_a_link(tmp_path):

@@ -7,10 +7,8 @@ after them.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +17,10 @@ from gem_core.eval.config import EvalConfig
 from gem_core.files import write_atomically
 from gem_core.rollout import Episode, read_traces
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
 
 Key = tuple[str, int, int]
 """Environment, number of the task, number of the sample."""
-
-
-@contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder while the block runs.
-
-    Raises:
-        ConfigError: Another process holds it, or it cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise ConfigError(f"the folder {folder} cannot be written: {error.strerror}") from error
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"another evaluation is running in {folder}") from None
-            except OSError:  # a file system without locks
-                pass
-        yield
-    finally:
-        os.close(lock)
 
 
 def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:

@@ -22,6 +22,7 @@ from gem_core.eval.endpoint import Endpoint
 from gem_core.eval.limits import Patience
 from gem_core.eval.play import evaluation_tasks, play_tasks
 from gem_core.eval.summary import overall, summarise
+from gem_core.files import claimed
 from gem_core.rollout import (
     ChatPolicy,
     Context,
@@ -118,7 +119,7 @@ def evaluate(
     try:
         for source in config.sources:
             pool.prepare(source)
-        with folders.claimed(folder):
+        with claimed(folder, "evaluation"):
             done = folders.begin(config, folder)
             left = [job for job in jobs if job.key not in done]
             repeated = _play(config, reporter, player, pool, jobs, left, folder) if left else 0

@@ -113,7 +113,7 @@ def save_processor(processor: Any, folder: Path) -> None:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove the folders that a killed run left half written; no other process may use this run."""
+    """Remove the folders that a killed run left half written; the caller holds the run's folder."""
     for path in [*run.glob(".tiny.*"), *(run / "checkpoints").glob(".step-*")]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -23,6 +23,7 @@ import torch
 from gem_core.errors import CheckpointError, EnvError
 from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
+from gem_core.files import claimed
 from gem_core.rollout import Episode, TraceWriter, episode_metrics, read_traces
 from gem_core.tasks import TaskRow
 from gem_core.train.checkpoint import (
@@ -58,7 +59,8 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> Outcome:
         reporter: Told what happens while it happens; None tells nobody.
 
     Raises:
-        ConfigError: The folder cannot be written, or a limit does not fit the model.
+        ConfigError: The folder cannot be written, another run is using it, or a limit does not fit the
+            model.
         ModelError: The model or its tokenizer cannot be loaded.
         CheckpointError: A checkpoint cannot be written or does not belong to this run.
         EnvError: Every episode of a step failed; the state before that step has been saved.
@@ -87,6 +89,7 @@ class Trainer:
         self.reporter = reporter
         resources.callback(reporter.close)
         self.folder = config.prepare_folder()
+        resources.enter_context(claimed(self.folder, "training run"))
         remove_unfinished(self.folder)
         require_packages(config)
         if config.threads:

@@ -13,8 +13,9 @@ import pytest
 from gem_core.cli import main
 from gem_core.errors import ConfigError, TraceError
 from gem_core.eval.config import EvalConfig
-from gem_core.eval.folder import claimed, finished
+from gem_core.eval.folder import finished
 from gem_core.eval.run import Player, evaluate
+from gem_core.files import claimed
 from gem_core.rollout import MessagesContext, Reply
 from tests.eval.standin import Flaky, StandIn, guess
 
@@ -99,7 +100,7 @@ def test_two_configurations_are_not_mixed(tmp_path):
 
 
 def test_one_run_at_a_time(tmp_path):
-    with claimed(tmp_path), pytest.raises(ConfigError, match="another evaluation is running"):
+    with claimed(tmp_path, "evaluation"), pytest.raises(ConfigError, match="another evaluation is running"):
         evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
 
 

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.cli import main  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
+from gem_core.files import claimed  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.train import TrainConfig, train  # noqa: E402
 from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
@@ -68,6 +69,14 @@ def assert_one_line(capsys, words, *said):
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_says_what_to_do(changes, said, tiny_folder, tmp_path, capsys):
     assert_one_line(capsys, arguments(tiny_folder, tmp_path, **changes), *said)
+
+
+def test_one_run_at_a_time(finished, tiny_folder, capsys):
+    before = contents(finished)
+    with claimed(finished, "training run"):
+        words = arguments(tiny_folder, finished, resume=False)
+        assert_one_line(capsys, words, "another training run is running", "choose another folder")
+    assert contents(finished) == before
 
 
 def test_a_mistake_found_while_starting_over_leaves_the_old_run(finished, tiny_folder, tmp_path, capsys):

@@ -225,7 +225,7 @@ def test_the_folder_tells_what_was_run_and_what_came_out(learned):
     assert (config["env"], config["steps"], config["lr"]) == ([EASY], 30, 2e-3)
     evaluation = json.loads((learned.folder / "evaluation.json").read_text())
     assert evaluation == {"before": learned.before, "after": learned.after}
-    assert not list(learned.folder.rglob(".*"))  # nothing temporary is left
+    assert [path.name for path in learned.folder.rglob(".*")] == [".lock"]  # nothing temporary is left
 
 
 def test_the_tiny_model_is_made_anew_when_its_environment_changed(tmp_path, monkeypatch):
