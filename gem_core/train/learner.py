@@ -168,11 +168,12 @@ class Learner:
                 minibatch = batch.select(rows)
                 weights = token_weights(minibatch.response_mask, minibatch.turn_ids, config.loss_scale)
                 tokens = float(minibatch.response_mask.sum())
+                turns = minibatch.turn_ids[minibatch.turn_ids >= 0].unique().numel()
                 self.optimizer.zero_grad(set_to_none=True)
                 for part in minibatch.chunks(config.max_tokens_per_pass):
                     part = part.to(self.model.device)
                     loss, entropy = self._part_loss(
-                        part, targets, float(weights.sum()), tokens, regular, updates > 1
+                        part, targets, float(weights.sum()), tokens, turns, regular, updates > 1
                     )
                     loss.backward()
                     sums["train/loss"] += loss.item() / updates
@@ -190,10 +191,11 @@ class Learner:
         targets: torch.Tensor,
         denominator: float,
         tokens: float,
+        turns: int,
         regular: _Weights,
         several_updates: bool,
     ) -> tuple[torch.Tensor, float]:
-        """Loss of a part of a minibatch, and its share of the mean entropy per token."""
+        """Loss of a part of a minibatch with so many tokens and turns; its share of the mean entropy."""
         config = self.config
         scores = score_tokens(
             self.model,
@@ -224,9 +226,9 @@ class Learner:
             gap = (scores.distribution.exp() * (scores.distribution - first)).sum() / tokens
             loss = loss + regular.kl * gap
         if self.critic is not None:
-            values, turns = self._turn_values(part, scores.hidden)
-            errors = (values - targets.to(values.device)[turns]).square().sum()
-            loss = loss + config.value_weight * errors / max(1, len(targets))
+            values, numbers = self._turn_values(part, scores.hidden)
+            errors = (values - targets.to(values.device)[numbers]).square().sum()
+            loss = loss + config.value_weight * errors / max(1, turns)
         return loss, entropy.item()
 
     def _set_learning_rate(self, step: int) -> None:

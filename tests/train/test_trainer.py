@@ -179,6 +179,19 @@ def test_the_size_of_a_pass_does_not_change_the_update(changes, tiny_folder, tmp
         assert histories[0][name] == pytest.approx(histories[1][name], rel=1e-3, abs=1e-5)
 
 
+def test_the_number_of_minibatches_does_not_change_the_weight_of_the_critic(tiny_folder, tmp_path):
+    losses = []
+    for minibatches in (1, 4):
+        config = options(
+            tiny_folder, tmp_path / str(minibatches), algorithm="ppo", minibatches=minibatches, steps=1,
+            zero_advantages=True, kl=0.0, lr=1e-9, eval_episodes=0, episodes_per_step=32,
+            env=["game:GuessTheNumber-v0(min_number=1, max_number=3, max_turns=1)"],
+        )  # fmt: skip
+        losses.append(train(TrainConfig(**config)).history[0]["train/loss"])
+    assert losses[0] > 0  # the critic's alone
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
 def test_wrappers_and_limits_of_the_config_hold(tiny_folder, tmp_path):
     config = options(
         tiny_folder, tmp_path, env=[LONG], wrappers="concat_with_action, time_limit(max_turns=3)", steps=1,
