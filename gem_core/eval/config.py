@@ -18,9 +18,9 @@ ModelKind: TypeAlias = Literal["random", "oracle", "endpoint", "hf", "vllm"]
 
 FREE = {
     "out", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout", "give_up_after",
-    "price_in", "price_out", "api_key", "device", "threads",
+    "price_in", "price_out", "base_url", "api_key", "device", "threads",
 }  # fmt: skip
-"""Options that change how long a run takes or what it costs, not what it finds."""
+"""Options that change how long a run takes, what it costs or where it runs, not what it finds."""
 
 
 @dataclass
@@ -172,14 +172,14 @@ class EvalConfig:
         """All that decides what the run finds; a folder holds the episodes of one identity only."""
         mine = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FREE}
         envs = [source.label for source in self.sources]
-        return {**mine, "envs": envs, "gem_core": gem_core.__version__}
+        return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """What differs from the identity of a run that was begun, as ``name: then, now``."""
         mine = self.identity()
         return [
             f"{name}: {recorded.get(name)!r} then, {mine.get(name)!r} now"
-            for name in sorted(mine.keys() | recorded.keys())
+            for name in sorted((mine.keys() | recorded.keys()) - FREE)
             if mine.get(name) != recorded.get(name)
         ]
 

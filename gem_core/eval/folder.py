@@ -33,18 +33,22 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
         ConfigError: The folder holds an evaluation with other options, or something else.
         TraceError: Its episodes cannot be read.
     """
-    if not (folder / CONFIG).exists():
-        if (folder / EPISODES).exists():
-            raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
-        write_atomically(folder / CONFIG, [json.dumps(config.identity(), indent=2) + "\n"])
-        return {}
-    changed = config.differences(read_config(folder))
-    if changed:
-        raise ConfigError(
-            f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use them again, or "
-            "choose another folder"
-        )
-    return finished(folder)
+    if (folder / CONFIG).exists():
+        changed = config.differences(read_config(folder))
+        done = finished(folder)
+        if changed and done:
+            raise ConfigError(
+                f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use them again, or "
+                "choose another folder"
+            )
+        if done:
+            return done
+    elif (folder / EPISODES).exists():
+        raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
+    # Of a run that has finished no episode, such as one whose endpoint never answered, nothing is kept.
+    recorded = {**config.identity(), "base_url": config.base_url}
+    write_atomically(folder / CONFIG, [json.dumps(recorded, indent=2) + "\n"])
+    return {}
 
 
 def finished(folder: str | Path) -> dict[Key, Episode]:

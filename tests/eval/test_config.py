@@ -60,6 +60,8 @@ def test_the_identity_is_what_decides_the_results():
     one = EvalConfig("m", [EASY], api_key="secret", concurrency=4, price_in=1.0, out="a")
     same = EvalConfig("m", [f" {EASY} "], concurrency=9, timeout=3.0, out="b")
     assert one.identity() == same.identity()
+    moved = EvalConfig("m", [EASY], base_url="http://127.0.0.1:8001/v1")
+    assert moved.differences({**one.identity(), "base_url": "http://127.0.0.1:8000/v1"}) == []
     assert "secret" not in repr(one) + repr(one.identity())
     other = EvalConfig("m", [EASY], seed=5, temperature=0.5)
     assert other.differences(one.identity()) == ["seed: 0 then, 5 now", "temperature: 1.0 then, 0.5 now"]

@@ -99,6 +99,18 @@ def test_two_configurations_are_not_mixed(tmp_path):
     assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
+def test_a_run_that_finished_nothing_does_not_keep_its_folder(tmp_path):
+    class Silent:
+        async def reply(self, messages, *, max_tokens, request_id):
+            raise ConfigError("no answer")
+
+    with pytest.raises(ConfigError, match="no answer"):
+        evaluate(config(tmp_path, episodes=2), player=Player(Silent(), MessagesContext()))
+    outcome = evaluate(config(tmp_path, seed=1), player=Player(Guesser(), MessagesContext()))
+    assert outcome.played == 12
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
+
+
 def test_one_run_at_a_time(tmp_path):
     with claimed(tmp_path, "evaluation"), pytest.raises(ConfigError, match="another evaluation is running"):
         evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
@@ -210,6 +222,17 @@ def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, 
     assert f"{url}/ gives no answer" in last
     assert main(command(url, tmp_path / "c", "--api-key-env", "NO_SUCH_KEY")) == 2
     assert "NO_SUCH_KEY of --api-key-env is not set" in capsys.readouterr().err
+
+
+def test_an_endpoint_without_an_address_or_at_another_one_goes_on(openai, tmp_path, capsys, monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    without = ["eval", "--model", "a-model", "--envs", EASY, "--episodes", "2", "--out", str(tmp_path)]
+    assert main(without) == 2
+    assert "give --base-url" in capsys.readouterr().err
+    for _ in range(2):  # at two ports
+        with StandIn() as endpoint:
+            assert main([*without, "--base-url", endpoint.url]) == 0
 
 
 def test_patterns_and_the_table(tmp_path, capsys):
