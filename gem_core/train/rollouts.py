@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from gem_core.errors import ConfigError
 from gem_core.eval.play import play_tasks
 from gem_core.rollout import Context, EnvPool, Episode, Policy
-from gem_core.tasks import TaskRow, make_tasks
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
 from gem_core.train.config import TrainConfig
 
 
@@ -33,6 +33,25 @@ Players: TypeAlias = Mapping[str, tuple[Policy, Context]]
 """Policy and context by agent; the one named "" plays those that are not named, and what has no agents."""
 
 
+def require_environments(config: TrainConfig) -> None:
+    """Build every environment once and close it, so that a mistake shows before a model is made for it.
+
+    Raises:
+        ConfigError: One cannot be built, or `agent_model` names an agent that is in none of them.
+        GemError: As `TaskSource.make`.
+    """
+    agents: set[str] = set()
+    with contextlib.closing(EnvPool(config.wrappers or ())) as envs:
+        for source in _every_source(config):
+            agents.update(envs.prepare(source))
+    for agent in config.agent_models:
+        if agent not in agents:
+            raise ConfigError(
+                f"agent_model: there is no agent {agent!r} in {', '.join(config.env)}; the agents are "
+                f"{', '.join(sorted(agents)) or 'none'}"
+            )
+
+
 class Rollouts:
     """Plays tasks concurrently; keeps its environments and one event loop for the whole run.
 
@@ -42,23 +61,15 @@ class Rollouts:
         max_total_tokens: Most tokens of an episode; None for no limit.
 
     Raises:
-        ConfigError: An environment cannot be built or shown, or a player's agent is in none of them.
+        ConfigError: An environment cannot be built or shown.
     """
 
     def __init__(self, config: TrainConfig, players: Players, max_total_tokens: int | None) -> None:
         self.config = config
         self.max_total_tokens = max_total_tokens
         self._envs = EnvPool(config.wrappers or ())
-        agents: set[str] = set()
-        for source in {source.label: source for source in (*config.sources, *config.eval_sources)}.values():
-            agents.update(self._envs.prepare(source, [context for _, context in players.values()]))
-        for agent in players:
-            if agent and agent not in agents:
-                self._envs.close()
-                raise ConfigError(
-                    f"agent_model: there is no agent {agent!r} in {', '.join(config.env)}; the agents are "
-                    f"{', '.join(sorted(agents)) or 'none'}"
-                )
+        for source in _every_source(config):
+            self._envs.prepare(source, [context for _, context in players.values()])
         self._loop = asyncio.new_event_loop()
 
     def play(self, tasks: Sequence[TaskRow], players: Players, *, name: str) -> list[Episode]:
@@ -119,6 +130,11 @@ class Rollouts:
         self._envs.close()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+def _every_source(config: TrainConfig) -> list[TaskSource]:
+    """Those of training and evaluation, each once."""
+    return list({source.label: source for source in (*config.sources, *config.eval_sources)}.values())
 
 
 async def _settled(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -25,6 +25,7 @@ from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.files import claimed
 from gem_core.rollout import Episode, TraceWriter, episode_metrics, read_traces
+from gem_core.rollout.models import pick_device
 from gem_core.tasks import TaskRow
 from gem_core.train.checkpoint import (
     agent_folder,
@@ -39,7 +40,7 @@ from gem_core.train.config import TrainConfig
 from gem_core.train.learner import Learner
 from gem_core.train.models import prepare_model
 from gem_core.train.report import Outcome, Reporter, write_report
-from gem_core.train.rollouts import Players, Rollouts, training_tasks
+from gem_core.train.rollouts import Players, Rollouts, require_environments, training_tasks
 from gem_core.train.sinks import MetricSinks, require_packages
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,8 @@ class Trainer:
         resources.enter_context(claimed(self.folder, "training run"))
         remove_unfinished(self.folder)
         require_packages(config)
+        pick_device(config.device)
+        require_environments(config)
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)

@@ -79,6 +79,20 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
     assert contents(finished) == before
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"wrappers": "nothing"}, "no wrapper 'nothing'"),
+        ({"eval_env": ["game:GuessTheNumber-v0(max_number='x')"]}, "max_number"),
+        ({"device": "cuda:99"}, "there is no device 'cuda:99'"),
+        ({"agent_model": ["user=tiny"]}, "there is no agent 'user'"),
+    ],
+)
+def test_a_mistake_shows_before_the_tiny_model_is_made(changes, said, tmp_path, capsys):
+    assert_one_line(capsys, arguments("tiny", tmp_path, **changes), said)
+    assert not (tmp_path / "tiny").exists()
+
+
 def test_a_mistake_found_while_starting_over_leaves_the_old_run(finished, tiny_folder, tmp_path, capsys):
     before = contents(finished)
     for changes in (
