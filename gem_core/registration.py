@@ -142,7 +142,7 @@ def register(
 def register_family(prefix: str, entry_point: str) -> None:
     """Have ``module:function`` called, which registers, before an id with this prefix is looked up or listed.
 
-    For a family whose members are found out at some cost. The function is called once.
+    For a family whose members are found out at some cost. The function is called until it has succeeded once.
     """
     _families[prefix] = entry_point
 
@@ -258,7 +258,7 @@ def read_specs(given: str, *, what: str, example: str) -> list[WrapperSpec]:
         node = ast.parse(given.strip(), mode="eval").body
         items = node.elts if isinstance(node, ast.Tuple) else [node]
         return [_wrapper_spec(item) for item in items]
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a literal such as {[]: 1}
         raise ConfigError(
             f"{what} {given!r}: expected names with literal keyword arguments, such as {example!r} ({error})"
         ) from None
@@ -303,7 +303,12 @@ def _load_families(pattern: str) -> None:
     start = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     with _entry_points_lock:
         for prefix in [p for p in _families if p.startswith(start) or start.startswith(p)]:
-            load_attribute(prefix, _families.pop(prefix))()
+            entry_point = _families.pop(prefix)  # what it calls may come back here
+            try:
+                load_attribute(prefix, entry_point)()
+            except BaseException:  # the next look-up tries again, and says why
+                _families[prefix] = entry_point
+                raise
 
 
 def _load_entry_point(env_spec: EnvSpec) -> EnvFactory:

@@ -413,6 +413,17 @@ def load_family() -> None:
     register("family:One-v0", "tests.support:ScriptedEnv")
 
 
+def load_family_without_its_package() -> None:
+    raise MissingDependency("family needs the package 'x': pip install x")
+
+
+def test_a_family_that_cannot_be_loaded_says_so_every_time() -> None:
+    registration.register_family("family:", f"{__name__}:load_family_without_its_package")
+    for _ in range(2):
+        with pytest.raises(MissingDependency, match="pip install x"):
+            gem_core.spec("family:One-v0")
+
+
 def test_a_family_is_loaded_once_and_only_when_it_may_be_meant() -> None:
     loads.clear()
     registration.register_family("family:", f"{__name__}:load_family")
