@@ -94,11 +94,13 @@ class TaskSource:
             if match is None:
                 raise ValueError("no id")
             call = ast.parse(f"f({match[2] or ''})", mode="eval").body
-            if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                raise ValueError("arguments stand in one pair of parentheses")
+            if call.args or any(k.arg is None for k in call.keywords):
                 raise ValueError("arguments need names")
             kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
             weight = float(match[3] or 1)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a literal such as {[]: 1}
             raise ConfigError(
                 f"{text!r} is not an environment of a mix: expected an id with an optional weight, such as "
                 f"'game:Mastermind-v0=2' or 'game:GuessTheNumber-v0(max_number=50)=2' ({error})"
@@ -172,12 +174,15 @@ def make_tasks(
     between the sources only.
 
     Raises:
-        ConfigError: No source, more tasks than seeds, or a number below 1.
+        ConfigError: No source, more tasks than seeds, a number below 1, or weights too large to add up.
     """
     if not sources:
         raise ConfigError("no environment is given: expected at least one task source")
     if num_tasks < 1 or group_size < 1:
         raise ConfigError(f"expected at least 1 task and 1 sample each, got {num_tasks} and {group_size}")
+    if not isfinite(sum(source.weight for source in sources)):
+        weights = ", ".join(f"{source.env_id}={source.weight:g}" for source in sources)
+        raise ConfigError(f"the weights {weights} are too large to add up; only their ratios count")
     seeds = TRAIN_SEEDS if split == "train" else EVAL_SEEDS
     if num_tasks > len(seeds):
         raise ConfigError(f"{num_tasks} tasks are more than the {len(seeds)} seeds of the split {split!r}")

@@ -32,8 +32,12 @@ def test_parse(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "=2", "a=", "a=x", "a=0", "a=-1", "a=nan", "a=inf", "a(", "a(3)", "a(**x)", "a(b=open('f'))"]
-)
+    "text",
+    [
+        "", "=2", "a=", "a=x", "a=0", "a=-1", "a=nan", "a=inf", "a(", "a(3)", "a(**x)", "a(b=open('f'))",
+        "a(b={[]: 1})", "a(b=1)(c=2)",
+    ],
+)  # fmt: skip
 def test_parse_refuses_with_an_example(text):
     with pytest.raises(ConfigError, match=r"expected (an id|a weight)"):
         TaskSource.parse(text)
@@ -68,7 +72,13 @@ def test_another_seed_gives_other_rows():
 
 @pytest.mark.parametrize(
     ("sources", "num_tasks", "group_size"),
-    [([], 1, 1), (MIX, 0, 1), (MIX, 1, 0), (MIX, len(TRAIN_SEEDS) + 1, 1)],
+    [
+        ([], 1, 1),
+        (MIX, 0, 1),
+        (MIX, 1, 0),
+        (MIX, len(TRAIN_SEEDS) + 1, 1),
+        ([TaskSource("a:A", {}, 1e308), TaskSource("a:B", {}, 1e308)], 1, 1),
+    ],
 )
 def test_refused_at_once(sources, num_tasks, group_size):
     with pytest.raises(ConfigError):

@@ -8,7 +8,7 @@ after them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +77,18 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     """What the run in the folder was asked for.
 
     Raises:
-        ConfigError: There is no run.
+        ConfigError: There is no run, or the file is damaged.
     """
-    return _read(Path(folder) / CONFIG)
+    return _read(Path(folder) / CONFIG, ("model", "envs", "gem_core"))
 
 
 def read_summary(folder: str | Path) -> dict[str, Any]:
     """The summary of a run that has ended.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is none, or the file is damaged.
     """
-    return _read(Path(folder) / SUMMARY)
+    return _read(Path(folder) / SUMMARY, ("envs", "overall"))
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     write_atomically(folder / SUMMARY, [json.dumps(summary, indent=2) + "\n"])
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, expected: Sequence[str]) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -105,4 +105,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path} is damaged: expected an object")
+    if missing := [name for name in expected if name not in value]:
+        raise ConfigError(f"{path} is damaged, or none of `gem-core eval`: it lacks {', '.join(missing)}")
     return value

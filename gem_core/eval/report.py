@@ -49,7 +49,7 @@ def read_run(folder: str | Path) -> Run:
     """Read the folder that an evaluation has filled.
 
     Raises:
-        ConfigError: There is no evaluation, or it has not ended.
+        ConfigError: There is no evaluation, it has not ended, or its summary is damaged.
         TraceError: Its episodes are damaged.
     """
     path = Path(folder)
@@ -57,6 +57,14 @@ def read_run(folder: str | Path) -> Run:
     if not (path / folders.SUMMARY).exists():
         raise ConfigError(f"the evaluation in {path} has not ended; give its command again to go on")
     summary = folders.read_summary(path)
+    try:
+        for label, found in [*summary["envs"].items(), ("overall", summary["overall"])]:
+            summary_row(label, found)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ConfigError(
+            f"{path / folders.SUMMARY} is damaged ({type(error).__name__}: {error}); remove it and give the "
+            "evaluation's command again"
+        ) from None
     return Run(path.resolve().name, path, config, summary, list(folders.finished(path).values()))
 
 

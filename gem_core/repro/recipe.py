@@ -89,8 +89,8 @@ class Recipe(RolloutOptions):
             ConfigError: It is neither, or as in `of`.
             MissingDependency: YAML without PyYAML.
         """
-        text = Path(path).read_text(encoding="utf-8")
         try:
+            text = Path(path).read_text(encoding="utf-8")
             given = json.loads(text) if Path(path).suffix == ".json" else _yaml(text)
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
@@ -127,12 +127,20 @@ class Recipe(RolloutOptions):
         return cls.read(values, prefix)
 
     def _check(self, prefix: str) -> None:
+        if self.step_timeout is not None and not isinstance(self.step_timeout, float | int):
+            raise ConfigError(
+                f"{prefix}step_timeout={self.step_timeout!r}: expected seconds above 0, or none"
+            )
         super()._check(prefix)
-        if not self.env or not all(isinstance(text, str) for text in self.env):
-            raise ConfigError(f"{prefix}env={list(self.env)!r}: expected at least one environment")
+        texts = isinstance(self.env, tuple) and all(isinstance(text, str) for text in self.env)
+        if not self.env or not texts:
+            shown = list(self.env) if isinstance(self.env, tuple) else self.env
+            raise ConfigError(f"{prefix}env={shown!r}: expected at least one environment")
         if not self.model or not isinstance(self.model, str):
             raise ConfigError(f"{prefix}model={self.model!r}: expected a folder or the name of a model")
         for name in ("system_prompt", "wrappers", "traces", "model"):
+            if not isinstance(getattr(self, name) or "", str):
+                raise ConfigError(f"{prefix}{name}={getattr(self, name)!r}: expected a text")
             if "${" in (getattr(self, name) or ""):
                 raise ConfigError(
                     f"{prefix}{name}: verl, RL2 and ROLL take ${{ for a reference in their config"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gem_core.core import Observation
@@ -205,7 +207,7 @@ class Episode:
         """Inverse of `to_dict`.
 
         Raises:
-            TraceError: Another schema version, or missing or unknown keys.
+            TraceError: Another schema version, missing or unknown keys, or values of another kind.
         """
         fields = dict(data)
         version = fields.pop("schema_version", None)
@@ -219,9 +221,25 @@ class Episode:
             if version == PICTURES_VERSION:
                 turns = copy.deepcopy(turns)
                 put_back(turns, fields.pop("pictures"))
+            for turn in turns:
+                _require_kinds(turn, _TURN_KINDS)
+            _require_kinds(fields, _EPISODE_KINDS)
             return cls(turns=[Turn(**turn) for turn in turns], **fields)
         except (TypeError, KeyError, AttributeError) as error:
             raise TraceError(f"not an episode of schema version {version}: {error}") from None
+
+
+_TURN_KINDS: dict[str, Any] = {
+    "context_ids": Collection, "response_ids": Collection, "reward": Real, "observation": (str, list),
+    "action": str, "info": dict,
+}  # fmt: skip
+_EPISODE_KINDS: dict[str, Any] = {"env_id": str, "env_kwargs": dict, "metadata": dict}
+
+
+def _require_kinds(fields: dict[str, Any], kinds: dict[str, Any]) -> None:
+    for name, kind in kinds.items():
+        if name in fields and not isinstance(fields[name], kind):
+            raise TypeError(f"{name} cannot be {reprlib.repr(fields[name])}")
 
 
 def trainable_turn_rewards(episodes: Iterable[Episode]) -> list[list[float]]:

@@ -67,6 +67,22 @@ def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
         write_report([], tmp_path / "page.html")
 
 
+def test_files_of_something_else_are_one_line(runs, tmp_path, capsys):
+    good = {name: (runs / "oracle" / name).read_text() for name in ("config.json", "summary.json")}
+    for changed, said in (
+        ({"config.json": "{}"}, "config.json is damaged, or none of `gem-core eval`: it lacks model, envs"),
+        ({"summary.json": "{}"}, "summary.json is damaged, or none of `gem-core eval`: it lacks envs"),
+        ({"summary.json": '{"envs": {"a": {}}, "overall": {}}'}, "summary.json is damaged (KeyError"),
+        ({"summary.json": '{"envs": [], "overall": 5}'}, "summary.json is damaged (AttributeError"),
+    ):
+        for name, text in {**good, **changed}.items():
+            (tmp_path / name).write_text(text)
+        assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
+        shown = capsys.readouterr().err
+        assert said in shown
+        assert shown.count("\n") == 1
+
+
 def test_the_command(runs, tmp_path, capsys):
     out = tmp_path / "page.html"
     words = ["report", str(runs / "oracle"), "--out", str(out), "--inspect", str(tmp_path / "logs"), "--json"]

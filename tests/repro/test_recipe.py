@@ -61,6 +61,10 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
     [
         ({"env": []}, "expected at least one environment"),
         ({"env": [GUESS, 3]}, "expected at least one environment"),
+        ({"env": 5}, "env=5: expected at least one environment"),
+        ({"wrappers": 5}, "wrappers=5: expected a text"),
+        ({"system_prompt": ["a"]}, "system_prompt=['a']: expected a text"),
+        ({"step_timeout": "x"}, "step_timeout='x': expected seconds above 0"),
         ({"model": ""}, "model='': expected"),
         ({"gama": 1}, "gama is no option. Did you mean gamma"),
         ({"gamma": 1.5}, "gamma=1.5: expected a number from 0 to 1"),

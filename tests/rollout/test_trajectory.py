@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 
@@ -77,6 +78,10 @@ def test_dict_round_trip_through_json() -> None:
         ({"unknown": 1}, "unknown"),
         ({"turns": [{}]}, "context_ids"),
         ({"turns": 3}, "not an episode"),
+        ({"turns": [5]}, "not an episode"),
+        ({"turns": [{**asdict(episode(1.0).turns[0]), "reward": "x"}]}, "reward cannot be 'x'"),
+        ({"turns": [{**asdict(episode(1.0).turns[0]), "info": None}]}, "info cannot be None"),
+        ({"metadata": None}, "metadata cannot be None"),
     ],
 )
 def test_other_dicts_are_refused(change: dict[str, object], message: str) -> None:
