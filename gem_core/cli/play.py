@@ -3,6 +3,7 @@ r"""`gem-core play`: a person plays an environment in the terminal."""
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 
@@ -18,7 +19,10 @@ Type an answer and press Enter. Commands:
   :hint    show a best move, where the environment knows one
   :random  play a random legal move
   :help    show this
-  :quit    leave (as does the end of the input, Ctrl-D)"""
+  :quit    leave (as does the end of the input, Ctrl-D)
+An answer of several lines goes between a line that opens a block, such as ```python, and a line ```."""
+
+FENCE = "```"
 
 INVALID = {
     "format": "no answer could be read out of that",
@@ -38,10 +42,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "game:GuessTheNumber-v0-easy",
             "game:Minesweeper-v0 --seed 7 --kwargs rows=4 --kwargs cols=4 --kwargs num_mines=2",
             "game:Mastermind-v0 --wrappers concat_with_action",
+            "terminal:Files-v0 --seed 1",
         ],
         details=(
             HELP + "\n\nWhere the environment wants its answer in a box, a line without one is put into a\n"
-            "\\boxed{} for you; text around a box of your own is passed on as it stands.\n"
+            "\\boxed{} for you; text around a box of your own is passed on as it stands. So is a line put\n"
+            "into a block such as ```bash where it wants one of those.\n"
         ),
     )
     parser.add_argument("id", metavar="ID", help="environment; `gem-core envs` lists all")
@@ -65,14 +71,14 @@ def _play(env: Env, episode_seed: int) -> None:
         f"{env.spec.id if env.spec else env} with --seed {episode_seed}; :help lists commands"
     )
     _show(observation, info)
-    boxed = last_boxed(_random_action(env) or "") is not None
+    form = _form(_random_action(env) or "")
     turn, total = 0, 0.0
     while True:
-        line = _read()
+        line = _read_answer()
         if line is None or line == ":quit":
             _console.print_heading(f"left after {_turns(turn)}, return {total:g}")
             return
-        action = _action(line, env, boxed)
+        action = _action(line, env, form)
         if action is None:
             continue
         observation, reward, terminated, truncated, info = env.step(action)
@@ -88,7 +94,15 @@ def _play(env: Env, episode_seed: int) -> None:
             return
 
 
-def _action(line: str, env: Env, boxed: bool) -> str | None:
+def _form(sample: str) -> tuple[str, str]:
+    """What a bare answer goes between, where the answers of the environment look like `sample`."""
+    if last_boxed(sample) is not None:
+        return r"\boxed{", "}"
+    opening = re.search(rf"^{FENCE}\w*$", sample, re.MULTILINE)
+    return (f"{opening[0]}\n", f"\n{FENCE}") if opening else ("", "")
+
+
+def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
     """The response that a typed line stands for; None when it asked for something else."""
     if line == ":random":
         action = _random_action(env)
@@ -103,7 +117,9 @@ def _action(line: str, env: Env, boxed: bool) -> str | None:
     if line.startswith(":"):
         print(f"There is no command {line}.\n{HELP}")
         return None
-    return rf"\boxed{{{line}}}" if boxed and last_boxed(line) is None else line
+    before, after = form
+    whole = FENCE in line or (before == r"\boxed{" and last_boxed(line) is not None)
+    return line if whole else f"{before}{line}{after}"
 
 
 def _random_action(env: Env) -> str | None:
@@ -113,16 +129,30 @@ def _random_action(env: Env) -> str | None:
         return None
 
 
-def _read() -> str | None:
+def _read_answer() -> str | None:
+    """The next line, or the whole block that it opens; None at the end of the input."""
+    line = _read("> ")
+    if line is None:
+        return None
+    lines = [line.strip()]
+    if lines[0].startswith(FENCE) and lines[0].count(FENCE) == 1:
+        while (line := _read("... ")) is not None:
+            lines.append(line)
+            if line.strip() == FENCE:
+                break
+    return "\n".join(lines)
+
+
+def _read(prompt: str) -> str | None:
     """The next line without its end; None at the end of the input."""
     if sys.stdin.isatty():
         try:
-            return input("> ").strip()
+            return input(prompt)
         except EOFError:
             print()
             return None
     line = sys.stdin.readline()
-    return line.strip() if line else None
+    return line.rstrip("\r\n") if line else None
 
 
 def _show(observation: Observation, info: Info) -> None:

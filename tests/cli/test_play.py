@@ -75,6 +75,38 @@ def test_a_bare_answer_stays_bare_where_no_box_is_wanted(monkeypatch, capsys):
     assert "-- turn 2: reward +0.5, return 0.5\n" in shown
 
 
+def test_a_bare_answer_is_put_into_a_block_where_one_is_wanted(monkeypatch, capsys):
+    played: list[ScriptedEnv] = []
+
+    class Shell(ScriptedEnv):
+        def __init__(self) -> None:
+            super().__init__([0.0] * 9)
+            played.append(self)
+
+        def sample_random_action(self) -> str:
+            return "I leave.\n```bash\nsubmit\n```"
+
+    monkeypatch.setattr("gem_core.registration._envs", {})
+    gem_core.register("test:Shell-v0", Shell)
+    typed = "ls -l\n```bash\nif true; then\n  ls\nfi\n```\n```bash ls```\n:random\n```bash\nls\n"
+    shown = play(monkeypatch, capsys, typed, "test:Shell-v0")
+    assert played[0].actions == [
+        "```bash\nls -l\n```",
+        "```bash\nif true; then\n  ls\nfi\n```",
+        "```bash ls```",
+        "I leave.\n```bash\nsubmit\n```",
+        "```bash\nls",  # the input ended
+    ]
+    assert "left after 5 turns" in shown
+
+
+def test_programs_can_be_typed(monkeypatch, capsys):
+    typed = "print(3)\n```python\nfor number in range(2):\n    print(number)\n```\n"
+    shown = play(monkeypatch, capsys, typed, "code:SmallTasks-v0-retry", "--seed", "3")
+    assert "-- turn 2: " in shown
+    assert "no answer could be read" not in shown
+
+
 def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
     class Bare(ScriptedEnv):
         def sample_random_action(self) -> str:
