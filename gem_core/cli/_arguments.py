@@ -87,6 +87,31 @@ def parse_kwargs(given: Sequence[str]) -> dict[str, Any]:
     return kwargs
 
 
+def parse_env(text: str, given: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Id and arguments of the environment that ``ID`` or ``ID(key=value, ...)`` and ``--kwargs`` name.
+
+    Args:
+        text: One of the two forms.
+        given: Values of ``--kwargs``; they win.
+
+    Raises:
+        ConfigError: Neither form, or a weight of a mix.
+    """
+    from gem_core.tasks import TaskSource
+
+    if "(" not in text:
+        return text, parse_kwargs(given)
+    source = TaskSource.parse(text)
+    if source.weight != 1:
+        raise ConfigError(f"{text!r}: one environment alone has no weight; leave out ={source.weight:g}")
+    return source.env_id, {**source.env_kwargs, **parse_kwargs(given)}
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it stands for several ids, as in `gem_core.list_envs`; arguments may hold any sign."""
+    return "(" not in text and any(sign in text for sign in "*?[")
+
+
 def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
     """Make the environment that the command line asks for.
 

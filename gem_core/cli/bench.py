@@ -14,7 +14,7 @@ from gem_core.cli._arguments import (
     add_json_flag,
     build_env,
     command_parser,
-    parse_kwargs,
+    parse_env,
     positive_float,
     positive_int,
 )
@@ -61,7 +61,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "so resets and steps are all that is timed. Exit code 1 when a step failed."
         ),
     )
-    parser.add_argument("id", metavar="ID", help="environment; `gem-core envs` lists all")
+    parser.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     parser.add_argument(
         "--seconds", type=positive_float, default=3.0, metavar="S", help="how long (default 3)"
     )
@@ -96,8 +96,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Measurement:
-    kwargs = parse_kwargs(args.kwargs)
-    with build_env(args.id, kwargs, args.wrappers) as env:
+    id, kwargs = parse_env(args.id, args.kwargs)
+    with build_env(id, kwargs, args.wrappers) as env:
         if args.num_envs == 1 and args.backend is None:
             backend, counts = "none", _run_one(env, _prepare(env, 0), args.seconds, advance)
         else:
@@ -105,7 +105,7 @@ def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Meas
 
             plans = [_prepare(env, i) for i in range(args.num_envs)]
             with make_vec(
-                args.id, args.num_envs, backend=args.backend or "auto", wrappers=args.wrappers, **kwargs
+                id, args.num_envs, backend=args.backend or "auto", wrappers=args.wrappers, **kwargs
             ) as envs:
                 backend = envs.backend
                 counts = _run_many(

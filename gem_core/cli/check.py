@@ -11,7 +11,8 @@ from gem_core.cli._arguments import (
     add_json_flag,
     build_env,
     command_parser,
-    parse_kwargs,
+    is_pattern,
+    parse_env,
     positive_int,
 )
 from gem_core.errors import (
@@ -76,7 +77,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
         raise ConfigError("nothing to check: give an id, a pattern or --all")
     chosen = list_envs() if args.all else []
     for given in args.ids:
-        matching = list_envs(given) if "*" in given else [given]
+        matching = list_envs(given) if is_pattern(given) else [given]
         if not matching:
             raise ConfigError(f"no environment matches {given!r}; `gem-core envs` lists all")
         chosen += [id for id in matching if id not in chosen]
@@ -86,9 +87,9 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 def _check(id: str, args: argparse.Namespace) -> Verdict:
     from gem_core.checker import check_env
 
-    kwargs = parse_kwargs(args.kwargs)
+    name, kwargs = parse_env(id, args.kwargs)
     try:
-        build_env(id, kwargs, args.wrappers).close()
+        build_env(name, kwargs, args.wrappers).close()
     except (DataError, MissingDependency, SandboxError) as error:  # what this machine does not have
         if not args.all:
             raise
@@ -98,7 +99,7 @@ def _check(id: str, args: argparse.Namespace) -> Verdict:
             raise
         return Verdict(id, "failed", message=str(error))
     try:
-        report = check_env(id, seeds=range(args.seeds), wrappers=args.wrappers, **kwargs)
+        report = check_env(name, seeds=range(args.seeds), wrappers=args.wrappers, **kwargs)
     except CheckFailed as error:
         return Verdict(id, "failed", message=str(error))
     return Verdict(id, "ok", rules=report.passed, not_applicable=tuple(report.skipped))

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, positive_float, positive_int, seed
+from gem_core.cli._arguments import (
+    add_json_flag,
+    command_parser,
+    is_pattern,
+    positive_float,
+    positive_int,
+    seed,
+)
 from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,7 +108,7 @@ def _expanded(given: list[str]) -> list[str]:
 
     chosen: list[str] = []
     for text in given:
-        matching = list_envs(text) if "*" in text and "(" not in text else [text]
+        matching = list_envs(text) if is_pattern(text) else [text]
         if not matching:
             raise ConfigError(f"no environment matches {text!r}; `gem-core envs` lists all")
         chosen += [id for id in matching if id not in chosen]

@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_env_arguments, build_env, command_parser, parse_kwargs, seed
+from gem_core.cli._arguments import add_env_arguments, build_env, command_parser, parse_env, seed
 from gem_core.core import Env, Info, Observation
 from gem_core.images import image_bytes, image_urls
 from gem_core.observations import render_observation
@@ -50,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "into a block such as ```bash where it wants one of those.\n"
         ),
     )
-    parser.add_argument("id", metavar="ID", help="environment; `gem-core envs` lists all")
+    parser.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     parser.add_argument(
         "--seed", type=seed, default=None, metavar="S", help="play this episode (default: any)"
     )
@@ -60,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Play one episode; ends with it, at ``:quit`` or with the input."""
-    with build_env(args.id, parse_kwargs(args.kwargs), args.wrappers) as env:
+    with build_env(*parse_env(args.id, args.kwargs), args.wrappers) as env:
         _play(env, _new_seed() if args.seed is None else args.seed)
     return 0
 

@@ -11,7 +11,7 @@ from gem_core.cli._arguments import (
     add_env_arguments,
     build_env,
     command_parser,
-    parse_kwargs,
+    parse_env,
     positive_int,
 )
 from gem_core.errors import ConfigError
@@ -49,7 +49,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     search.set_defaults(run=run_search)
 
     mcp = kinds.add_parser("mcp", help="an environment as an MCP server")
-    mcp.add_argument("id", metavar="ID", help="environment; `gem-core envs` lists all")
+    mcp.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     mcp.add_argument("--host", default="127.0.0.1", help=HELP)
     mcp.add_argument(
         "--port", type=port, help="serve over HTTP on this port (default: over stdin and stdout)"
@@ -90,14 +90,12 @@ def run_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
     from gem_core.registration import spec
 
-    kwargs = parse_kwargs(args.kwargs)
-    build_env(args.id, kwargs, args.wrappers).close()  # a wrong argument shows here
+    id, kwargs = parse_env(args.id, args.kwargs)
+    build_env(id, kwargs, args.wrappers).close()  # a wrong argument shows here
     from gem_core.tools.mcp import sdk
     from gem_core.tools.mcp.env_server import env_server
 
-    server, episodes = env_server(
-        lambda: build_env(args.id, kwargs, args.wrappers), args.id, spec(args.id).description
-    )
+    server, episodes = env_server(lambda: build_env(id, kwargs, args.wrappers), id, spec(id).description)
     try:
         if args.port is None:
             server.run("stdio")

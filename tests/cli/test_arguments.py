@@ -46,6 +46,10 @@ def test_kwargs_that_are_neither_say_what_was_expected(given):
         (["bench", "game:GuessTheNumber-v0", "--num-envs", "0"], "at least 1"),
         (["check"], "give an id, a pattern or --all"),
         (["check", "no:such-*"], "no environment matches"),
+        (["check", "no:such-?"], "no environment matches"),
+        (["play", "game:GuessTheNumber-v0(max_number=30)=2"], "leave out =2"),
+        (["play", "game:GuessTheNumber-v0(size=3)"], "accepted keyword arguments: min_number"),
+        (["play", "game:GuessTheNumber-v0(3)"], "arguments need names"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(argv, expected, capsys):

@@ -185,6 +185,12 @@ def test_wrappers_and_kwargs_reach_the_game(monkeypatch, capsys):
     assert "out of turns after 1 turn" in shown
 
 
+def test_arguments_may_stand_behind_the_id(monkeypatch, capsys):
+    form = "game:GuessTheNumber-v0-easy(max_number=30, min_number=2)"
+    assert "from 2 to 30" in play(monkeypatch, capsys, "", form)
+    assert "from 2 to 40" in play(monkeypatch, capsys, "", form, "--kwargs", "max_number=40")
+
+
 @pytest.mark.parametrize("hide_rich", [False, True])
 def test_a_person_at_a_terminal(hide_rich):
     number = hidden_number(3)

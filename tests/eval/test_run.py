@@ -16,6 +16,7 @@ from gem_core.eval.config import EvalConfig
 from gem_core.eval.folder import finished
 from gem_core.eval.run import Player, evaluate
 from gem_core.files import claimed
+from gem_core.registration import list_envs
 from gem_core.rollout import MessagesContext, Reply
 from tests.eval.standin import Flaky, StandIn, guess
 
@@ -243,5 +244,8 @@ def test_patterns_and_the_table(tmp_path, capsys):
     assert "all, each counting once" in table
     assert main([*words, "--out", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["overall"]["episodes"] == 8
+    words = ["eval", "--model", "random", "--envs", "logic:Proofs-v0-d?", "--episodes", "1", "--json"]
+    assert main([*words, "--out", str(tmp_path / "signs")]) == 0
+    assert set(json.loads(capsys.readouterr().out)["envs"]) == set(list_envs("logic:Proofs-v0-d?"))
     assert main(["eval", "--model", "random", "--envs", "nothing:*", "--out", str(tmp_path)]) == 2
     assert "no environment matches 'nothing:*'" in capsys.readouterr().err
