@@ -26,6 +26,9 @@ RESAMPLES = 2000
 
 COVERAGE = 0.95
 
+_PICKS_AT_ONCE = 1 << 18
+"""Draws of the bootstrap that are in memory together; the numbers do not depend on it."""
+
 
 def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
     """The statistics of some episodes of one environment, as JSON-able data.
@@ -92,8 +95,14 @@ def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> d
     if len(means) == 1:
         return {"mean": means[0], "se": None, "low": None, "high": None}
     drawn = np.asarray(means)
-    picks = np.random.default_rng(0).integers(len(means), size=(RESAMPLES, len(means)))
-    resampled = drawn[picks].mean(axis=1)
+    random = np.random.default_rng(0)
+    rows = max(1, _PICKS_AT_ONCE // len(means))
+    resampled = np.concatenate(
+        [
+            drawn[random.integers(len(means), size=(min(rows, RESAMPLES - first), len(means)))].mean(axis=1)
+            for first in range(0, RESAMPLES, rows)
+        ]
+    )
     low, high = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2])
     return {"mean": fmean(means), "se": _standard_error(means), "low": float(low), "high": float(high)}
 

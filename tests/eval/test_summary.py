@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import tracemalloc
 from statistics import fmean, stdev
 
 import numpy as np
@@ -47,6 +48,19 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
         found = estimate([[value] for value in random.normal(0.3, 1.0, size=60)])
         inside += found["low"] <= 0.3 <= found["high"]
     assert 178 <= inside <= 200  # 95 % of 200 is 190
+
+
+def test_the_bootstrap_of_many_tasks_needs_little_memory_and_draws_the_same():
+    means = np.random.default_rng(1).normal(size=3000)
+    tracemalloc.start()
+    try:
+        found = estimate([[value] for value in means.tolist()])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10_000_000
+    picks = np.random.default_rng(0).integers(3000, size=(2000, 3000))  # 48 MB
+    assert [found["low"], found["high"]] == np.quantile(means[picks].mean(axis=1), [0.025, 0.975]).tolist()
 
 
 def test_samples_of_a_task_are_not_independent():
