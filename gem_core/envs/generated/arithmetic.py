@@ -6,8 +6,8 @@ from random import Random
 
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.datasets.math import MathEnv
 from gem_core.envs.games.base import check_count
+from gem_core.envs.generated.literal import LiteralEnv
 from gem_core.errors import ConfigError
 
 _ASK = (
@@ -48,12 +48,13 @@ class ArithmeticRows(GeneratedRows):
         return int(len(_ASK) * 2 * len(self.operations) ** (self.terms - 1))
 
 
-class ArithmeticEnv(MathEnv):
+class ArithmeticEnv(LiteralEnv):
     r"""Work out a line of arithmetic.
 
-    Action: the number in ``\boxed{...}``; the last box counts.
+    Action: the number in ``\boxed{...}``, in digits; the last box counts.
 
-    Rewards: 1 for the right number, 0 for anything else. One step. `max_return` is 1; the oracle reaches it.
+    Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step.
+    `max_return` is 1; the oracle reaches it.
 
     Product before sum. The items are drawn when they are asked for; the two splits share no question.
     """

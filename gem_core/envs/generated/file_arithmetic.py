@@ -8,8 +8,8 @@ from typing import Any
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.datasets.math import MathEnv
 from gem_core.envs.games.base import check_count
+from gem_core.envs.generated.literal import LiteralEnv
 
 FILE = "numbers.txt"
 _FUNCTIONS = {"sum": "sum", "largest number": "max", "smallest number": "min"}
@@ -44,13 +44,13 @@ class FileArithmeticRows(GeneratedRows):
         return len(_FUNCTIONS)
 
 
-class FileArithmeticEnv(MathEnv):
+class FileArithmeticEnv(LiteralEnv):
     r"""Find the remainder of the sum, of the largest or of the smallest number in a file.
 
-    Action: the remainder in ``\boxed{...}``; the last box counts.
+    Action: the remainder in ``\boxed{...}``, in digits; the last box counts.
 
-    Rewards: 1 for the right number, 0 for anything else. One step, besides those of tools. `max_return` is 1;
-    the oracle reaches it.
+    Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step, besides
+    those of tools. `max_return` is 1; the oracle reaches it.
 
     The numbers are in no observation: `tool_files` holds the file, and the wrapper ``tools`` hands it to the
     tools. ``math:FileArithmetic-v0-python`` has the Python tool around it, whose random player reads the

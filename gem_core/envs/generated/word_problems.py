@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.datasets.math import MathEnv
+from gem_core.envs.generated.literal import LiteralEnv
 
 _NAMES = [
     "Ada",
@@ -227,12 +227,13 @@ class WordProblemRows(GeneratedRows):
         return {"problem": problem, "answer": str(template.answer(a, b, c, d))}
 
 
-class WordProblemEnv(MathEnv):
+class WordProblemEnv(LiteralEnv):
     r"""Solve a word problem, whose answer is a whole number.
 
-    Action: the number in ``\boxed{...}``; the last box counts.
+    Action: the number in ``\boxed{...}``, in digits; the last box counts.
 
-    Rewards: 1 for the right number, 0 for anything else. One step. `max_return` is 1; the oracle reaches it.
+    Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step.
+    `max_return` is 1; the oracle reaches it.
 
     The items are drawn when they are asked for; the two splits share no question.
     """

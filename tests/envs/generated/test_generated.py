@@ -89,6 +89,34 @@ def test_arithmetic_is_right():
         assert not grade(str(int(item["answer"]) + 1), item["answer"], symbolic=False)
 
 
+@pytest.mark.parametrize("id", [id for id in IDS if "Arithmetic" in id or "WordProblems" in id])
+def test_the_question_itself_is_no_answer(id):
+    with gem_core.make(id) as env:
+        env = env.unwrapped
+        for seed in range(200):
+            question = env.reset(seed=seed)[0]
+            numbers = re.findall(r"\d+", question.split("\\boxed")[0])
+            words = re.sub("plus", "+", re.sub("minus", "-", re.sub("times", "*", question)))
+            lines = [" + ".join(numbers), *re.findall(r"\d+(?: [-+*] \d+)+", words)]
+            for line in [*lines, *(f"x = {line}" for line in lines), f"0 + {env.row['answer']}"]:
+                assert env.grade(line, env.row).score == 0, (line, question)
+
+
+def test_what_a_number_may_look_like():
+    env = gem_core.make("math:WordProblems-v0").unwrapped
+    for answer in (
+        "1234", "+1234", "1,234", "1{,}234", r"1\,234", "1234.0", "$1234$", r"1234 \text{ km}", "1234 cards",
+        "x = 1234", "(1234)",
+    ):  # fmt: skip
+        assert env.grade(answer, {"answer": "1234"}).score == 1, answer
+    assert env.grade("- 5", {"answer": "-5"}).score == 1
+    for answer in (
+        r"1200 + 34", r"\frac{2468}{2}", "2468/2", "617 * 2", "2^3 + 1226", r"\sqrt{1522756}",
+        "1234 = 1200 + 34", "x = 617 * 2", "(617 * 2) cards", "617 * 2, 1234", "1234, 1234", "1235", "--", "", "1234 + 0x",
+    ):  # fmt: skip
+        assert env.grade(answer, {"answer": "1234"}).score == 0, answer
+
+
 def test_word_problems_are_whole_and_not_negative_where_things_are_counted():
     for n in range(500):
         item = ROWS[2][n]
