@@ -31,6 +31,9 @@ _TWO = (
 )  # fmt: skip
 _ASK = ("Statement: {s} Is it true or false?", "Is this true or false? {s}", "{s} True or false?")
 
+_DRAWS = 1000
+"""Theories that are tried for one with the wanted statement; one to five are enough on average."""
+
 
 class _Rule(NamedTuple):
     conditions: tuple[str, ...]
@@ -51,21 +54,28 @@ class ProofRows(GeneratedRows):
         self.distractors = distractors
 
     def draw(self, random: Random) -> Row:
-        while True:  # nine draws of ten have a statement of the depth that is wanted
+        kind: tuple[bool, bool] | None = None
+        for draws in range(_DRAWS + 1):
+            last = draws == _DRAWS  # then a chain alone, and a statement that follows: there always is one
             people = random.sample(_PEOPLE, 3)
             traits = random.sample(_TRAITS, 10)
-            facts, rules = self._theory(random, people, traits)
+            facts, rules = self._theory(random, people, traits, self.distractors and not last)
             steps = derive(facts, rules)
-            if found := self._statement(random, people, traits, steps):
+            if kind is None:  # once: drawn anew with the theory, the kind that fits more theories prevails
+                kind = random.random() < 0.5, random.random() < 0.3
+            true, denied = kind
+            follows = last or true != denied
+            if known := self._statements(people, traits, rules, steps, follows):
                 break
-        text, truth = found
+        who, what = random.choice(known)
+        text = f"{who} is {'not ' if denied else ''}{what}."
         sentences = [f"{who} is {what}." for who, what in facts] + [_say(random, rule) for rule in rules]
         random.shuffle(sentences)
         question = f"{' '.join(sentences)}\n{random.choice(_ASK).format(s=text)}"
-        return {"question": question, "answer": str(truth)}
+        return {"question": question, "answer": str(follows != denied)}
 
     def _theory(
-        self, random: Random, people: list[str], traits: list[str]
+        self, random: Random, people: list[str], traits: list[str], distractors: bool
     ) -> tuple[list[tuple[str, str]], list[_Rule]]:
         """A chain of the wanted length, and rules and facts beside it."""
         chain = traits[: self.depth + 1]
@@ -78,29 +88,34 @@ class ProofRows(GeneratedRows):
                 facts.add((people[0], extra))
                 conditions = (before, extra)
             rules.append(_Rule(conditions, after))
-        for _ in range(random.randint(2, 4) if self.distractors else 0):
+        for _ in range(random.randint(2, 4) if distractors else 0):
             *conditions_, conclusion = random.sample(traits, random.choice((2, 3)))
             rules.append(_Rule(tuple(conditions_), conclusion))
-        for _ in range(random.randint(2, 4) if self.distractors else 0):
+        for _ in range(random.randint(2, 4) if distractors else 0):
             facts.add((random.choice(people[1:]), random.choice(traits)))
         return sorted(facts), list(dict.fromkeys(rules))
 
-    def _statement(
-        self, random: Random, people: list[str], traits: list[str], steps: dict[tuple[str, str], int]
-    ) -> tuple[str, bool] | None:
-        true = random.random() < 0.5
-        denied = random.random() < 0.3
-        if true != denied:  # it can be derived, and is said or denied
-            known = sorted(fact for fact, depth in steps.items() if depth == self.depth)
-        else:
-            reach = {who: max((n for (p, _), n in steps.items() if p == who), default=-1) for who in people}
-            known = sorted(
-                (p, t) for p in people for t in traits if (p, t) not in steps and reach[p] == self.depth
-            )
-        if not known:
-            return None
-        who, what = random.choice(known)
-        return f"{who} is {'not ' if denied else ''}{what}.", true
+    def _statements(
+        self,
+        people: list[str],
+        traits: list[str],
+        rules: list[_Rule],
+        steps: dict[tuple[str, str], int],
+        follows: bool,
+    ) -> list[tuple[str, str]]:
+        """Who and what of the wanted depth, that follows or does not.
+
+        What does not follow is the conclusion of some rule, as what follows is: else a look for such a rule
+        would tell the two apart. A chain without distractors leaves no such trait, and depth 0 needs none.
+        """
+        if follows:
+            return sorted(fact for fact, depth in steps.items() if depth == self.depth)
+        if self.depth and self.distractors:
+            traits = sorted({rule.conclusion for rule in rules})
+        reach = {who: max((n for (p, _), n in steps.items() if p == who), default=-1) for who in people}
+        return sorted(
+            (p, t) for p in people for t in traits if (p, t) not in steps and reach[p] == self.depth
+        )
 
 
 class ProofEnv(QaEnv):
@@ -129,7 +144,8 @@ class ProofEnv(QaEnv):
             size: Number of items.
             seed: Another seed is another set of items.
             distractors: Whether there are facts and rules beside those of the derivation. Without them an
-                item is about one person, and there are fewer items: at depth 0 it is a fact and a statement.
+                item is about one person, there are fewer items (at depth 0 it is a fact and a statement),
+                and from depth 1 on a statement follows where some rule ends in its trait.
 
         Raises:
             ConfigError: A value that cannot be honoured.

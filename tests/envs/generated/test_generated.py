@@ -112,7 +112,8 @@ def test_what_a_number_may_look_like():
     assert env.grade("- 5", {"answer": "-5"}).score == 1
     for answer in (
         r"1200 + 34", r"\frac{2468}{2}", "2468/2", "617 * 2", "2^3 + 1226", r"\sqrt{1522756}",
-        "1234 = 1200 + 34", "x = 617 * 2", "(617 * 2) cards", "617 * 2, 1234", "1234, 1234", "1235", "--", "", "1234 + 0x",
+        "1234 = 1200 + 34", "x = 617 * 2", "(617 * 2) cards", "617 * 2, 1234", "1234, 1234", "1235", "--", "",
+        "1234 + 0x",
     ):  # fmt: skip
         assert env.grade(answer, {"answer": "1234"}).score == 0, answer
 
@@ -197,6 +198,31 @@ def test_proofs_have_the_depth_and_the_truth_they_say(depth, distractors):
             assert {p for p, _ in facts} == {who}
         assert (steps[who, what.removeprefix("not ")] if known else reach) == depth
     assert min(truths.values()) > 60
+
+
+@pytest.mark.parametrize("depth", range(6))
+def test_no_glance_at_a_proof_tells_the_answer(depth):
+    """Neither whether the statement is a denial, nor whether some rule ends in its trait."""
+    rows = ProofRows(depth, "train", 1000, 0)
+    right = Counter()
+    for n in range(400):
+        _, rules, _, what = read_theory(rows[n]["question"])
+        true, denied = rows[n]["answer"] == "True", what.startswith("not ")
+        concluded = what.removeprefix("not ") in {rule.conclusion for rule in rules}
+        right["said"] += true != denied
+        right["concluded"] += true == (concluded != denied)
+    assert 0.42 <= right["said"] / 400 <= 0.58
+    assert depth == 0 or 0.42 <= right["concluded"] / 400 <= 0.58
+
+
+@pytest.mark.parametrize("depth", range(6))
+def test_a_proof_is_drawn_however_few_draws_there_are(monkeypatch, depth):
+    monkeypatch.setattr("gem_core.envs.generated.proofs._DRAWS", 0)
+    rows = ProofRows(depth, "train", 1000, 0)
+    for n in range(20):
+        facts, rules, who, what = read_theory(rows[n]["question"])
+        assert derive(facts, rules)[who, what.removeprefix("not ")] == depth
+        assert rows[n]["answer"] == str(not what.startswith("not "))
 
 
 # -- questions --------------------------------------------------------------------------------
