@@ -51,6 +51,14 @@ def test_no_two_are_alike():
             assert len(one & other) / len(one | other) < 0.5, (sorted(one), sorted(other))
 
 
+def test_the_instruction_of_the_statistics_names_each_number():
+    text = SOURCE.task(SOURCE.names.index("statistics"), 0).instruction
+    places = [
+        text.index(word) for word in ("four numbers", "the smallest", "the largest", "the sum", "how many")
+    ]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
 def test_seeds_draw_names_and_numbers(index):
     drawn = [SOURCE.task(index, seed) for seed in range(6)]

@@ -44,8 +44,8 @@ awk 'NR == 1 {{ min = max = $1 }} $1 < min {{ min = $1 }} $1 > max {{ max = $1 }
     return Task(
         "Write a program stats in /app that can be run as ./stats. It reads whole numbers from its "
         "standard input, one a line, at least one, and prints one line with four numbers and blanks "
-        f"largest, the sum, and how many of them are {low} or more. For example.txt it prints: "
-        f"{shown(example)}",
+        f"between them: the smallest, the largest, the sum, and how many of them are {low} or more. "
+        f"For example.txt it prints: {shown(example)}",
         files,
         tuple(tests),
         script("stats", program),
