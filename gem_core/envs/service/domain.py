@@ -76,6 +76,12 @@ class Task:
     outputs: Sequence[str] = ()
 
 
+def said_anywhere(said: str, outputs: Sequence[str]) -> bool:
+    """Whether each output stands in what was said, be it within a word: the rule of tau-bench."""
+    said = said.lower().replace(",", "")
+    return all(output.lower().replace(",", "") in said for output in outputs)
+
+
 @dataclass(frozen=True)
 class Domain:
     """A service.
@@ -85,12 +91,17 @@ class Domain:
         operations: Its tools.
         tasks: In order; their number is the option ``index`` of a reset.
         database: Makes the database that every task starts from, new each time.
+        said: Called with all that the assistant said and the outputs of the task: whether they are there.
+        looked_up: Called with the task and the calls (name and arguments) where the goal changes nothing and
+            nothing has to be said: whether enough was looked up to know that. None asks for nothing.
     """
 
     policy: str
     operations: Sequence[Operation]
     tasks: Sequence[Task]
     database: Callable[[], Database]
+    said: Callable[[str, Sequence[str]], bool] = said_anywhere
+    looked_up: Callable[[Task, Sequence[Sequence[Any]]], bool] | None = None
     _goals: dict[int, Database] = field(default_factory=dict)
 
     def operation(self, name: str) -> Operation:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from gem_core.envs.games.base import check_count
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
-from gem_core.envs.service.domain import Domain, Task
+from gem_core.envs.service.domain import Database, Domain, Task
 from gem_core.envs.service.user import END, SMALL_TALK, scripted_message
 from gem_core.errors import ConfigError
 from gem_core.tools.formats import get_format
@@ -30,7 +30,7 @@ class Service(MultiAgentEnv):
     said to the user that the task asks for, else 0; every turn before it pays 0. A call that cannot be
     read is ``info["invalid"] == "format"``, one that is refused has ``info["tool_error"]``; both take a
     turn and cost nothing else. The turn limit truncates. The oracle of the assistant is the reference
-    solution, that of the user follows a script.
+    solution, that of the user follows a script. A domain may ask for look-ups where nothing is to be changed.
 
     Args:
         domain: The service.
@@ -166,12 +166,19 @@ class Service(MultiAgentEnv):
         return agent == USER and END in text
 
     def solved(self) -> bool:
-        """Whether the database is that of the goal, and everything was said that had to be."""
-        return self._said_all() and self.database == self.domain.goal(self.task_index)
+        """Whether the database is that of the goal, and everything was said and looked up that had to be."""
+        goal = self.domain.goal(self.task_index)
+        return self._said_all() and self.database == goal and self._looked_up(goal)
+
+    def _looked_up(self, goal: Database) -> bool:
+        """True but where doing nothing would be right, and was done blindly."""
+        if self.domain.looked_up is None or self.task.outputs or goal != self.domain.database():
+            return True
+        return self.domain.looked_up(self.task, self.calls)
 
     def _said_all(self) -> bool:
-        said = "\n".join(text for agent, text in self.messages if agent == ASSISTANT).lower().replace(",", "")
-        return all(output.lower().replace(",", "") in said for output in self.task.outputs)
+        said = "\n".join(text for agent, text in self.messages if agent == ASSISTANT)
+        return self.domain.said(said, self.task.outputs)
 
     # -- players ------------------------------------------------------------------------------
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from gem_core.envs.service.domain import Database, Operation, Refused
-from gem_core.envs.service.shop_database import total
+from gem_core.envs.service.domain import Database, Operation, Refused, Task
+from gem_core.envs.service.shop_database import shop_database, total
 
 RETURN_DAYS = 30
+MOST_NUMBERS = 40
+"""Different numbers that the assistant may say in a conversation for one of them to be an answer."""
+
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_NOTHING_BEHIND = re.compile(r"(?<=\d)\.0+(?!\d)")
 
 POLICY = f"""\
 You work for the customer service of an outdoor shop.
@@ -24,7 +31,8 @@ amount.
 - Delivered items can be returned within {RETURN_DAYS} days, to the payment of the order or to a gift card \
 of the account, nowhere else. Within the same time they can be exchanged for another variant of the same \
 product that is in stock.
-- A request that these rules forbid is declined, and nothing is changed. A request that is allowed and \
+- A request that these rules forbid is declined, once you have found the customer and looked at the account \
+or the order, and nothing is changed. A request that is allowed and \
 beyond your tools (a complaint about a person, a claim for damage) is handed over to a person, and nothing \
 else is.
 - Ask whether there is anything else once all is settled. Make up nothing."""
@@ -206,3 +214,33 @@ OPERATIONS = (
                {"email": _TEXT, "phone": _TEXT, "newsletter": {"type": "boolean"}, **_PLACE}, customer=_TEXT),
     _operation("hand_over", "Hand the conversation over to a person.", _hand_over, summary=_TEXT),
 )  # fmt: skip
+
+
+def said_in_words(said: str, outputs: Sequence[str]) -> bool:
+    """Whether each output stands in what was said, as a word or number of its own.
+
+    1,077 and 1077.00 are 1077; 17, 7.50, 7-day and TR7 hold no 7. Numbers do not count where more than
+    `MOST_NUMBERS` different ones were said.
+    """
+    said = _NOTHING_BEHIND.sub("", _THOUSANDS.sub("", said.lower()))
+    listed = len(set(re.findall(r"\d+(?:\.\d+)?", said))) > MOST_NUMBERS
+    return all(
+        not (listed and output.isdecimal())
+        and re.search(rf"(?<!\w)(?<!\d[.,])(?<!\w-){re.escape(output.lower())}(?!\w|-\w|[.,]\d)", said)
+        for output in outputs
+    )
+
+
+def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
+    """Whether the customer was found, by whatever tool, and the account or an order of it looked at."""
+    database = shop_database()
+    customer = task.actions[1][1]["customer"]
+    orders = database["customers"][customer]["orders"]
+    finds = {operation.name: operation for operation in OPERATIONS[:2]}
+    return any(
+        name in finds and finds[name].apply(database, about).text == customer for name, about in calls
+    ) and any(
+        (name == "get_customer" and about["customer"] == customer)
+        or (name == "get_order" and about["order"] in orders)
+        for name, about in calls
+    )

@@ -11,7 +11,7 @@ import gem_core
 from gem_core.checker import RULES
 from gem_core.envs.service.domain import Refused
 from gem_core.envs.service.env import ASSISTANT, USER, Service
-from gem_core.envs.service.shop import OPERATIONS
+from gem_core.envs.service.shop import OPERATIONS, said_in_words
 from gem_core.envs.service.shop_database import shop_database
 from gem_core.envs.service.shop_tasks import shop
 from gem_core.envs.service.user import END
@@ -115,6 +115,42 @@ def test_every_wish_that_is_declined_could_have_been_carried_out_wrongly():
         tempting = ("cancel_order", {"order": customer["orders"][0], "reason": "changed mind"})
         assert serve(index, [*TASKS[index].actions, tempting], "") == 0.0
         assert serve(index, [*TASKS[index].actions, ("hand_over", {"summary": "?"})], "") == 0.0
+
+
+def test_declining_blindly_earns_nothing():
+    declined = [n for n in range(len(TASKS)) if serve(n, TASKS[n].actions[:2], "Sorry, no.") == 1.0]
+    assert len(declined) == 11
+    by_email = [("find_customer_by_email", {"email": shop_database()["customers"]["C001"]["email"]})]
+    for index in range(len(TASKS)):
+        find, account = TASKS[index].actions[:2]
+        for calls in ([], [find], [account], [*by_email, ("get_customer", {"customer": "C001"})]):
+            other = account[1]["customer"] != "C001"
+            assert serve(index, calls if other else calls[:1], "Is there anything else?") == 0.0
+    for index in declined:
+        customer = shop_database()["customers"][TASKS[index].actions[1][1]["customer"]]
+        find = ("find_customer_by_email", {"email": f" {customer['email'].upper()}"})
+        assert serve(index, [find, ("get_order", {"order": customer["orders"][0]})], "Sorry, no.") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("said", "output", "there"),
+    [
+        ("There are 7.", "7", True),
+        ("**7**, in all", "7", True),
+        ("The difference is -41 (or 41.00)", "41", True),
+        ("It was 1,077 in all", "1077", True),
+        ("The number is tr938262", "TR938262", True),
+        ("To Denholm's", "Denholm", True),
+        ("You can buy it in 3 variants today, as of 17 May", "7", False),
+        ("7.50 or 3,7 or 7-day or W7 or 1,007 or 70", "7", False),
+        ("To Denholmshire", "Denholm", False),
+        (" ".join(map(str, range(2000))), "7", False),
+        (" ".join(map(str, range(2000))) + " TR1", "TR1", True),
+        (" ".join(map(str, range(30))), "7", True),
+    ],
+)
+def test_what_had_to_be_said_is_a_word_of_its_own(said, output, there):
+    assert said_in_words(said, [output]) is there
 
 
 REFUSALS = [
