@@ -62,7 +62,9 @@ class Bargaining(TurnGame[list[int] | str]):
             f"Two players share things: {things}. The other player has other values. Propose what you "
             "keep, as the numbers of books, hats and balls in a box: \\boxed{1 0 2}. Or take the last "
             f"proposal of the other with \\boxed{{{ACCEPT}}}. Without a deal after {self.turn_limit} turns "
-            "nobody gets anything."
+            f"nobody gets anything; after a deal your share pays its worth over {TOTAL}. An answer that "
+            "cannot be read or names what is not there forfeits the game, which ends it, and costs "
+            f"{-self.format_error_reward:g}."
         )
 
     def board(self, agent: str) -> str:

@@ -55,8 +55,11 @@ class KuhnPoker(TurnGame[str]):
         begin = "You begin." if agent == PLAYERS[0] else "Your opponent begins."
         return (
             "You play a hand of poker with three cards: Jack, Queen, King; the higher card wins. Both of "
-            f"you put 1 chip into the pot. You hold the {CARDS[self.cards[agent]]}. {begin} Answer with "
-            "what you do, as \\boxed{check}."
+            f"you put 1 chip into the pot. You hold the {CARDS[self.cards[agent]]}. {begin} A bet puts 1 "
+            "more chip in, and a check can be answered by a bet. Against a bet, a call puts 1 chip in, and a "
+            "fold leaves the pot to the other. An answer that cannot be read or is not allowed forfeits the "
+            f"hand and costs {-self.format_error_reward:g} chips. Answer with what you do, as "
+            "\\boxed{check}."
         )
 
     def board(self, agent: str) -> str:

@@ -34,7 +34,9 @@ class TicTacToe(TurnGame[int]):
     def rules(self, agent: str) -> str:
         return (
             f"You play tic-tac-toe with {_mark(agent)}; X begins. Three of a kind in a row, a column or a "
-            "diagonal win. Answer with the number of a free cell, as \\boxed{5}."
+            "diagonal win. A win pays 1 and a loss costs 1. An answer that cannot be read or names no free "
+            f"cell forfeits the game and costs {-self.format_error_reward:g}. Answer with the number of a "
+            "free cell, as \\boxed{5}."
         )
 
     def board(self, agent: str) -> str:

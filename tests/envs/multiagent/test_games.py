@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from functools import partial
 from itertools import permutations, product
@@ -50,6 +51,21 @@ def test_one_side_keeps_the_contract(id):
     for kwargs in ({}, {"opponent": "oracle", "agent": "player_2"}):
         report = gem_core.check_env(id, seeds=(0, 1), rules=rules, **kwargs)
         assert list(report.skipped) == ["best_return"]  # it depends on the opponent
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_rules_name_the_price_of_a_forfeit(id):
+    env = table(id)
+    for text in env.reset(seed=0)[0].values():
+        assert re.search(rf"forfeits the .*costs {-env.format_error_reward:g}\b", text), text
+    if id.startswith("multi:KuhnPoker"):
+        for told in (
+            "A bet puts 1 more chip in",
+            "a check can be answered by a bet",
+            "a call puts",
+            "a fold",
+        ):
+            assert told in text
 
 
 @pytest.mark.parametrize("id", IDS)
