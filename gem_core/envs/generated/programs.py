@@ -144,7 +144,8 @@ _TASKS = (
         _numbers,
     ),
     _Task(
-        "Read whole numbers on one line. Print the running totals, which begin at {k}, with blanks between.",
+        "Read whole numbers on one line. Start with {k}, add the numbers one after the other, and "
+        "print the total after each addition, with blanks between.",
         f"{_NS}t = K\nr = []\nfor v in a:\n    t += v\n    r.append(t)\nprint(*r)",
         _numbers,
     ),
@@ -171,7 +172,8 @@ _TASKS = (
         _number,
     ),
     _Task(
-        "Read a line of words. Print those that are longer than {w} letters, with blanks between, or none.",
+        "Read a line of words. Print those that are longer than {w} letters, with blanks between; print "
+        "none if there is none.",
         "print(*[w for w in input().split() if len(w) > W] or ['none'])",
         _line,
     ),
@@ -205,20 +207,20 @@ _TASKS = (
     ),
     _Task(
         "Each line of the input has a word and a whole number. Print the words whose number is at "
-        "least {k}, one a line, or none.",
+        "least {k}, one a line; print none if there is none.",
         "import sys\nprint('\\n'.join(l.split()[0] for l in sys.stdin if int(l.split()[1]) >= K) or 'none')",
         _lines,
     ),
     _Task(
-        "Each line of the input has a word and a whole number. Print for each word, in "
-        "alphabetical order, the word and {k} plus the sum of its numbers.",
+        "Each line of the input has a word and a whole number. Print a line for each "
+        "word, in alphabetical order: the word, a blank, and {k} plus the sum of its numbers.",
         "import sys\nt = {}\nfor l in sys.stdin:\n    w, n = l.split()\n"
         "    t[w] = t.get(w, K) + int(n)\nfor w in sorted(t):\n    print(w, t[w])",
         _lines,
     ),
     _Task(
-        "Each line of the input has a word and a whole number. Print the word with the largest "
-        "number, the first of them in the input, and that number plus {k}.",
+        "Each line of the input has a word and a whole number. Print one line: the word "
+        "with the largest number, the first of them in the input, a blank, and that number plus {k}.",
         "import sys\nr = [l.split() for l in sys.stdin]\nb = max(r, key=lambda p: int(p[1]))\n"
         "print(b[0], int(b[1]) + K)",
         _lines,

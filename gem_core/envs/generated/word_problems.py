@@ -117,7 +117,7 @@ _TEMPLATES = (
         lambda a, b, c, d: a + c,
     ),
     _Template(
-        "{p} is {a} years old. How old will {p} be in {c} years, and then {d} years later?",
+        "{p} is {a} years old. How old will {p} be in {c} years and another {d} years after that?",
         lambda a, b, c, d: a + c + d,
     ),
     _Template(

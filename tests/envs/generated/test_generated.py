@@ -279,6 +279,15 @@ def test_solutions_pass_in_the_sandbox_and_their_neighbours_do_not():
     assert len(seen) == rows.templates
 
 
+def test_the_form_of_the_output_is_told():
+    rows = ProgramRows(False, 4, "train", 1000, 0)
+    for n in range(500):
+        item = rows[n]
+        assert ("'none'" in item["solution"]) == ("print none if there is none" in item["problem"]), item
+        if re.search(r"print\((w|b\[0\]), ", item["solution"]):
+            assert "a blank, and" in item["problem"], item
+
+
 @pytest.mark.parametrize(
     ("id", "kwargs"),
     [
