@@ -11,6 +11,8 @@ from gem_core.envs.geometry.figures import Angle, Circle, Dot, Label, Path, Shap
 from gem_core.envs.geometry.items import LETTERS, Item, decimal, direction, root, two_numbers
 
 _X = "Find the length x in the figure."
+_EXACT = "Find the length x in the figure, in exact form."
+"""Where the answer may be a root."""
 _WIDE, _HIGH = 11, 9
 """Of the grids, in squares."""
 
@@ -37,7 +39,7 @@ def right_triangle(random: Random) -> Item:
         side_label(corner, two, texts[1], one),
         side_label(one, two, texts[2], corner),
     ]
-    return Item((sought, *values), _X, answer, shapes)
+    return Item((sought, *values), _EXACT, answer, shapes)
 
 
 def rectangle(random: Random) -> Item:
@@ -56,7 +58,7 @@ def rectangle(random: Random) -> Item:
             Path((corners[1], corners[3]), closed=False),
             side_label(corners[1], corners[3], "x", corners[0]),
         ]
-        return Item((width, height, asked), _X, root(width**2 + height**2), shapes)
+        return Item((width, height, asked), _EXACT, root(width**2 + height**2), shapes)
     answer = width * height if asked == "area" else 2 * (width + height)
     return Item((width, height, asked), f"Find the {asked} of the rectangle.", str(answer), shapes)
 
@@ -168,7 +170,7 @@ def tangent(random: Random) -> Item:
         side_label(centre, touch, str(radius), point),
         side_label(touch, point, "x", centre),
     ]
-    problem = f"{p}{t} touches the circle with centre {o} in {t}. {_X}"
+    problem = f"{p}{t} touches the circle with centre {o} in {t}. {_EXACT}"
     return Item((far, radius), problem, root(square), shapes)
 
 
@@ -188,7 +190,7 @@ def rhombus(random: Random) -> Item:
     given = "The sides of the figure are equal. "
     if asked == "side":
         shapes.append(side_label(corners[3], corners[0], "x", 0j))
-        return Item((one, two, asked), given + _X, root(one**2 + two**2), shapes)
+        return Item((one, two, asked), given + _EXACT, root(one**2 + two**2), shapes)
     return Item((one, two, asked), given + "Find its area.", str(2 * one * two), shapes)
 
 
@@ -235,7 +237,7 @@ def grid_distance(random: Random) -> Item:
         Label(two, b, step / abs(step)),
     ]
     values = tuple(int(part) for p in (one, two) for part in (p.real, p.imag))
-    problem = f"Each small square has side 1. Find the distance from {a} to {b}."
+    problem = f"Each small square has side 1. Find the distance from {a} to {b}, in exact form."
     return Item(values, problem, root(round(step.real) ** 2 + round(step.imag) ** 2), shapes)
 
 

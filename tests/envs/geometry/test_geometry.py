@@ -72,6 +72,13 @@ def measured(item):
     return found
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_exact_form_is_asked_for_where_the_answer_may_be_a_root(kind):
+    for item in items(kind, 200):
+        if "sqrt" in item.answer:
+            assert item.problem.endswith("in exact form."), item.problem
+
+
 @pytest.mark.parametrize("kind", sorted(ANGLES))
 def test_angles_are_what_they_say(kind):
     for item in items(kind):
