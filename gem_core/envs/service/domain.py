@@ -92,8 +92,8 @@ class Domain:
         tasks: In order; their number is the option ``index`` of a reset.
         database: Makes the database that every task starts from, new each time.
         said: Called with all that the assistant said and the outputs of the task: whether they are there.
-        looked_up: Called with the task and the calls (name and arguments) where the goal changes nothing and
-            nothing has to be said: whether enough was looked up to know that. None asks for nothing.
+        looked_up: Called with the task and the calls (name and arguments) where the goal changes nothing:
+            whether enough was looked up to know that. None asks for nothing.
     """
 
     policy: str

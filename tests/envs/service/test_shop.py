@@ -126,6 +126,8 @@ def test_declining_blindly_earns_nothing():
         for calls in ([], [find], [account], [*by_email, ("get_customer", {"customer": "C001"})]):
             other = account[1]["customer"] != "C001"
             assert serve(index, calls if other else calls[:1], "Is there anything else?") == 0.0
+    numbers = " ".join(map(str, range(40)))
+    assert all(serve(index, [], numbers) == 0.0 for index in range(len(TASKS)))
     for index in declined:
         customer = shop_database()["customers"][TASKS[index].actions[1][1]["customer"]]
         find = ("find_customer_by_email", {"email": f" {customer['email'].upper()}"})
