@@ -13,7 +13,7 @@ import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from gem_verl import SUPPORTED, estimators, loop
-from gem_verl.options import ESTIMATORS, check_config, pictures_refused
+from gem_verl.options import ESTIMATORS, check_config, check_rewards, pictures_refused
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
 
 logger = logging.getLogger("verl.gem")
@@ -49,11 +49,13 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
         Raises:
             GemError: A row names no environment, or one that cannot be built or shown.
+            ConfigError: A reward model would replace what the environments pay.
         """
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        check_rows(rows, self._wrappers, default, functools.partial(pictures_refused, self.config))
+        if check_rows(rows, self._wrappers, default, functools.partial(pictures_refused, self.config)):
+            check_rewards(self.config)
         super().generate_sequences(prompts)
 
 

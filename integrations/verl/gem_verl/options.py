@@ -125,6 +125,24 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
     return options
 
 
+def check_rewards(config: Any) -> None:
+    """Refuse what would put other rewards in the place of those that environments paid.
+
+    Args:
+        config: The whole verl config, of a run with rows of the agent loop ``gem``.
+
+    Raises:
+        ConfigError: A reward model shares the GPUs of the actor: verl has it score every row.
+    """
+    model = config.reward.reward_model
+    if model.enable and not model.enable_resource_pool:
+        raise ConfigError(
+            "reward.reward_model.enable=True with enable_resource_pool=False: verl lets it score every "
+            "row after it was played, which would replace the rewards of the environments; leave the model "
+            "out, or set enable_resource_pool=True, with which it scores the rows of other agent loops only"
+        )
+
+
 def pictures_refused(config: Any) -> str | None:
     """Why the model of a verl config cannot be shown pictures; None when it can.
 

@@ -62,7 +62,7 @@ def check_rows(
     wrappers: str,
     default_agent_loop: str = "",
     no_pictures: Callable[[], str | None] = lambda: None,
-) -> None:
+) -> bool:
     """Build every environment that rows name once, so that what is wrong shows before anything is played.
 
     Args:
@@ -71,13 +71,19 @@ def check_rows(
         default_agent_loop: Plays the rows that name none.
         no_pictures: Says why the model cannot be shown pictures; None when it can.
 
+    Returns:
+        Whether any row is one of ours.
+
     Raises:
         GemError: A row names no environment, or one that cannot be built or shown.
     """
+    ours = False
     for row in rows:
         if (row.get("agent_name") or default_agent_loop) == AGENT_NAME:
+            ours = True
             task = task_of(row)
             source = TaskSource(task["env_id"], task["env_kwargs"])
             if (source.label, wrappers) not in _built:
                 source.try_once(wrappers, no_pictures=no_pictures)
                 _built.add((source.label, wrappers))
+    return ours

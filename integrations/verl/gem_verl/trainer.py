@@ -24,7 +24,7 @@ from gem_core.rollout import Episode, episode_metrics
 from gem_verl import estimators
 from gem_verl.dataset import GemDataset
 from gem_verl.loop import turn_ids_of
-from gem_verl.options import TRAINER_MODE, check_config, pictures_refused
+from gem_verl.options import TRAINER_MODE, check_config, check_rewards, pictures_refused
 from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
 
 
@@ -44,7 +44,8 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
         refused = functools.partial(pictures_refused, self.config)
         for dataset in (self.train_dataset, self.val_dataset):
-            check_rows(_rows_of(dataset), self.gem_options.wrappers, default, refused)
+            if check_rows(_rows_of(dataset), self.gem_options.wrappers, default, refused):
+                check_rewards(self.config)
 
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = "sync"  # verl asks for this name to tell its own modes apart

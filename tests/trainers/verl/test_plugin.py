@@ -10,8 +10,12 @@ import sys
 import gem_verl
 import pytest
 import ray
+from gem_verl.dataset import GemDataset
+from gem_verl.options import GemOptions
 from gem_verl.rows import verl_row
-from gem_verl.trainer import batch_facts
+from gem_verl.trainer import GemTrainerSync, batch_facts
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import get_tensordict
 
@@ -71,6 +75,32 @@ def test_the_manager_checks_a_batch_before_it_is_played() -> None:
     batch = get_tensordict({"agent_name": names, "extra_info": [row["extra_info"] for row in rows]})
     with pytest.raises(UnknownEnv, match="GuesTheNumber"):
         made.generate_sequences(batch)
+
+
+def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ("algorithm.adv_estimator=rebn", "reward.reward_model.enable=True")
+    ours = verl_row(TaskRow(env_id="game:GuessTheNumber-v0", env_kwargs={}, seed=1, index=0))
+    rows = {"agent_name": [ours["agent_name"]], "extra_info": [ours["extra_info"]]}
+    manager = load_class_from_fqn("gem_verl.GemAgentLoopManager", "AgentLoopManager")
+    monkeypatch.setattr(AgentLoopManagerTQ, "generate_sequences", lambda self, prompts: None)
+    with pytest.raises(ConfigError, match="would replace the rewards of the environments"):
+        manager(verl_config(*model), None).generate_sequences(get_tensordict(rows))
+    manager(verl_config(*model), None).generate_sequences(get_tensordict({**rows, "agent_name": ["other"]}))
+    apart = verl_config(*model, "reward.reward_model.enable_resource_pool=True")
+    manager(apart, None).generate_sequences(get_tensordict(rows))
+
+    def load(self: GemTrainerSync) -> None:
+        self.train_dataset = self.val_dataset = GemDataset("game:GuessTheNumber-v0")
+
+    monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", load)
+    trainer = GemTrainerSync.__new__(GemTrainerSync)
+    trainer.config, trainer.gem_options = verl_config(*model), GemOptions()
+    with pytest.raises(ConfigError, match="would replace the rewards of the environments"):
+        trainer._init_dataloader()
+    trainer.config = apart
+    trainer._init_dataloader()
 
 
 def test_unknown_names_say_what_there_is() -> None:
