@@ -187,6 +187,12 @@ def _check_estimator(config: Any, options: GemOptions) -> None:
             f"step_reward_gamma={config.step_reward_gamma} has no effect here; gamma is the discount per "
             "turn in both layouts"
         )
+    group_size = config.train_env_manager.group_size
+    if "group_ids" in get_estimator(TRAINER_NAMES[options.estimator]).needs and group_size < 2:
+        raise ConfigError(
+            f"{PREFIX}estimator={options.estimator} compares the episodes of a group; with "
+            f"train_env_manager.group_size={group_size} every advantage would be 0"
+        )
     for name, why in _refused(config, options.estimator):
         raise ConfigError(f"{name}={_get(config, name)} {why}")
 

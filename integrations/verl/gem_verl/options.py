@@ -105,6 +105,12 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
         gamma = float(config.algorithm.gamma)
         if not 0 <= gamma <= 1:
             raise ConfigError(f"algorithm.gamma={gamma}: expected a discount from 0 to 1")
+        samples = config.actor_rollout_ref.rollout.n
+        if "group_ids" in get_estimator(ESTIMATORS[name]).needs and samples < 2:
+            raise ConfigError(
+                f"{name} compares the samples of a prompt; with actor_rollout_ref.rollout.n={samples} every "
+                "advantage would be 0"
+            )
     else:
         from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 

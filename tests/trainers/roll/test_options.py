@@ -75,6 +75,10 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
             {"train_env_manager": {"group_filter_cls": "mine.Filter"}},
             r"scope: trained\} takes those of the rest",
         ),
+        (
+            {"train_env_manager": {"group_size": 1}, **envs(gem={"estimator": "gem_grpo"})},
+            "group_size=1 every advantage would be 0",
+        ),
         ({"train_env_manager": {"group_size_redundancy": 1}}, "drops the slowest episodes of a group"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],

@@ -36,6 +36,8 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "+algorithm.rebn.dof=1"], "no option of rebn; there are: ddof"),
         ([REBN, "+algorithm.rebn.scope=all"], "'collected' or 'trained'"),
         ([REBN, "algorithm.gamma=1.5"], "a discount from 0 to 1"),
+        (["algorithm.adv_estimator=gem_grpo"], "rollout.n=1 every advantage would be 0"),
+        (["algorithm.adv_estimator=gem_rloo"], "rollout.n=1 every advantage would be 0"),
         (["algorithm.adv_estimator=rebnn"], "registered nowhere.*rebn"),
         (["algorithm.adv_estimator=grpo", "+gem.layout=turn"], "would take each turn for an episode"),
         (
@@ -54,6 +56,11 @@ def test_rows_of_turns_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")
     assert check(REBN, "+gem.context=rebuild").row_per_turn
+
+
+def test_groups_of_two_can_be_compared() -> None:
+    check("algorithm.adv_estimator=gem_grpo", "actor_rollout_ref.rollout.n=2")
+    check("algorithm.adv_estimator=gem_reinforce", "actor_rollout_ref.rollout.n=1")
 
 
 def test_rejection_in_the_loss_comes_after_the_advantage() -> None:
