@@ -50,7 +50,7 @@ METRICS = (
     "gem/tool_errors",
     "gem/error_rate",
 )
-"""What validation reports for each environment, besides verl's own score."""
+"""What validation reports for each environment, besides verl's own score; `filter_groups` may name one."""
 
 validating: ContextVar[bool] = ContextVar("gem_verl_validating", default=False)
 """Set by the worker: verl does not tell an agent loop."""
@@ -207,7 +207,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             extra_fields=extra,
             pad_id=self.tokenizer.eos_token_id,
             with_logprobs=bool(sampling_params.get("logprobs")),
-            return_on_last=split == "validation",
+            validation=split == "validation",
         )
 
 
@@ -219,7 +219,7 @@ def lay_out(
     extra_fields: dict[str, Any],
     pad_id: int,
     with_logprobs: bool,
-    return_on_last: bool = False,
+    validation: bool = False,
 ) -> list[AgentLoopOutput]:
     """The rows of an episode.
 
@@ -230,14 +230,16 @@ def lay_out(
         extra_fields: What the engine reported; every row gets a copy with GEM's fields.
         pad_id: The only token of a row that stands for an episode which is not trainable.
         with_logprobs: Whether verl expects log-probs of the sampling policy.
-        return_on_last: Put the whole return on the last row, the only one that validation reads.
+        validation: Put the whole return on the last row, the only one that verl's validation reads, and
+            leave out of its means what an episode has no value for; training counts that as 0.
     """
     summary = episode_metrics([episode])
+    missing = None if validation else 0.0  # what filters groups of prompts takes numbers only
     shown = {
         **extra_fields,
         "turn_scores": episode.rewards,
         "tool_rewards": [],
-        "reward_extra_info": {name: summary.get(name) for name in METRICS},
+        "reward_extra_info": {name: summary.get(name, missing) for name in METRICS},
     }
     facts = {"episode": outline(episode).to_dict(), "row_per_turn": row_per_turn}
 
@@ -277,7 +279,7 @@ def lay_out(
             )
         ]
     rewards = episode.rewards
-    if return_on_last:
+    if validation:
         rewards = [0.0] * (len(rewards) - 1) + [episode.total_reward]
     return [
         row(

@@ -128,6 +128,12 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
                 f"algorithm.adv_estimator={name} would take each turn for an episode; with rows of single "
                 f"turns use one of {', '.join(ESTIMATORS)}"
             )
+        filters = _get(config.algorithm, "filter_groups")
+        if filters and _get(filters, "enable") and _get(filters, "metric") == "reward":
+            raise ConfigError(
+                "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
+                "here; algorithm.filter_groups.metric=gem/return compares its episodes"
+            )
     return options
 
 

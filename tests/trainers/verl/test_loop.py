@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from gem_verl import loop as gem_loop
 from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, turn_ids_of
 from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.trainer.ppo.v1 import replay_buffer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
@@ -175,6 +179,24 @@ def test_an_env_that_raises_leaves_a_masked_row() -> None:
     (early,), server, _ = play("test:VerlScripted", ["one"], rewards=[], fail_at=0)
     assert early.extra_fields["min_global_steps"] == early.extra_fields["max_global_steps"] == 6
     assert server.calls
+
+
+@pytest.mark.parametrize("metric", gem_loop.METRICS)
+def test_verl_filters_groups_with_a_failed_episode(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,), _, _ = play("test:VerlScripted", ["one<|im_end|>"])
+    (failed,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1)
+    buffer = ReplayBuffer.__new__(ReplayBuffer)
+    buffer.filter_groups_metric = metric
+    buffer.finished_keys = {"train": {"u"}}
+    buffer.partitions = {"train": {"u_0_0": {}, "u_1_0": {}}}
+    buffer._dapo_classification_cache = defaultdict(dict)
+    data = {"extra_fields": [whole.extra_fields, failed.extra_fields]}
+    monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_batch_get=lambda **asked: data))
+    alike = metric in ("gem/truncation_rate", "gem/format_error_rate", "gem/tool_calls", "gem/tool_errors")
+    assert buffer._dapo_filtered_keys("train")[0] == ({"u"} if alike else set())
+    (failed,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1, validate=True)
+    value = failed.extra_fields["reward_extra_info"][metric]
+    assert value == (1.0 if metric == "gem/error_rate" else None)  # None is in no mean of verl's
 
 
 def test_an_env_that_never_ends_is_cut_by_the_response_length() -> None:

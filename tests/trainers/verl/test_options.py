@@ -38,6 +38,16 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "algorithm.gamma=1.5"], "a discount from 0 to 1"),
         (["algorithm.adv_estimator=gem_grpo"], "rollout.n=1 every advantage would be 0"),
         (["algorithm.adv_estimator=gem_rloo"], "rollout.n=1 every advantage would be 0"),
+        (
+            [
+                REBN,
+                "+gem.layout=turn",
+                "algorithm.filter_groups.enable=True",
+                "algorithm.filter_groups.metric=reward",
+                "+algorithm.rebn.scope=trained",
+            ],
+            "metric=gem/return compares its episodes",
+        ),
         (["algorithm.adv_estimator=rebnn"], "registered nowhere.*rebn"),
         (["algorithm.adv_estimator=grpo", "+gem.layout=turn"], "would take each turn for an episode"),
         (
