@@ -55,6 +55,9 @@ METRICS = (
 validating: ContextVar[bool] = ContextVar("gem_verl_validating", default=False)
 """Set by the worker: verl does not tell an agent loop."""
 
+position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
+"""Set by the worker: most tokens of the model, the limit of verl's servers where no other is set."""
+
 
 class GemOutput(AgentLoopOutput):  # type: ignore[misc]
     """A row with a reward for each of its response tokens, in the place of verl's single score."""
@@ -111,8 +114,10 @@ class ServerPolicy:
         first = self.extra_fields.get("min_global_steps", output.extra_fields.get("min_global_steps"))
         self.extra_fields = {**output.extra_fields, "min_global_steps": first}
         ids = list(output.token_ids)
-        # verl reports "completed" for both ends, so the last token has to tell.
-        cut = len(ids) >= max_tokens and ids[-1] not in self._stop_ids
+        # verl's vLLM reports "completed" for both ends, and "length" may stand for a whole response that just
+        # fits, so the last token has to tell.
+        full = len(ids) >= max_tokens or output.stop_reason == "length"
+        cut = bool(ids) and full and ids[-1] not in self._stop_ids
         return Generation(
             ids, list(output.log_probs) if output.log_probs else None, "length" if cut else "stop"
         )
@@ -170,7 +175,6 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         if pictures is not None:  # it stands for a picture, and would be one too many
             sampling_params = {**sampling_params, "logit_bias": {pictures.token_id: -100.0}}
         policy = ServerPolicy(self.server_manager, sampling_params, shared.stop_ids, shared.extra_stop_id)
-        longest = rollout.prompt_length + rollout.response_length
         split = "validation" if validating.get() else "train"
         episode = await shared.envs.play(
             task_of(fields),
@@ -178,7 +182,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             shared.context,
             max_turns=options.max_turns,
             max_tokens_per_turn=options.max_tokens_per_turn or min(512, rollout.response_length),
-            max_total_tokens=min(longest, rollout.max_model_len or longest),
+            max_total_tokens=context_length(rollout),
             max_response_tokens=rollout.response_length,
             on_length_cut=options.on_length_cut,
             step_timeout=options.step_timeout,
@@ -209,6 +213,19 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             with_logprobs=bool(sampling_params.get("logprobs")),
             validation=split == "validation",
         )
+
+
+def context_length(rollout: Any) -> int:
+    """Most tokens of prompt and response together: those of the rows, and no more than the servers take.
+
+    Args:
+        rollout: verl's section ``actor_rollout_ref.rollout``.
+    """
+    longest: int = rollout.prompt_length + rollout.response_length
+    served = rollout.max_model_len or position_limit.get()
+    if served is None:
+        return longest
+    return min(longest, served - 1 if rollout.name == "sglang" else served)  # its server keeps one back
 
 
 def lay_out(

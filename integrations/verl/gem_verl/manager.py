@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.workers.rollout.utils import get_max_position_embeddings
 
 from gem_verl import SUPPORTED, estimators, loop
 from gem_verl.options import ESTIMATORS, check_config, check_rewards, pictures_refused
@@ -23,10 +24,12 @@ _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl's own i
 
 
 class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
-    """verl's worker in a process where the agent loop is registered; tells the loop about validation."""
+    """verl's worker in a process where the agent loop is registered; tells the loop what verl does not."""
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **fields: Any) -> Any:
         loop.validating.set(bool(trajectory["validate"]))  # of this task only: each session is one
+        if self.rollout_config.max_model_len is None:
+            loop.position_limit.set(get_max_position_embeddings(self.model_config.hf_config))
         return await super()._run_agent_loop(sampling_params, trajectory, **fields)
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from gem_verl import loop as gem_loop
 from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, turn_ids_of
+from gem_verl.manager import GemAgentLoopWorker, _Worker
 from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
@@ -217,6 +219,55 @@ def test_a_cut_response_is_told_from_a_whole_one_of_the_same_length() -> None:
     for text, rate in ((whole, 0.0), (whole.replace("<|im_end|>", "defghijk"), 1.0)):
         (row,), _, _ = play("test:VerlEndless", [text], limit, "+gem.max_turns=1", tokenizer=tokenizer)
         assert row.extra_fields["reward_extra_info"]["gem/format_error_rate"] == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "reason"),
+    [
+        ("abc", "length", "length"),
+        ("abc", "completed", "stop"),
+        ("abc<|im_end|>", "length", "stop"),
+        ("", "length", "stop"),
+    ],
+)
+def test_a_response_that_the_server_cut_earlier_is_cut(text: str, said: str, reason: str) -> None:
+    tokenizer = bpe_tokenizer("chatml")
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+    async def generate(**asked: Any) -> TokenOutput:
+        return TokenOutput(token_ids=ids, log_probs=[-0.1] * len(ids), stop_reason=said)
+
+    policy = ServerPolicy(SimpleNamespace(generate=generate), {}, {end}, None)
+    assert asyncio.run(policy.generate([1, 2], max_tokens=99, request_id="r")).finish_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit"),
+    [
+        (["actor_rollout_ref.rollout.name=vllm"], 200),
+        (["actor_rollout_ref.rollout.name=sglang"], 199),
+        (["actor_rollout_ref.rollout.max_model_len=150", "actor_rollout_ref.rollout.name=vllm"], 150),
+        (["actor_rollout_ref.rollout.max_model_len=150", "actor_rollout_ref.rollout.name=sglang"], 149),
+    ],
+)
+def test_no_request_is_longer_than_the_servers_take(
+    overrides: list[str], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(self: Any, sampling: Any, trajectory: Any, **fields: Any) -> int:
+        return gem_loop.context_length(self.rollout_config)
+
+    monkeypatch.setattr(_Worker, "_run_agent_loop", run)
+    worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
+    config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
+    worker.rollout_config = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    worker.model_config = SimpleNamespace(hf_config=SimpleNamespace(max_position_embeddings=200))
+    assert asyncio.run(worker._run_agent_loop({}, {"validate": False})) == limit
+
+    monkeypatch.setattr(gem_loop, "context_length", lambda rollout: limit)
+    (row,), server, _ = play("test:VerlEndless", ["word " * 8 + "<|im_end|>"])
+    assert all(len(prompt) + params["max_tokens"] <= limit for prompt, params, _ in server.calls)
+    assert limit - 40 < len(row.prompt_ids + row.response_ids) <= limit
 
 
 @pytest.mark.parametrize(("extra", "asked"), [(5, [5, 7]), (None, [7])])
