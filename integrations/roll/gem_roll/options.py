@@ -107,16 +107,16 @@ def check_config(config: Any) -> GemOptions:
     options = GemOptions.from_config(config)
     _check_estimator(config, options)
     _check_batch(config, options)
-    managers = {
-        manager_of(config, tag)
-        for section in (config.train_env_manager, config.val_env_manager)
-        for tag in section.tags
-    }
-    layouts = {name.rpartition(".")[2].removeprefix("Gem") for name in managers}
-    if {"TrajEnvManager", "StepEnvManager"} <= layouts:
+    managers = managers_of(config)
+    if {"TrajEnvManager", "StepEnvManager"} <= _layouts(managers):
         raise ConfigError(
             "custom_envs mixes rows of episodes and rows of turns "
             f"({', '.join(sorted(managers))}); one run has one layout"
+        )
+    if row_per_turn(config) and config.force_disable_old_logprobs_recompute:
+        raise ConfigError(
+            "force_disable_old_logprobs_recompute=True: with rows of turns a step has several updates, and "
+            "PPO's ratio would be 1 in all of them; leave it out"
         )
     if TRAJECTORY in managers and options.context == "rebuild":
         raise ConfigError(
@@ -127,6 +127,22 @@ def check_config(config: Any) -> GemOptions:
         for tag in section.tags:
             check_tag(config, tag)
     return options
+
+
+def row_per_turn(config: Any) -> bool:
+    """Whether the env managers of a ROLL config make each turn a row."""
+    return "StepEnvManager" in _layouts(managers_of(config))
+
+
+def managers_of(config: Any) -> set[str]:
+    """Dotted paths of the env managers of all tags, as `manager_of` has them."""
+    sections = (config.train_env_manager, config.val_env_manager)
+    return {manager_of(config, tag) for section in sections for tag in section.tags}
+
+
+def _layouts(managers: set[str]) -> set[str]:
+    """What ROLL calls their classes."""
+    return {name.rpartition(".")[2].removeprefix("Gem") for name in managers}
 
 
 def manager_of(config: Any, tag: str) -> str:

@@ -15,7 +15,7 @@ from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 from gem_core.rollout import episode_metrics
 from gem_roll import upstream
 from gem_roll.credit import assign_credit, episodes_of
-from gem_roll.options import check_config
+from gem_roll.options import check_config, row_per_turn
 from gem_roll.rows import OUTLINE, TURN_IDS, column
 
 upstream.check_pipeline(AgenticPipeline)
@@ -33,6 +33,10 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
 
     def __init__(self, pipeline_config: Any) -> None:
         self.gem_options = check_config(pipeline_config)
+        if row_per_turn(pipeline_config):
+            # ROLL counts the updates of a step in episodes, and for one it takes the log-probs of the update
+            # itself for the old ones. Rows of turns make several; with estimators of steps ROLL knows that.
+            pipeline_config.enable_old_logprobs_recompute = True
         super().__init__(pipeline_config)
         self._train_step = self.actor_train.train_step
         self.actor_train.train_step = self._train_with_credit

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gem_roll
 import pytest
 from gem_roll import upstream
 from gem_roll.options import GemOptions, check_config
+from gem_roll.pipeline import ReBNAgenticPipeline
+from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.trainers.roll.configs import small_config
@@ -94,6 +97,34 @@ def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
         **envs(gem={"estimator_options": {"scope": "trained"}}),
     }
     assert checked(tmp_path, changed).credit_options == {}
+
+
+@pytest.mark.parametrize(
+    ("manager", "recompute"),
+    [
+        ("gem_roll.GemTrajEnvManager", False),
+        ("gem_roll.GemStepEnvManager", True),
+        ("gem_roll.StepEnvManager", True),
+    ],
+)
+def test_old_log_probs_are_computed_before_the_updates_of_rows_of_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: str, recompute: bool
+) -> None:
+    def init(self: Any, pipeline_config: Any) -> None:
+        self.actor_train = SimpleNamespace(train_step=None)
+
+    monkeypatch.setattr(AgenticPipeline, "__init__", init)
+    own = {"env_manager_cls": manager, "env_config": {"wrappers": ""}}
+    config = small_config(tmp_path, envs(Guess=own, Mastermind=own))
+    assert not config.enable_old_logprobs_recompute
+    ReBNAgenticPipeline(config)
+    assert config.enable_old_logprobs_recompute is recompute
+    config.force_disable_old_logprobs_recompute = True
+    if recompute:
+        with pytest.raises(ConfigError, match=r"force_disable_old_logprobs_recompute=True: .* leave it out"):
+            ReBNAgenticPipeline(config)
+    else:
+        ReBNAgenticPipeline(config)
 
 
 def test_another_roll_is_refused() -> None:

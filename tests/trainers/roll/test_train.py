@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gem_core.rollout import read_traces
 from tests.trainers import evidence
@@ -19,6 +20,11 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+BY_TURN = {
+    "env_manager_cls": "gem_roll.GemStepEnvManager",
+    "env_config": {"wrappers": "spy, concat_with_action"},
+}
+ROWS_OF_TURNS = {"gem": {"context": "rebuild"}, "Guess": BY_TURN, "Mastermind": BY_TURN}
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
@@ -77,17 +83,7 @@ def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer:
     changed = {
         "max_steps": 2,
         "actor_train": {"training_args": {"gradient_accumulation_steps": 20}},
-        "custom_envs": {
-            "gem": {"context": "rebuild"},
-            "Guess": {
-                "env_manager_cls": "gem_roll.GemStepEnvManager",
-                "env_config": {"wrappers": "spy, concat_with_action"},
-            },
-            "Mastermind": {
-                "env_manager_cls": "gem_roll.GemStepEnvManager",
-                "env_config": {"wrappers": "spy, concat_with_action"},
-            },
-        },
+        "custom_envs": ROWS_OF_TURNS,
     }
     run = harness.run_roll(tmp_path, warm, changed).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
@@ -99,3 +95,19 @@ def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer:
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_per_turn=True)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
+
+
+def test_each_update_of_rows_of_turns_compares_with_the_policy_that_sampled(
+    tmp_path: Path, warm: Path
+) -> None:
+    run = harness.run_roll(tmp_path, warm, {"max_steps": 1, "custom_envs": ROWS_OF_TURNS}).check()
+    assert len(list(run.spy.glob("update-*.pt"))) > 1
+    moved = []
+    for path in sorted(run.spy.glob("loss-*.pt")):
+        saved = torch.load(path, weights_only=False)
+        on = saved["response_mask"][:, 1:].bool() & (saved["infer_logprobs"] != 0)
+        sampled, compared, now = (saved[name][on].exp() for name in ("infer_logprobs", "compared", "old"))
+        assert torch.allclose(compared, sampled, atol=1e-3)
+        moved.append(bool((now - compared).abs().max() > 1e-3) if on.any() else False)
+    assert not moved[0]
+    assert any(moved)

@@ -52,6 +52,7 @@ class SpyActor(ActorWorker):  # type: ignore[misc]
         )
         names = ("input_ids", "attention_mask", "response_mask", "advantages", "infer_logprobs")
         saved = {name: data.batch[name].detach().clone() for name in names} | {"old": old.detach().clone()}
+        saved["compared"] = self.get_old_log_probs_with_cache(data, old).detach().clone()
         torch.save(saved, FOLDER / f"loss-{next(_counter):04}.pt")
         if not getattr(self, "_watched", False):
             self._watched = True
