@@ -83,15 +83,23 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
             lambda: self.running,
         )
         training = self.mode == "train"
+        self._section = pipeline_config.train_env_manager if training else pipeline_config.val_env_manager
         self._tasks = table_of(
             pipeline_config,
-            pipeline_config.train_env_manager if training else pipeline_config.val_env_manager,
+            self._section,
             tag,
             self.env.source,
             "train" if training else "held_out",
             options.tasks if training else options.val_tasks,
         )
         self._traces = _writer(options, self.split, tokenizer)
+        self._first_step: int | None = None
+
+    def update_step(self, global_step: int, *args: Any, **kwargs: Any) -> None:
+        """Note the first step of this process, which is not 0 where a run goes on from a checkpoint."""
+        if self._first_step is None:
+            self._first_step = global_step
+        super().update_step(global_step, *args, **kwargs)
 
     def run_rollout_loop(self, data: DataProto) -> None:
         """Play episodes for as long as ROLL has numbers for them."""
@@ -121,7 +129,9 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
             attach_trace_context(self.trace_meta),
             spans.start_as_current_span("trajectory", attributes={"traj_id": name, "traj_group_id": group}),
         ):
-            task = self._tasks.task(group_id, self.episode_id)
+            # ROLL numbers the episodes of each process from 0, so many a step.
+            before = (self._first_step or 0) * self._section.max_traj_per_env
+            task = self._tasks.task(group_id, before + self.episode_id)
             step = max(self.current_step, 0)
             episode = asyncio.run(
                 run_episode(

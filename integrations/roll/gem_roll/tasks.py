@@ -33,7 +33,7 @@ class TaskTable:
         self._rounds = rounds
 
     def task(self, group_id: int, episode_id: int) -> TaskRow:
-        """The task of a group's n-th episode: a step plays the next rows of the table.
+        """The task of a group's n-th episode of a run: a step plays the next rows of the table.
 
         All samples of a group get the same one.
         """

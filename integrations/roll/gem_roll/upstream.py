@@ -20,6 +20,7 @@ def check_managers(manager: type) -> None:
     expect(manager, "__init__", *_MANAGER)
     expect(manager, "run_rollout_loop", "self", "data")
     expect(manager, "formulate_rollouts", "self", "rollout_cache")
+    expect(manager, "update_step", "self", "global_step")
 
 
 def check_pipeline(pipeline: type) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
+from gem_core.tasks import TaskSource, make_tasks
 from tests.trainers.roll.configs import small_config
 from tests.trainers.spies import gem_trouble
 
@@ -62,6 +64,7 @@ def rollouts(
     manager: str = "GemTrajEnvManager",
     env_type: str = "gem_core:test:Endless",
     max_steps: int = 3,
+    steps: Sequence[int] = (0,),
     **changed: Any,
 ) -> list[Any]:
     """What a manager puts into ROLL's queue."""
@@ -76,6 +79,7 @@ def rollouts(
         {
             "train_env_manager": {
                 "tags": ["T"], "num_groups_partition": [4], "llm_proxy": {"proxy_type": "listed"},
+                **changed.pop("train_env_manager", {}),
             },
             "val_env_manager": {"tags": ["T"], "num_groups_partition": [4]},
             "custom_envs": {"gem": gem, "T": section},
@@ -94,10 +98,24 @@ def rollouts(
         output_queue=queue,
         thread_lock=Lock(),
     )
-    made.current_step = 0
+    for step in steps:
+        made.update_step(step)
     made.run_rollout_loop(DataProto(meta_info={"seed": 1}))
     assert queue.rollouts[-1] is None  # ROLL waits for it
     return queue.rollouts[:-1]
+
+
+def test_a_run_that_goes_on_plays_the_next_tasks(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = list(make_tasks([TaskSource("test:Endless")], 25, seed=42))
+    section = {"max_traj_per_env": 2}
+    for steps, row in (((0,), 0), ((0, 1), 0), ((3,), 3 * 2 * 4), ((3, 4), 3 * 2 * 4)):
+        (rollout,) = rollouts(
+            tmp_path, tokenizer, ["a", "b", "c"], monkeypatch, steps=steps, train_env_manager=section
+        )
+        (episode,) = episodes_of(rollout)
+        assert episode.seed == tasks[row]["seed"]
 
 
 @pytest.fixture(autouse=True)
