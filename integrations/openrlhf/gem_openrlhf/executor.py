@@ -166,7 +166,8 @@ def lay_out(
     """An episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
     An episode that is not trainable is a row without such a range: it has a place in the batch, because
-    OpenRLHF counts on one for each sample, and is in no loss.
+    OpenRLHF counts on one for each sample, and is in no loss; `GemExperienceMaker.make_experience_batch`
+    says how.
 
     Args:
         episode: What was played.

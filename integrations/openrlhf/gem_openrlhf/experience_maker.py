@@ -1,8 +1,9 @@
 """Advantages per turn, where OpenRLHF has one reward per sample.
 
-`GemExperienceMaker` stands in the place of OpenRLHF's experience maker. It overrides one method: that
-which turns rewards into advantages, once all other tensors of the batch are there. With an estimator
-of OpenRLHF it only adds metrics.
+`GemExperienceMaker` stands in the place of OpenRLHF's experience maker. It overrides the method which
+turns rewards into advantages, once all other tensors of the batch are there; with an estimator of
+OpenRLHF that only adds metrics. And before log-probs are computed, it gives the row of a failed episode
+the one token without which OpenRLHF divides by zero.
 """
 
 from __future__ import annotations
@@ -40,6 +41,23 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             self.args.algo.advantage.estimator = self.advantage_estimator = self.gem_options.estimator
         self._told = False
 
+    def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
+        """OpenRLHF's batch, with an action token in every row of the GEM agent.
+
+        OpenRLHF divides by the number of action tokens in a micro-batch. A row that has none, of an episode
+        that failed, gets one on its last token, and so its log-probs too; `compute_advantages_and_returns`
+        then keeps it out of everything.
+
+        Args:
+            rollout_samples: A row each.
+        """
+        for sample in rollout_samples:
+            sample.action_mask = torch.where(
+                _empty_rows(sample) & _last_column(sample.action_mask), 1, sample.action_mask
+            )
+        made: list[Any] = super().make_experience_batch(rollout_samples)
+        return made
+
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Advantages and returns of a batch, in place.
@@ -49,7 +67,9 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         """
         rows = [played_of(label) for experience in experiences for label in experience.labels]
         self._check_failures(rows)
+        masks = [experience.action_mask for experience in experiences]
         for experience in experiences:
+            experience.action_mask = experience.action_mask.masked_fill(_empty_rows(experience), 0)
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
         by_turn = all(rows) and name == "gae"
@@ -58,6 +78,8 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             stats = self._estimate(name, experiences, rows)
         else:
             experiences = super().compute_advantages_and_returns(experiences)
+        for experience, mask in zip(experiences, masks, strict=True):
+            _put_back(experience, mask)
         _add_metrics(experiences, rows, stats)
         return experiences
 
@@ -89,9 +111,9 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def _check_failures(self, rows: Sequence[Played | None]) -> None:
         """Refuse a batch from which OpenRLHF could draw a mini-batch without a single trained token.
 
-        Its loss is divided by the number of those tokens.
+        Such a step would move the weights by nothing but the optimizer's momentum.
         """
-        failed = [row.episode for row in rows if row is not None and not row.episode.trainable]
+        failed = [row.episode for row in rows if row is not None and row.is_empty]
         if len(failed) >= min(self.args.train.batch_size, len(rows)):
             raise EnvError(
                 f"{len(failed)} of the {len(rows)} episodes of this batch cannot be trained on, as many as a "
@@ -165,6 +187,35 @@ class _Batch:
             experience.info["return"] = token_rewards[part].sum(1).float()
             experience.kl = None  # in the rewards now; OpenRLHF drops it here too
             first += size
+
+
+def _empty_rows(experience: Any) -> torch.Tensor:
+    """(rows, 1): which rows are of the GEM agent and without a token that was sampled."""
+    rows = [played_of(label) for label in experience.labels]
+    return torch.tensor([[row is not None and row.is_empty] for row in rows])
+
+
+def _last_column(mask: torch.Tensor) -> torch.Tensor:
+    """(tokens,): True at the last one."""
+    return torch.arange(mask.shape[1]) == mask.shape[1] - 1
+
+
+def _put_back(experience: Any, mask: torch.Tensor) -> None:
+    """Give a micro-batch the mask that it came with; a token that only stands in a row is without effect.
+
+    Its advantage is 0, its value is its target, and its engine's log-prob is the trainer's.
+    """
+    added = mask != experience.action_mask
+    experience.action_mask = mask
+    if not added.any():
+        return
+    experience.advantages = experience.advantages.masked_fill(added, 0.0)
+    targets = torch.zeros_like(experience.returns) if experience.values is None else experience.values
+    experience.returns = torch.where(added, targets, experience.returns)
+    if experience.rollout_log_probs is not None:
+        experience.rollout_log_probs = torch.where(
+            added, experience.action_log_probs, experience.rollout_log_probs
+        )
 
 
 def _clear_means(experience: Any) -> None:

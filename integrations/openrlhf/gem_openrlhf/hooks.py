@@ -39,6 +39,7 @@ def install(module: ModuleType) -> None:
     """
     SUPPORTED.require()
     expected = {
+        "RemoteExperienceMaker.make_experience_batch": ("self", "rollout_samples"),
         "RemoteExperienceMaker.compute_advantages_and_returns": ("self", "experiences"),
         "compute_eval_metrics": ("eval_dataloader", "samples_list", "n_samples_per_prompt"),
     }

@@ -27,6 +27,11 @@ class Played(NamedTuple):
     spans: list[tuple[int, int]]
     """First token of each response and the one after its last, in the row; empty when not trainable."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the row has no token that was sampled: not trainable, or nothing but empty responses."""
+        return all(start == end for start, end in self.spans)
+
 
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
     """A row for OpenRLHF's data set class.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from gem_openrlhf.executor import lay_out
 from gem_openrlhf.labels import played_of
+from openrlhf.models.loss import PolicyLoss
+from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.trainer.ppo_utils.experience import make_experience_batch, split_experience_batch
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout import Episode, Turn
@@ -189,6 +195,112 @@ def test_a_batch_without_a_trained_token_is_refused() -> None:
     maker = experience_maker("--train.batch_size", "2")
     with pytest.raises(EnvError, match=r"2 of the 3 episodes .*--train\.batch_size.* test, seed 7"):
         maker.compute_advantages_and_returns(in_micro_batches([response(e, seed=7) for e in given]))
+
+
+@pytest.fixture
+def one_process(tmp_path: Any) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+FAILED = episode([1.0], trainable=False)
+SILENT = dict(episode([0.5]), response_lengths=[0])
+"""Its one response is empty."""
+
+
+def log_probs(mask: torch.Tensor, weight: float | torch.Tensor = -1.0) -> torch.Tensor:
+    """Of a model with one weight."""
+    return weight * mask * (1 + torch.arange(mask.shape[1])) / 8
+
+
+def made_by_openrlhf(given: list[dict[str, Any]], *words: str) -> list[Any]:
+    """Our maker's whole batch, with `log_probs` where OpenRLHF's models give any; the engine's are less."""
+    maker = experience_maker("--train.batch_size", "99", "--rollout.micro_batch_size", "2", *words)
+    maker.tokenizer = SimpleNamespace(pad_token_id=0)
+
+    def make_experience(micro_batches: list[Any]) -> list[Any]:
+        for batch in micro_batches:
+            assert batch.action_mask.any(1).all()
+            batch.action_log_probs = batch.base_action_log_probs = log_probs(batch.action_mask)
+            sampled = batch.action_mask * (batch.sequences[:, 1:] == 2)
+            batch.rollout_log_probs = log_probs(sampled) - 0.5 * sampled
+            batch.values = 0.5 * batch.action_mask if "gae" in words else None
+            batch.kl = torch.ones(batch.action_mask.shape)
+            batch.info["kl"] = batch.kl.mean(1)
+        return micro_batches
+
+    maker.make_experience = make_experience
+    made: list[Any] = maker.make_experience_batch([experiences([response(e)], first=0) for e in given])
+    return made
+
+
+def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, float], float]:
+    """What OpenRLHF's actor logs of micro-batches of one row, and the gradient of a model of one weight."""
+    weight = torch.full((), -1.0, requires_grad=True)
+
+    class Actor:
+        def train(self) -> None: ...
+
+        def __call__(self, sequences: Any, mask: Any, **unused: Any) -> tuple[torch.Tensor, None]:
+            return log_probs(mask, weight), None
+
+    buffer = NaiveReplayBuffer(1)
+    for batch in batches:
+        buffer.append(batch)
+    strategy = SimpleNamespace(
+        ring_attn_group=None,
+        is_rank_0=lambda: False,
+        world_size=1,
+        accumulated_gradient=len(buffer),
+        all_reduce=lambda data, op="mean": DeepspeedStrategy.all_reduce(strategy, data, op),
+        backward=lambda loss, *unused: (loss / len(buffer)).backward(),
+        optimizer_step=lambda *args, **kwargs: None,
+        get_grad_norm=lambda model: 0.0,
+    )
+    trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
+    trainer.__dict__ |= {
+        "args": SimpleNamespace(
+            train=SimpleNamespace(dynamic_batch_enable=False),
+            ds=SimpleNamespace(tensor_parallel_size=1),
+            algo=SimpleNamespace(
+                kl=SimpleNamespace(use_loss=use_kl, init_coef=0.1, estimator="k3", unbiased_gradient=False)
+            ),
+            actor=SimpleNamespace(entropy_coef=None),
+        ),
+        "strategy": strategy,
+        "replay_buffer": buffer,
+        "dataloader_pin_memory": False,
+        "max_epochs": 1,
+        "actor": Actor(),
+        "ema_model": None,
+        "aux_loss": False,
+        "actor_loss_fn": PolicyLoss(is_correction_level=level),
+        "actor_optim": None,
+        "actor_scheduler": SimpleNamespace(get_last_lr=lambda: [0.0]),
+    }
+    status = trainer.ppo_train(0.1)
+    assert weight.grad is not None
+    return status, float(weight.grad)
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("empty", [FAILED, SILENT], ids=["failed", "silent"])
+@pytest.mark.parametrize("name", ["rebn", "reinforce", "gae"])
+def test_a_row_without_a_token_is_no_division_by_zero_and_in_no_loss(name: str, empty: Any) -> None:
+    """OpenRLHF's own actor with its default micro-batch of one row, on one with and one without the row."""
+    words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", "0.9"]
+    good = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
+    for level, use_kl in (("off", False), ("token", True), ("seq", False)):
+        batches = [made_by_openrlhf(rows, *words) for rows in (good, [empty, *good])]
+        (status, gradient), (with_empty, same) = (trained(of, level=level, use_kl=use_kl) for of in batches)
+        tokens = sum(sum(e["response_lengths"]) for e in good)
+        assert same == pytest.approx(gradient * tokens / (tokens + 1))  # one more token in the mean
+        assert same != 0
+        for metric in ("ppo_kl", "ppo_clip_ratio", "vllm_kl", "is_filter_ratio"):
+            if metric in status:
+                expected = status[metric] * tokens / (tokens + 1)
+                assert with_empty[metric] == pytest.approx(expected), metric
 
 
 def test_flags_that_would_change_gae_over_turns_are_refused_when_they_meet() -> None:

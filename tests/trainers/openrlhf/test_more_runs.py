@@ -228,6 +228,7 @@ def test_a_run_survives_environments_that_misbehave(
     flags = {
         "rollout.batch_size": "12",
         "train.batch_size": "24",
+        "train.micro_batch_size": "1",  # OpenRLHF's default; a failed episode has one to itself
         "gem.step_timeout": "5",
         "gem.traces": str(tmp_path / "traces"),
     }
@@ -242,6 +243,10 @@ def test_a_run_survives_environments_that_misbehave(
     (update,), (metrics,) = updates_of(run.spy), metrics_of(run)
     failed = ends["test:Raises", "env_error"] + ends["test:Hangs", "env_error"]
     assert metrics["gem/error_rate"] == pytest.approx(failed / 24)
+    for row in update.rows:
+        if len(row.prompt) == 1:  # it stands for a failed episode
+            assert (row.mask, row.advantages, row.old) == ([1], [0.0], row.rollout)
+            row.mask = [0]
     assert sum(row.is_pad for row in update.rows) == failed
     mine = assert_update_is_right(update, evidence.played(run.spy, tokenizer), tokenizer, model)
     assert len(mine) == 24 - failed
