@@ -68,6 +68,8 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
         upstream,
         failures_are_nan=upstream.is_index and plays_gem(config),
         updates=config.actor.update_per_rollout,
+        kl_in_loss=config.actor.kl.coef > 0 and config.actor.kl.type == "loss",
+        failure=(lambda: session.current().failure) if plays_gem(config) else None,
     )
     places = [sys.modules.get(name) for name in ("RL2.trainer.ppo", "__main__")]
     found = [

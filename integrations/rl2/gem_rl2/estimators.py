@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
+from gem_core.errors import EnvError
 from gem_rl2.options import ESTIMATORS, estimator_options
 from gem_rl2.upstream import Upstream
 
@@ -34,12 +35,24 @@ class AdvantageHook:
         failures_are_nan: A reward that is NaN says that the environment of its trajectory failed;
             otherwise it is an error.
         updates: In how many parts RL2 cuts a batch, ``actor.update_per_rollout``.
+        kl_in_loss: Whether RL2 has a KL term in its loss.
+        failure: Says which episode of this batch failed first; None where nobody knows.
     """
 
-    def __init__(self, upstream: Upstream, *, failures_are_nan: bool = False, updates: int = 1) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        failures_are_nan: bool = False,
+        updates: int = 1,
+        kl_in_loss: bool = False,
+        failure: Callable[[], str] | None = None,
+    ) -> None:
         self._upstream = upstream
         self._failures_are_nan = failures_are_nan
         self._updates = updates
+        self._kl_in_loss = kl_in_loss
+        self._failure = failure
         self._told = False
 
     def __call__(self, config: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int) -> None:
@@ -50,6 +63,9 @@ class AdvantageHook:
             tensor_dict: (rows, tokens) each; the action mask is 1 where a token was sampled.
             cu_seqs: (trajectories + 1,): trajectory i has the rows from ``cu_seqs[i]`` on.
             step: Of the training.
+
+        Raises:
+            EnvError: No episode of an update is trainable, and the loss has a KL term.
         """
         if self._failures_are_nan:
             leave_out_failed(tensor_dict, cu_seqs)
@@ -58,7 +74,15 @@ class AdvantageHook:
             self._estimate(config, adv, tensor_dict, cu_seqs, step)
         else:
             self._upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
-        keep_finite(tensor_dict, self._updates)
+        added = keep_finite(tensor_dict, self._updates)
+        if added and self._kl_in_loss:
+            # Its reference log-prob stands as 0, which is a probability of 1, and its KL would be trained on.
+            first = f"; the first: {self._failure()}" if self._failure is not None else ""
+            raise EnvError(
+                f"{added} of the {self._updates} updates of step {step} have no episode that can be trained "
+                "on, and the KL term of actor.kl.type=loss needs one; mend the environments, or take fewer "
+                f"updates (actor.update_per_rollout) or more episodes a step{first}"
+            )
 
     def _estimate(
         self, config: Any, adv: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int
@@ -137,13 +161,20 @@ def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None
                     tensor_dict[name][start:end] = 0
 
 
-def keep_finite(tensor_dict: dict[str, torch.Tensor], updates: int) -> None:
+def keep_finite(tensor_dict: dict[str, torch.Tensor], updates: int) -> int:
     """RL2 divides the loss of an update by its number of action tokens: let that be at least one.
 
-    Where no episode of an update is trainable, one token without an advantage stands for them all.
+    Where no episode of an update is trainable, one token without an advantage stands for them all. RL2 has
+    computed its log-probs by then, and left those of this token at 0.
+
+    Returns:
+        In how many updates there was none.
     """
+    added = 0
     mask = tensor_dict["action_mask"]
     size = math.ceil(len(mask) / updates)
     for start in range(0, len(mask), size):
         if not mask[start : start + size].any():
             mask[start, 0] = 1
+            added += 1
+    return added

@@ -66,6 +66,8 @@ class Session:
         self.paused = False
         """Whether RL2 has its engines paused: SGLang then keeps new requests waiting, and RL2 waits for
         the samples (newer tree, partial rollouts)."""
+        self.failure = ""
+        """The first training episode of the last rollout that cannot be trained on, and why."""
 
     # -- the newer tree: ``generate`` --------------------------------------------------------------
 
@@ -217,6 +219,9 @@ class Session:
         if numbers is None:
             numbers = list(self._finished)
         episodes = [self._finished.pop(number) for number in numbers]
+        failed = next((episode for episode in episodes if not episode.trainable), None)
+        if failed is not None and split == "train":
+            self.failure = f"{failed.env_id}, seed {failed.seed}: {failed.error or failed.stop_reason}"
         for episode in episodes:
             episode.metadata |= {"step": step, "split": split}
             if split in self._traces:

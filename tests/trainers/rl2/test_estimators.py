@@ -16,7 +16,7 @@ from gem_rl2.activation import hook_advantages
 from gem_rl2.estimators import AdvantageHook, keep_finite, turn_ids_of
 from RL2.datasets import get_tensor_dict, pack_tensor_dicts
 
-from gem_core.errors import NonFiniteReward, UnsupportedTrainer
+from gem_core.errors import EnvError, NonFiniteReward, UnsupportedTrainer
 from tests.advantages.oracle import turn_returns
 from tests.trainers import evidence
 from tests.trainers.rl2.configs import gem_config
@@ -174,6 +174,39 @@ def test_a_batch_without_any_turn_has_a_finite_loss() -> None:
     whole = {"action_mask": torch.tensor([[0, 1], [0, 0]])}
     keep_finite(whole, 1)
     assert whole["action_mask"].tolist() == [[0, 1], [0, 0]]
+
+
+def test_with_kl_in_the_loss_an_update_without_any_turn_is_an_error() -> None:
+    """RL2's loss on such a batch: the one token would be pulled to a probability of 1."""
+    made: list[Rows] = [[[(2, 3, float("nan"))]], [[(2, 3, float("nan"))]], [[(2, 3, 1.0)]], [[(2, 3, 0.0)]]]
+    options = {"failures_are_nan": True, "updates": 2, "kl_in_loss": True}
+    message = r"1 of the 2 updates of step 1 .*actor\.kl\.type=loss.*; the first: test:Fails, seed 7: broken"
+    with pytest.raises(EnvError, match=message):
+        run(made, **options, failure=lambda: "test:Fails, seed 7: broken")
+    with pytest.raises(EnvError, match=r"more episodes a step$"):
+        run(made, **options)
+    run(made[1:], **options)  # each update has an episode
+
+
+@pytest.mark.parametrize(("words", "refused"), [(["coef=0.1", "type=loss"], True), (["coef=0.1"], False)])
+def test_the_hook_knows_where_the_kl_is(
+    words: list[str], refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, upstream = gem_config("rollout.env_path=mine.py", *(f"actor.kl.{word}" for word in words))
+    trainer: Any = types.ModuleType("__main__")
+    trainer.compute_advantages = upstream.compute_advantages
+    monkeypatch.setitem(upstream_module.sys.modules, "__main__", trainer)
+    hook_advantages(config, upstream)
+    tensors, bounds = batch([[[(2, 3, 1.0)]]] * 4)
+    tensors["action_mask"][:] = 0
+    tensors["old_logps"] = tensors["ref_logps"] = torch.zeros(tensors["rewards"].shape)
+    arguments = (config.adv if upstream.is_index else config, tensors, bounds, 1)
+    if refused:
+        with pytest.raises(EnvError, match="1 of the 1 updates"):
+            trainer.compute_advantages(*arguments)
+    else:
+        trainer.compute_advantages(*arguments)
+        assert tensors["action_mask"].sum() == 1
 
 
 def test_turns_are_counted_along_a_trajectory() -> None:

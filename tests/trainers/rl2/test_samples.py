@@ -129,6 +129,7 @@ def test_a_failing_environment_is_a_row_without_actions(
     (row,) = played.play().state_dicts
     assert not any(row["action_mask"])
     assert played.session.report("train", 1) == {"gem/error_rate": 1.0}
+    assert played.session.failure.startswith("rl2samples:Failing, seed ")
 
 
 def test_a_response_without_a_token_ends_the_episode(
