@@ -141,6 +141,12 @@ def _check_estimator(config: Any, upstream: Upstream) -> None:
     section, where = (
         (config.rollout, "rollout") if upstream.is_index else (config.rollout.train, "rollout.train")
     )
+    if "group_ids" in get_estimator(ESTIMATORS[name]).needs and section.responses_per_prompt < 2:
+        own = "train_data" if upstream.is_index else where
+        raise ConfigError(
+            f"{name} compares the responses to a prompt; with {own}.responses_per_prompt="
+            f"{section.responses_per_prompt} every advantage would be 0"
+        )
     if scope == "collected" and section.dynamic_filtering and section.responses_per_prompt > 1:
         raise ConfigError(
             f"{where}.dynamic_filtering drops groups before rebn sees them, so its statistics cannot be "

@@ -45,6 +45,8 @@ def test_a_plain_gem_config_is_fine() -> None:
         (["adv.global_norm=true"], "adv.global_norm=True has no effect"),
         (["adv.lamda=0.9"], "adv.lamda=0.9 has no effect"),
         ([f"{RESPONSES}=2"], rf"{SECTION}.dynamic_filtering drops groups.*scope=trained"),
+        (["adv.estimator=gem_grpo"], "gem_grpo compares .*responses_per_prompt=1 every advantage would be 0"),
+        (["adv.estimator=gem_rloo"], "gem_rloo compares .*responses_per_prompt=1 every advantage would be 0"),
         (["actor.update_per_rollout=5"], "update_per_rollout=5 cannot cut the 8 episodes"),
         (["+gem.max_turn=3"], r"gem.max_turn is no option.*max_turns"),
         (["+gem.context=rebuild", "actor.update_per_rollout=4"], "more than 9 episodes"),
