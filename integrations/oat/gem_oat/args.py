@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -238,10 +239,26 @@ def _refuse(args: Args) -> None:
         ("eval_data", ("",), "evaluation plays --eval-env-id"),
         ("oracle", ("",), "the environment pays"),
         ("dry_run", (False,), "Oat 0.2.4 cannot do it for PPO"),
+        ("reinforce_update", (False,), "Oat 0.2.4 divides by zero in the metrics of such an update"),
+        (
+            "resume_dir",
+            ("",),
+            "Oat loads the checkpoint into its learners only, so that the actors evaluate and play their "
+            "first batch with the weights of --pretrain, and the tasks begin anew; give a saved model as "
+            "--pretrain",
+        ),
     ):
         value = getattr(args, name)
         if value not in fine:
             raise ConfigError(f"--{name.replace('_', '-')}={value} cannot be honoured: {why}")
+    if args.temperature != 1 and args.tis_c is not None and os.environ.get("VLLM_USE_V1") != "0":
+        # The learner divides logits by the temperature. So did vLLM's first engine; V1 reports log-probs of
+        # the logits before that.
+        raise ConfigError(
+            f"--temperature={args.temperature} needs VLLM_USE_V1=0 in the environment, or --tis-c None: the "
+            "log-probs of vLLM's V1 engine are those of temperature 1, and --tis-c would weight by the "
+            "difference of the temperatures"
+        )
 
 
 def _check_batch(args: Args) -> None:

@@ -28,6 +28,7 @@ ONE_GPU = ("--gpus", "1", "--collocate", "--rollout-batch-size-per-device", "128
 @pytest.fixture(autouse=True)
 def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Oat counts devices when it checks its arguments."""
+    monkeypatch.delenv("VLLM_USE_V1", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
 
 
@@ -78,6 +79,8 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --num-prompt-epoch 2", "raise --max-train"),
         ("{game} --asynchronous", "between the turns of an episode"),
         ("{game} --collocate --prompt-data some/dataset", "tasks are made from --env-id"),
+        ("{game} --collocate --reinforce-update", "divides by zero"),
+        ("{game} --collocate --resume-dir runs/x", "the weights of --pretrain.*give a saved model as"),
         ("{game} --collocate --estimator grpo", "--group-size=1 leaves nothing to compare"),
         ("{game} --collocate --estimator gae", "needs a critic"),
         ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "--adv-eps is no option of rloo"),
@@ -103,6 +106,18 @@ def test_what_cannot_be_honoured_is_refused(words: str, message: str) -> None:
     with pytest.raises(GemError, match=message) as caught:
         check(*words.format(game=f"--env-id {harness.GAME}").split())
     assert "\n" not in str(caught.value)
+
+
+def test_a_temperature_has_log_probs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*GAME, "--collocate", "--temperature", "0.7")
+    for engine in (None, "1"):
+        if engine is not None:
+            monkeypatch.setenv("VLLM_USE_V1", engine)
+        with pytest.raises(ConfigError, match=r"--temperature=0\.7 needs VLLM_USE_V1=0 .* or --tis-c None"):
+            check(*words)
+        assert check(*words, "--tis-c", "None").temperature == 0.7
+    monkeypatch.setenv("VLLM_USE_V1", "0")
+    assert check(*words).tis_c == 2.0
 
 
 def test_unknown_names_say_the_closest() -> None:
