@@ -65,9 +65,12 @@ class Actor(PPOActor):  # type: ignore[misc]
         self._name = f"{args.group_rank}-{actor_id}"
 
     def _check_bos(self) -> None:
-        """Oat asserts, after the first batch, that the engine put this token before the prompt."""
+        """Oat asserts, after the first batch, that the engine put this token before the prompt.
+
+        With `raw` it is the environment's wrapper that writes it.
+        """
         bos = self.tokenizer.bos_token_id
-        if self.tokenizer.bos_token and bos not in self._context.first("text"):
+        if not self._options.raw and self.tokenizer.bos_token and bos not in self._context.first("text"):
             raise ConfigError(
                 f"the prompts have no {self.tokenizer.bos_token}, which Oat wants in each; use a chat "
                 "template that writes it, or a tokenizer without bos_token"

@@ -18,6 +18,8 @@ from oat.utils.lm_head import FusedLinear
 
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
+from gem_core.rollout import RolloutOptions
+from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import PictureEnv
 from tests.trainers.oat import harness
 
@@ -118,6 +120,24 @@ def test_a_temperature_has_log_probs_of_its_own(monkeypatch: pytest.MonkeyPatch)
         assert check(*words, "--tis-c", "None").temperature == 0.7
     monkeypatch.setenv("VLLM_USE_V1", "0")
     assert check(*words).tis_c == 2.0
+
+
+def test_a_bos_that_a_wrapper_writes_is_not_asked_of_the_context() -> None:
+    """Mistral's template writes one; a rebuilt context that is raw has no template of its own."""
+    from gem_oat.actor import Actor
+
+    actor = Actor.__new__(Actor)
+    actor.tokenizer = bpe_tokenizer("mistral")
+    for given, has_one in (({"context": "rebuild"}, True), ({"context": "rebuild", "raw": True}, False)):
+        actor._options = RolloutOptions.read(given, prefix="--")
+        actor._context = actor._options.make_context(actor.tokenizer, {})
+        assert (actor.tokenizer.bos_token_id in actor._context.first("text")) is has_one
+        actor._check_bos()
+    actor.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    actor._options = RolloutOptions.read({"context": "rebuild"}, prefix="--")
+    actor._context = actor._options.make_context(actor.tokenizer, {})
+    with pytest.raises(ConfigError, match="the prompts have no "):
+        actor._check_bos()
 
 
 def test_unknown_names_say_the_closest() -> None:
