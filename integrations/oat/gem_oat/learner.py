@@ -135,7 +135,9 @@ class Learner(PPOLearner):  # type: ignore[misc]
                 for label, episodes in played.items()
                 for name, value in evaluation_metrics(episodes).items()
             }
-        dist.barrier(group=self._same_actor_group)  # on the CPU: the others wait here, not on their GPUs
+        # Learners that share rank 0's actor wait here, on the CPU. All others, which by default are all, wait
+        # in the broadcast, on their GPUs, where Oat's limit is an hour.
+        dist.barrier(group=self._same_actor_group)
         dist.broadcast_object_list(box, src=0)
         self._post_evaluate()
         return {**box[0], "eval/elapse": time.perf_counter() - start}
