@@ -294,6 +294,11 @@ def test_a_row_without_a_token_is_no_division_by_zero_and_in_no_loss(name: str, 
     for level, use_kl in (("off", False), ("token", True), ("seq", False)):
         batches = [made_by_openrlhf(rows, *words) for rows in (good, [empty, *good])]
         (status, gradient), (with_empty, same) = (trained(of, level=level, use_kl=use_kl) for of in batches)
+        first = batches[1][0]  # what a critic would learn from, too
+        on = first.action_mask[0] != 0
+        assert on.sum() == 1
+        assert first.advantages[0][on] == 0
+        assert first.returns[0][on] == (0.0 if first.values is None else first.values[0][on])
         tokens = sum(sum(e["response_lengths"]) for e in good)
         assert same == pytest.approx(gradient * tokens / (tokens + 1))  # one more token in the mean
         assert same != 0
