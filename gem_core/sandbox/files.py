@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,17 +29,19 @@ def remove_folder(folder: str) -> None:
     nor the number of open files grows with that of the folders.
     """
     with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)  # a program may have taken its rights
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        prefix = f".{secrets.token_hex(8)}-"  # no name that a program can have taken
         try:
-            moved = _empty(top, top, 0)
+            moved = _empty(top, top, prefix, 0)
             done = 0
             while done < moved:
-                name = f"{_MOVED}{done}"
+                name = f"{prefix}{done}"
                 done += 1
                 with contextlib.suppress(OSError):
                     inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
                     try:
-                        moved = _empty(inner, top, moved)
+                        moved = _empty(inner, top, prefix, moved)
                     finally:
                         os.close(inner)
                     os.rmdir(name, dir_fd=top)
@@ -47,10 +50,7 @@ def remove_folder(folder: str) -> None:
         os.rmdir(folder)
 
 
-_MOVED = ".gem-removed-"
-
-
-def _empty(folder: int, top: int, moved: int) -> int:
+def _empty(folder: int, top: int, prefix: str, moved: int) -> int:
     """Remove the files of a folder and move its folders to the top; how many have been moved by now."""
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -58,7 +58,7 @@ def _empty(folder: int, top: int, moved: int) -> int:
         with contextlib.suppress(OSError):
             if is_folder:
                 os.chmod(name, 0o700, dir_fd=folder)  # it may have been made unreadable
-                os.rename(name, f"{_MOVED}{moved}", src_dir_fd=folder, dst_dir_fd=top)
+                os.rename(name, f"{prefix}{moved}", src_dir_fd=folder, dst_dir_fd=top)
                 moved += 1
             else:
                 os.unlink(name, dir_fd=folder)

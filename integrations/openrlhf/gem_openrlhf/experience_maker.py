@@ -2,8 +2,8 @@
 
 `GemExperienceMaker` stands in the place of OpenRLHF's experience maker. It overrides the method which
 turns rewards into advantages, once all other tensors of the batch are there; with an estimator of
-OpenRLHF that only adds metrics. And before log-probs are computed, it gives the row of a failed episode
-the one token without which OpenRLHF divides by zero.
+OpenRLHF that only adds metrics. And before log-probs are computed, it gives the rows of failed episodes
+the one token without which OpenRLHF would divide by zero.
 """
 
 from __future__ import annotations
@@ -42,19 +42,22 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         self._told = False
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """OpenRLHF's batch, with an action token in every row of the GEM agent.
+        """OpenRLHF's batch, in which no micro-batch can be without an action token.
 
-        OpenRLHF divides by the number of action tokens in a micro-batch. A row that has none, of an episode
-        that failed, gets one on its last token, and so its log-probs too; `compute_advantages_and_returns`
-        then keeps it out of everything.
+        OpenRLHF divides by the number of those in a micro-batch. Where there are enough rows without any, of
+        episodes that failed, to fill one, each gets one on its last token, and so its log-probs too;
+        `compute_advantages_and_returns` then keeps it out of everything.
 
         Args:
             rollout_samples: A row each.
         """
-        for sample in rollout_samples:
-            sample.action_mask = torch.where(
-                _empty_rows(sample) & _last_column(sample.action_mask), 1, sample.action_mask
-            )
+        empty = [_empty_rows(sample) for sample in rollout_samples]
+        train = self.args.train
+        smallest = 1 if train.dynamic_batch_enable else train.micro_batch_size
+        if sum(int(rows.sum()) for rows in empty) >= smallest:
+            for sample, rows in zip(rollout_samples, empty, strict=True):
+                mask = sample.action_mask
+                sample.action_mask = torch.where(rows & _last_column(mask), 1, mask)
         made: list[Any] = super().make_experience_batch(rollout_samples)
         return made
 

@@ -308,6 +308,21 @@ def test_a_row_without_a_token_is_no_division_by_zero_and_in_no_loss(name: str, 
                 assert with_empty[metric] == pytest.approx(expected), metric
 
 
+@pytest.mark.parametrize(("size", "failures"), [(2, 1), (2, 2)])
+def test_rows_without_a_token_stay_so_where_no_micro_batch_can_hold_them_alone(
+    size: int, failures: int
+) -> None:
+    maker = experience_maker("--train.micro_batch_size", str(size), "--rollout.micro_batch_size", "2")
+    maker.tokenizer = SimpleNamespace(pad_token_id=0)
+    seen: list[Any] = []
+    maker.make_experience = lambda micro_batches: seen.extend(micro_batches) or []
+    maker.compute_advantages_and_returns = lambda made: made
+    rows = [FAILED] * failures + [episode([0.5]), episode([0.1, 0.0])]
+    maker.make_experience_batch([experiences([response(e)], first=0) for e in rows])
+    masks = [mask for batch in seen for mask in batch.action_mask]
+    assert [int(mask.any()) for mask in masks] == [int(failures >= size)] * failures + [1, 1]
+
+
 def test_flags_that_would_change_gae_over_turns_are_refused_when_they_meet() -> None:
     maker = experience_maker("--algo.advantage.estimator", "gae", "--reward.clip_range", "-1", "1")
     with pytest.raises(ConfigError, match=r"--reward\.clip_range"):
