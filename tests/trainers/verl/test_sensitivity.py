@@ -50,6 +50,7 @@ WORDS = (
     "algorithm.adv_estimator=rebn",
     f"algorithm.gamma={GAMMA}",
     f"data.max_response_length={TOKENS}",
+    "actor_rollout_ref.rollout.name=vllm",  # verl wants one named; a scripted server stands in its place
     f"actor_rollout_ref.rollout.max_model_len={TOKENS}",
     f"+gem.max_turns={MAX_TURNS}",
     f"+gem.max_tokens_per_turn={TOKENS_PER_TURN}",
