@@ -10,6 +10,7 @@ step the adapter; those of `gem_roll.managers` play the environment inside it. N
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ PREFIX = "gem_core:"
 
 _END = re.compile(r"(\s*(<\|[^<>|]*\|>|</?s>|<eos>|<pad>|<end_of_turn>))+\s*$")
 """Special tokens at the end of a response: ROLL decodes it together with them."""
+
+_registering = threading.Lock()
+"""ROLL makes the env managers of a worker in threads, and gem-llm refuses a name that is there."""
 
 
 class GemEnv:
@@ -93,8 +97,9 @@ def register(env_id: str) -> str:
     except ImportError as error:
         raise UnsupportedTrainer(f"gem_roll: ROLL's environments need gem-llm: {error}") from error
     name = PREFIX + env_id
-    if name not in ENV_REGISTRY:
-        gem.register(name, entry_point="gem_roll.env:GemEnv", gem_core_id=env_id)
+    with _registering:
+        if name not in ENV_REGISTRY:
+            gem.register(name, entry_point="gem_roll.env:GemEnv", gem_core_id=env_id)
     return name
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import UserDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,21 @@ def test_ours_stand_beside_those_of_gem_llm() -> None:
 def test_registering_again_changes_nothing() -> None:
     first = ENV_REGISTRY[register(GUESS)]
     assert ENV_REGISTRY[register(GUESS)] is first
+
+
+def test_threads_register_an_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ROLL's env managers do, of which a worker makes many at once."""
+    original = gem.register
+
+    def slow(*args: Any, **kwargs: Any) -> None:
+        time.sleep(0.05)
+        original(*args, **kwargs)
+
+    monkeypatch.setattr(gem, "register", slow)
+    id = "game:TowerofHanoi-v0-hard"
+    monkeypatch.delitem(ENV_REGISTRY, PREFIX + id, raising=False)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(register, [id] * 4)) == [PREFIX + id] * 4
 
 
 def test_an_unknown_id_has_neighbours() -> None:
