@@ -22,7 +22,6 @@ nox.options.sessions = [
     "core",
     "minimal",
     "wheel",
-    "docs",
     "demo",
     "verl",
     "openrlhf",
@@ -249,12 +248,6 @@ def changes_nothing(session: nox.Session) -> None:
         names = {item["metadata"]["name"] for item in json.loads(report.read_text())["install"]}
         if names - {"gem-core"}:
             session.error(f"pip install gem-core would install {sorted(names)} as well")
-
-
-@nox.session(venv_backend="none")
-def docs(session: nox.Session) -> None:
-    """The documentation site builds without a warning."""
-    session.run("mkdocs", "build", "--strict", "--quiet")
 
 
 @nox.session(venv_backend="none")

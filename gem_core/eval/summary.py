@@ -38,14 +38,16 @@ def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
     because the policy gave no answer counts as a return of 0 without success.
 
     Returns:
-        - ``episodes``, ``tasks``, ``errors``: how many; ``episodes`` are those that are scored.
+        A dictionary with these keys:
+
+        - ``episodes``, ``tasks``, ``errors``: counts; ``episodes`` counts those that are scored.
         - ``return``, ``success``, ``turns``: ``mean``, ``se`` (standard error over tasks; null for one
-          task) and the 95 % bootstrap interval ``low`` to ``high``.
-        - ``pass_at``: for k = 1, 2, 4, ... up to the fewest samples of a task, the chance that
+          task) and the 95% bootstrap interval from ``low`` to ``high``.
+        - ``pass_at``: for k = 1, 2, 4, ... up to the fewest samples of any task, the probability that
           at least one of k samples solves it, by the unbiased estimator.
-        - ``metrics``: `episode_metrics`, the names that every trainer logs.
-        - ``invalid``, ``stop_reasons``: how often, by kind.
-        - ``prompt_tokens``, ``response_tokens``: over all requests; null when nobody counted.
+        - ``metrics``: `episode_metrics`, under the names that every trainer logs.
+        - ``invalid``, ``stop_reasons``: counts by kind.
+        - ``prompt_tokens``, ``response_tokens``: totals over all requests; null when nobody counted.
     """
     everything = list(episodes)
     scored = [episode for episode in everything if episode.error is None]

@@ -185,17 +185,17 @@ def _mapped(file: Path) -> npt.NDArray[Any]:
 
 
 def open_bm25(corpus: str | Path, *, k1: float = 1.5, b: float = 0.75, **options: Any) -> Bm25Index:
-    """The index of a corpus; built on first use and kept in the cache folder.
+    """Open the index of a corpus; it is built on first use and kept in the cache folder.
 
     Args:
         corpus: See `gem_core.tools.search.corpus`.
-        k1: How much a word counts that comes more than once.
-        b: How much the length of a document counts, from 0 to 1.
-        options: As for `Searcher`.
+        k1: How fast repetitions of a word in a document stop adding to its score; at least 0.
+        b: How strongly scores are corrected for the length of a document, from 0 to 1.
+        options: Keyword arguments of `Searcher`.
 
     Raises:
-        ConfigError: There is no such corpus.
-        DataError: It cannot be read, or holds no words.
+        ConfigError: There is no such corpus, or `k1` or `b` is out of range.
+        DataError: The corpus cannot be read, or holds no words.
         MissingDependency: The index has to be built and ``bm25s`` is missing.
     """
     facts = {"kind": "bm25", "version": VERSION, "k1": k1, "b": b, "corpus": fingerprint(corpus)}
@@ -206,10 +206,14 @@ def open_bm25(corpus: str | Path, *, k1: float = 1.5, b: float = 0.75, **options
 def build_bm25(
     documents: Iterable[Document], folder: str | Path, *, k1: float = 1.5, b: float = 0.75
 ) -> Bm25Index:
-    """Build an index in a folder of your choice, which must not exist or hold one already.
+    """Build an index in `folder`, which must not exist yet or must already hold an index.
+
+    `k1` and `b` are those of `open_bm25`.
 
     Raises:
-        As `open_bm25`.
+        ConfigError: `k1` or `b` is out of range.
+        DataError: The documents hold no words, or `folder` holds something else.
+        MissingDependency: ``bm25s`` is missing.
     """
     return Bm25Index(build_once(Path(folder), lambda f: _fill(documents, f, k1, b)))
 

@@ -1,0 +1,109 @@
+"""The built documentation site shows what its Markdown sources say.
+
+markdown-it reads the sources, Python-Markdown builds the site; a difference between the two is text that
+readers of the site do not see as it was meant.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
+markdown_it = pytest.importorskip("markdown_it", reason="needs the extra 'test'")
+
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+
+
+@dataclass(frozen=True)
+class Site:
+    folder: Path
+    returncode: int
+    log: str
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The site, built once."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    return Site(folder, done.returncode, done.stdout)
+
+
+class Article(HTMLParser):
+    """Headings, code blocks and counts of the other parts of a page's own text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.headings: list[tuple[str, str]] = []
+        self.code: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self._text = ""
+        self._in_permalink = False
+        self.feed(html[html.index("<article") : html.index("</article>")])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] += 1
+        if tag in (*HEADINGS, "pre"):
+            self._text = ""
+        elif ("class", "headerlink") in attrs:
+            self._in_permalink = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in HEADINGS:
+            self.headings.append((tag, self._text.strip()))
+        elif tag == "pre":
+            self.code.append(self._text.strip())
+        elif tag == "a":
+            self._in_permalink = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._in_permalink:
+            self._text += data
+
+
+def source(text: str) -> tuple[list[tuple[str, str]], list[str], Counter[str]]:
+    """Headings, code blocks, and counts of table rows and list items in Markdown."""
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
+    headings = [
+        (token.tag, "".join(part.content for part in following.children))
+        for token, following in pairwise(tokens)
+        if token.type == "heading_open"
+    ]
+    code = [token.content.strip() for token in tokens if token.type in ("fence", "code_block")]
+    return headings, code, Counter(token.tag for token in tokens if token.nesting == 1)
+
+
+def test_the_site_builds_without_a_warning(site: Site) -> None:
+    assert site.returncode == 0, site.log
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_shows_its_source(site: Site, page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    headings, code, counts = source(text)
+    built = Article((site.folder / page).with_suffix(".html").read_text(encoding="utf-8"))
+    if "\n::: " in text:  # mkdocstrings adds what the docstrings hold
+        assert built.headings[: len(headings)] == headings
+        assert len(built.headings) > len(headings)
+        return
+    assert built.headings == headings
+    assert built.code == code
+    for tag in ("tr", "li"):
+        assert (tag, built.counts[tag]) == (tag, counts[tag])
