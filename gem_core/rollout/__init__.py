@@ -10,8 +10,10 @@ A trainer supplies the `Policy`, its inference engine; everything else is here.
 from __future__ import annotations
 
 from gem_core.rollout.agents import run_agents
+from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
+from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
 from gem_core.rollout.metrics import episode_metrics, outline
 from gem_core.rollout.options import RolloutOptions
@@ -26,6 +28,7 @@ __all__ = [
     "ChatPolicy",
     "Context",
     "ContextFull",
+    "CutTurns",
     "EnvPlayer",
     "EnvPool",
     "Episode",
@@ -39,9 +42,11 @@ __all__ = [
     "TraceWriter",
     "Transition",
     "Turn",
+    "describe_failures",
     "engine_stop_ids",
     "episode_metrics",
     "extra_stop_id",
+    "nothing_trainable",
     "outline",
     "read_token_texts",
     "read_traces",

@@ -15,6 +15,7 @@ import asyncio
 import functools
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
@@ -23,6 +24,7 @@ from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.envs.multiagent.one_agent import MAX_MOVES
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
+from gem_core.rollout.calls import close_env, inline_calls, start_closing
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesContext, Reply
 from gem_core.rollout.policy import Generation, Policy
@@ -50,7 +52,7 @@ async def run_agents(
 ) -> dict[str, Episode]:
     """Play one episode of all agents.
 
-    Whoever made `env` closes it, as with `run_episode`. An agent whose episode ends before the
+    The caller that made `env` closes it, as with `run_episode`. An agent whose episode ends before the
     environment says so (a limit, an empty response) has left: from then on its responses are empty
     texts, and what the environment makes of that is added to the reward of its last turn, so that
     leaving is no way out of a loss.
@@ -64,7 +66,8 @@ async def run_agents(
         wrappers: Put around each agent's view, as in `gem_core.make`.
         turn_timeout: Seconds that a policy has for one response; one that takes longer has given an
             empty one. None waits.
-        step_timeout: Seconds for one reset or step of a blocking environment; None waits.
+        step_timeout: Seconds for one reset or step of a blocking environment, and for closing any; None
+            waits (for a close, 30 s).
         request_id: Start of the request ids, which end with the name of the agent; None makes one up.
         metadata: Copied into each `Episode.metadata`, where "agent" says whose episode it is.
         **limits: More arguments of `run_episode`, for each agent.
@@ -114,9 +117,14 @@ async def run_agents(
                 task.cancel()
             await asyncio.gather(*playing, return_exceptions=True)
             raise
-    except BaseException:
-        env.close()
+    except GeneratorExit:  # nothing can be awaited any more
+        start_closing(env)
         raise
+    except BaseException:
+        await table.close()
+        raise
+    if any(episode.stop_reason == "env_error" for episode in episodes.values()):
+        await table.close()
     for agent, episode in episodes.items():
         late = table.ledger.owed.get(agent, 0.0)
         if late and episode.turns:
@@ -147,6 +155,7 @@ class _Table:
         self._actions: dict[str, str] = {}
         self._left: set[str] = set()
         self._failure: Exception | None = None
+        self._running: Future[Any] | None = None
         self._changed = asyncio.Condition()
 
     async def open(self, seed: int | None, options: ResetOptions | None) -> None:
@@ -213,12 +222,18 @@ class _Table:
             self._failure = error
         self._changed.notify_all()
 
+    async def close(self) -> None:
+        """Close the environment; where a call is still running in a thread, as soon as it returns."""
+        await close_env(self.env, self._timeout, self._running)
+
     async def _call(self, name: str, method: Any, *args: Any) -> None:
         if not self.env.blocking:
-            method(*args)
+            inline_calls.time(self.env, functools.partial(method, *args))
             return
+        call = ThreadCall(functools.partial(method, *args))
+        self._running = call.future
         try:
-            _, error = await ThreadCall(functools.partial(method, *args)).outcome(self._timeout)
+            _, error = await call.outcome(self._timeout)
         except Overdue:
             raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from None
         if error is not None:
@@ -252,8 +267,7 @@ class _Seat(Env):
     def oracle_action(self) -> str | None:
         return self._table.env.best_action(self._agent, self.action_random)
 
-    def close(self) -> None:
-        self._table.env.close()
+    # Without `close`: `run_agents` closes the environment, once for all agents.
 
 
 class _Hurried:

@@ -17,10 +17,10 @@ from gem_core.rollout.trajectory import ContextMode, FinishReason
 
 
 class Limits(NamedTuple):
-    """Of one episode; see `run_episode`."""
+    """Of one episode; see `run_episode`. At least one of the three that count tokens is set."""
 
     turns: int | None
-    per_turn: int
+    per_turn: int | None
     total: int | None
     response: int | None
     refuse_cut: bool
@@ -30,13 +30,16 @@ class Limits(NamedTuple):
         if self.response is None:
             return self
         if mode == "rebuild":
-            return self._replace(per_turn=min(self.per_turn, self.response))
-        end = prompt_length + self.response
-        return self._replace(total=end if self.total is None else min(self.total, end))
+            return self._replace(per_turn=_least(self.per_turn, self.response))
+        return self._replace(total=_least(self.total, prompt_length + self.response))
 
     def room(self, prompt_ids: list[int]) -> int:
         """Tokens that the response to this prompt may have."""
-        return self.per_turn if self.total is None else min(self.per_turn, self.total - len(prompt_ids))
+        return _least(self.per_turn, None if self.total is None else self.total - len(prompt_ids))
+
+
+def _least(*limits: int | None) -> int:
+    return min(limit for limit in limits if limit is not None)
 
 
 class Answer(NamedTuple):
@@ -139,6 +142,7 @@ class MessageDialogue:
         return None
 
     async def answer(self) -> Answer | None:
+        assert self._limits.per_turn is not None  # the only one that an episode of messages can have
         reply = await self._policy.reply(
             list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id
         )

@@ -18,10 +18,13 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     """Means over the trainable episodes, and how many were not.
 
     Returns:
-        One number for each of these names, or only ``gem/error_rate`` when no episode is trainable,
-        or nothing at all without episodes.
+        One number for each of these names, or only the first two when no episode is trainable, or
+        nothing at all without episodes. All but the first two are over trainable episodes alone.
 
-        - ``gem/error_rate``: share of all episodes that are not trainable.
+        - ``gem/error_rate``: share of all episodes that are not trainable: the environment failed, after
+            all retries, or there is no turn.
+        - ``gem/retry_rate``: share of all episodes that were played more than once because their
+            environment failed (``on_env_error="retry"``).
         - ``gem/return``, ``gem/turns``: undiscounted return and number of turns.
         - ``gem/success``: share of episodes that solved the task.
         - ``gem/turns_to_success``: turns of those that did; missing when none did.
@@ -36,7 +39,10 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     if not everything:
         return {}
     trained = [episode for episode in everything if episode.trainable]
-    metrics = {"gem/error_rate": 1 - len(trained) / len(everything)}
+    metrics = {
+        "gem/error_rate": 1 - len(trained) / len(everything),
+        "gem/retry_rate": fmean(episode.env_retries > 0 for episode in everything),
+    }
     if not trained:
         return metrics
     infos = [turn.info for episode in trained for turn in episode.turns]

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
 from gem_core.rollout.traces import TraceWriter
 
 _EXPECTED: dict[Any, str] = {
@@ -41,7 +42,12 @@ class RolloutOptions:
         system_prompt: First message of a conversation; None leaves it to the template.
         on_length_cut: What the environment gets for a response that the length limit cut: nothing
             ("invalid") or the text as it is ("pass").
-        step_timeout: Seconds for one reset or step of a blocking environment; None waits.
+        step_timeout: Seconds for the constructor, a reset or step of a blocking environment, and close;
+            None waits.
+        on_env_error: What becomes of an episode whose environment failed: "mask" leaves it out of
+            statistics and loss, "retry" first plays it again, with the same seed and a fresh environment.
+            Masking alone favors tasks that seldom fail, which are often the short ones.
+        max_env_retries: Most attempts of "retry" after the first one.
         traces: Folder for ``train.jsonl`` and ``validation.jsonl``; None writes none.
     """
 
@@ -53,6 +59,8 @@ class RolloutOptions:
     system_prompt: str | None = None
     on_length_cut: Literal["invalid", "pass"] = "invalid"
     step_timeout: float | None = None
+    on_env_error: OnEnvError = "mask"
+    max_env_retries: int = MAX_ENV_RETRIES
     traces: str | None = None
 
     @classmethod
@@ -97,6 +105,23 @@ class RolloutOptions:
             raise ConfigError(
                 f"{prefix}step_timeout={self.step_timeout!r}: expected seconds above 0, or none"
             )
+        check_env_retries(self.on_env_error, self.max_env_retries, prefix)
+
+    def play_kwargs(self) -> dict[str, Any]:
+        """The options that go to `EnvPool.play` as they are, the same in every plugin.
+
+            episode = await pool.play(task, policy, context, max_tokens_per_turn=n, **options.play_kwargs())
+
+        A plugin whose trainer runs its own loop of episodes gets the same handling of failures from a
+        pool of its own; a pool may be used from one event loop after another (`asyncio.run` per episode).
+        """
+        return {
+            "max_turns": self.max_turns,
+            "on_length_cut": self.on_length_cut,
+            "step_timeout": self.step_timeout,
+            "on_env_error": self.on_env_error,
+            "max_env_retries": self.max_env_retries,
+        }
 
     def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
         """The context that all episodes share; `template_kwargs` go to the chat template."""

@@ -8,27 +8,20 @@ Every trainer and the evaluation roll out through this function; what differs be
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-import math
-import numbers
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor, Future
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, Literal, TypeAlias
 
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
-from gem_core.images import check_parts
-from gem_core.observations import encodable, encodable_observation, render_observation
+from gem_core.rollout.calls import EnvCalls, jsonable
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
-from gem_core.threads import Overdue, ThreadCall
-from gem_core.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +36,7 @@ async def run_episode(
     seed: int | None = None,
     options: ResetOptions | None = None,
     max_turns: int | None = None,
-    max_tokens_per_turn: int = 512,
+    max_tokens_per_turn: int | None = 512,
     max_total_tokens: int | None = None,
     max_response_tokens: int | None = None,
     on_length_cut: LengthCut = "invalid",
@@ -56,20 +49,23 @@ async def run_episode(
 ) -> Episode:
     """Play one episode.
 
-    Whoever made `env` closes it, and may reuse it for the next episode. This function closes it only
-    where nobody should use it again: when the environment failed (`Episode.stop_reason` is then
-    "env_error"), and when this function raises or is cancelled.
+    The caller that made `env` closes it, and may reuse it for the next episode. This function closes it
+    only where nobody should use it again: when the environment failed (`Episode.stop_reason` is then
+    "env_error"), and when this function raises or is cancelled. It closes in a thread, and waits
+    `step_timeout` seconds at most.
 
     Args:
         env: Reset by this function. A blocking one runs in a thread, unless it has its own
-            `areset` and `astep`.
+            `areset` and `astep`. One that runs on the event loop although it is slow is warned about,
+            once per environment id (`gem_core.rollout.calls.InlineCalls`).
         policy: Samples the responses: a `ChatPolicy` or an `EnvPlayer` for a `MessagesContext`, a
             `Policy` for every other context. Its errors are passed on.
         context: Makes token ids, or messages, of observations.
         seed: For `Env.reset`; None goes on with the environment's own stream.
         options: For `Env.reset`.
         max_turns: Most turns; the environment may end sooner. None for no limit.
-        max_tokens_per_turn: Most tokens of one response.
+        max_tokens_per_turn: Most tokens of one response. None for what `max_total_tokens` and
+            `max_response_tokens` leave, of which one must then be set.
         max_total_tokens: Most tokens of prompt, responses and observations together; usually the
             model's context length. None for no limit.
         max_response_tokens: Most tokens after the first prompt, observations included, for trainers
@@ -82,9 +78,9 @@ async def run_episode(
         executor: Runs the calls of a blocking environment; None takes the `gem_core.threads` that all
             episodes of the process share.
         step_timeout: Seconds for one reset or step of an environment that does not run inline, from
-            the moment that a thread takes it up; None waits for as long as it takes. A thread cannot be
-            stopped: the call goes on in it, and the environment is closed when it returns. Of the shared
-            threads, another one takes its place.
+            the moment that a thread takes it up, and for closing any environment. None waits as long
+            as it takes (for a close, 30 s). A thread cannot be stopped: the call goes on in it, and the
+            environment is closed when it returns. A new thread replaces it among the shared ones.
         metadata: Copied into `Episode.metadata`.
         on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
             episode goes on.
@@ -100,8 +96,14 @@ async def run_episode(
         PolicyError: The policy returned something that is not a generation of this prompt.
     """
     require_one_agent(env, "run_episode")
-    if max_tokens_per_turn < 1:
-        raise ConfigError(f"max_tokens_per_turn must be at least 1, not {max_tokens_per_turn}")
+    if max_tokens_per_turn is None:
+        if max_total_tokens is None and max_response_tokens is None:
+            raise ConfigError(
+                "max_tokens_per_turn=None takes what max_total_tokens or max_response_tokens leaves, and "
+                "neither is set; set one of the three"
+            )
+    elif max_tokens_per_turn < 1:
+        raise ConfigError(f"max_tokens_per_turn must be at least 1 or None, not {max_tokens_per_turn}")
     if max_response_tokens is not None and max_response_tokens < 1:
         raise ConfigError(f"max_response_tokens must be at least 1 or None, not {max_response_tokens}")
     if max_turns is not None and max_turns < 1:
@@ -126,7 +128,7 @@ async def run_episode(
         env_kwargs=jsonable(spec.kwargs) if spec else {},
         metadata=jsonable(metadata or {}),
     )
-    calls = _EnvCalls(env, executor, step_timeout)
+    calls = EnvCalls(env, executor, step_timeout)
     limits = Limits(
         max_turns, max_tokens_per_turn, max_total_tokens, max_response_tokens, on_length_cut == "invalid"
     )
@@ -136,9 +138,12 @@ async def run_episode(
         await _play(episode, observation, calls, dialogue, limits, on_turn)
     except (EnvError, DataError) as error:  # DataError: a picture that cannot be read
         _end(episode, "env_error", error=str(error))
-        calls.close()
+        await calls.close()
+    except GeneratorExit:  # nothing can be awaited any more
+        calls.start_closing()
+        raise
     except BaseException:
-        calls.close()
+        await calls.close()
         raise
     episode.trainable = episode.error is None and bool(episode.turns)
     if episode.error is not None and log_errors:
@@ -175,7 +180,7 @@ def require_images(
 async def _play(
     episode: Episode,
     observation: Observation,
-    calls: _EnvCalls,
+    calls: EnvCalls,
     dialogue: Dialogue,
     limits: Limits,
     on_turn: Callable[[Turn], None] | None,
@@ -199,7 +204,7 @@ async def _play(
         cut = limits.refuse_cut and answer.finish_reason == "length"
         action = "" if cut else answer.text
         result = await calls.step(action)
-        info = jsonable(result.info)
+        info = result.info
         if cut:
             info["invalid"] = "length"
         if answer.notes or (cut and not answer.response_ids):  # without tokens the text would be lost
@@ -255,146 +260,3 @@ def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> N
     episode.error = error
     episode.terminated = reason == "terminated"
     episode.truncated = not episode.terminated
-
-
-class _StepResult(NamedTuple):
-    observation: Observation
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: Mapping[str, Any]
-
-
-class _EnvCalls:
-    """Calls into one environment; whatever goes wrong in there comes out as an `EnvError`."""
-
-    def __init__(self, env: Env, executor: Executor | None, timeout: float | None) -> None:
-        self._env = env
-        self._executor = executor
-        self._timeout = timeout
-        self._async_form = _has_async_form(env)
-        self._running: Future[Any] | None = None
-
-    async def reset(self, seed: int | None, options: ResetOptions | None) -> Observation:
-        """The first observation as the model is shown it."""
-        value = await self._call("reset", seed, options=options)
-        try:
-            observation, info = value
-            return _shown(observation, info)
-        except Exception as error:
-            raise EnvError(f"reset() must return (observation, info): {_one_line(error)}") from error
-
-    async def step(self, action: str) -> _StepResult:
-        """What a step returned, checked; the observation as the model is shown it."""
-        value = await self._call("step", action)
-        try:
-            observation, reward, terminated, truncated, info = value
-            observation = _shown(observation, info)
-            if not isinstance(reward, numbers.Real):
-                raise TypeError(f"the reward is a {type(reward).__name__}")
-        except Exception as error:
-            raise EnvError(
-                f"step() must return (observation, reward, terminated, truncated, info): {_one_line(error)}"
-            ) from error
-        if not math.isfinite(reward):
-            raise EnvError(f"step() returned the reward {reward}; a reward must be finite")
-        if terminated and truncated:
-            raise EnvError("step() returned terminated and truncated; an episode ends in one way only")
-        return _StepResult(observation, float(reward), bool(terminated), bool(truncated), info)
-
-    def close(self) -> None:
-        """Close the environment, after the call that may still be running in a thread."""
-        if self._running is None or self._running.done():
-            self._close()
-        else:
-            self._running.add_done_callback(lambda _: self._close())
-
-    def _close(self) -> None:
-        try:
-            self._env.close()
-        except Exception:  # what went wrong before is what the caller has to see
-            logger.warning("closing %r failed", self._env, exc_info=True)
-
-    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        error: Exception | None
-        try:
-            method = getattr(self._env, f"a{name}" if self._async_form else name)
-            if self._async_form:
-                value, error = await _outcome(method(*args, **kwargs), self._timeout)
-            elif not self._env.blocking:
-                return method(*args, **kwargs)
-            else:
-                call = ThreadCall(functools.partial(method, *args, **kwargs), self._executor)
-                self._running = call.future
-                value, error = await call.outcome(self._timeout)
-        except Overdue as overdue:
-            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from overdue
-        except Exception as failure:
-            error = failure
-        if error is None:
-            return value
-        raise EnvError(f"{name}() failed: {_one_line(error)}") from error
-
-
-async def _outcome(answer: Awaitable[Any], timeout: float | None) -> tuple[Any, Exception | None]:
-    """Result or exception as a value, so that a `TimeoutError` of the environment is its own."""
-
-    async def outcome() -> tuple[Any, Exception | None]:
-        try:
-            return await answer, None
-        except Exception as error:
-            return None, error
-
-    try:
-        return await asyncio.wait_for(outcome(), timeout)
-    except asyncio.TimeoutError:
-        raise Overdue from None
-
-
-def _has_async_form(env: Env) -> bool:
-    """Whether the environment or one of its wrappers has an `areset` or `astep` of its own."""
-    while True:
-        kind = type(env)
-        if kind.areset not in _DEFAULT_ASYNC or kind.astep not in _DEFAULT_ASYNC:
-            return True
-        if not isinstance(env, Wrapper):
-            return False
-        env = env.env
-
-
-_DEFAULT_ASYNC = (Env.areset, Env.astep, Wrapper.areset, Wrapper.astep)
-
-
-def _shown(observation: Any, info: Any) -> Observation:
-    if not isinstance(observation, str | list):
-        raise TypeError(f"the observation is a {type(observation).__name__}, not a str or a list of parts")
-    if isinstance(observation, list):
-        check_parts(observation)
-    if not isinstance(info, Mapping):
-        raise TypeError(f"info is a {type(info).__name__}, not a dict")
-    return encodable_observation(render_observation(observation, info))
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def jsonable(value: Any) -> Any:
-    """`value` reduced to what JSON has.
-
-    Numpy scalars and arrays become numbers and lists, other containers lists, floats that are not
-    finite None, other objects their `repr`. Lone surrogates become U+FFFD.
-    """
-    if isinstance(value, str):
-        return encodable(value)
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {encodable(str(key)): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [jsonable(item) for item in value]
-    if hasattr(value, "tolist"):
-        return jsonable(value.tolist())
-    return repr(value)

@@ -105,6 +105,7 @@ class Episode:
         context_mode: How `Turn.context_ids` is to be read.
         env_kwargs: Keyword arguments of the environment, from its spec.
         metadata: Free JSON-able data (group, training step, policy version).
+        env_retries: How many attempts at this episode failed before this one (`EnvPool.play`).
     """
 
     env_id: str
@@ -118,6 +119,7 @@ class Episode:
     context_mode: ContextMode = "append"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    env_retries: int = 0
 
     @property
     def rewards(self) -> list[float]:
@@ -233,7 +235,7 @@ _TURN_KINDS: dict[str, Any] = {
     "context_ids": Collection, "response_ids": Collection, "reward": Real, "observation": (str, list),
     "action": str, "info": dict,
 }  # fmt: skip
-_EPISODE_KINDS: dict[str, Any] = {"env_id": str, "env_kwargs": dict, "metadata": dict}
+_EPISODE_KINDS: dict[str, Any] = {"env_id": str, "env_kwargs": dict, "metadata": dict, "env_retries": int}
 
 
 def _require_kinds(fields: dict[str, Any], kinds: dict[str, Any]) -> None:

@@ -7,10 +7,14 @@ import pytest
 from gem_core.rollout import Episode, Turn, episode_metrics
 
 
-def episode(*turns: tuple[float, dict[str, Any]], trainable: bool = True, truncated: bool = False) -> Episode:
+def episode(
+    *turns: tuple[float, dict[str, Any]], trainable: bool = True, truncated: bool = False, retries: int = 0
+) -> Episode:
     rows = [Turn([1], [2], None, reward, "", "", "stop", info) for reward, info in turns]
     stop = "max_turns" if truncated else "terminated"
-    return Episode("x", 0, rows, not truncated, truncated, stop, trainable=trainable)  # type: ignore[arg-type]
+    return Episode(
+        "x", 0, rows, not truncated, truncated, stop, trainable=trainable, env_retries=retries  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def test_means_over_trainable_episodes() -> None:
@@ -23,12 +27,13 @@ def test_means_over_trainable_episodes() -> None:
             episode(
                 (0.0, {"invalid": "illegal", "use_tool": True}), (0.0, {}), (-0.5, {"metrics": {"a": 4}})
             ),
-            episode((9.0, {"success": True, "invalid": "format"}), trainable=False),
+            episode((9.0, {"success": True, "invalid": "format"}), trainable=False, retries=2),
         ]
     )
     assert metrics == pytest.approx(
         {
             "gem/error_rate": 1 / 4,
+            "gem/retry_rate": 1 / 4,
             "gem/return": 1 / 3,
             "gem/success": 1 / 3,
             "gem/turns": 7 / 3,
@@ -43,8 +48,9 @@ def test_means_over_trainable_episodes() -> None:
     assert all(type(value) is float for value in metrics.values())
 
 
-def test_without_trainable_episodes_only_the_error_rate_is_known() -> None:
-    assert episode_metrics([episode(trainable=False)]) == {"gem/error_rate": 1.0}
+def test_without_trainable_episodes_only_failures_and_retries_are_known() -> None:
+    given = [episode(trainable=False), episode(trainable=False, retries=1)]
+    assert episode_metrics(given) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.5}
     assert episode_metrics([]) == {}
 
 

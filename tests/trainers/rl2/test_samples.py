@@ -128,7 +128,7 @@ def test_a_failing_environment_is_a_row_without_actions(
     played = Played(monkeypatch, tiny, Router(tokenizer), env="Failing")
     (row,) = played.play().state_dicts
     assert not any(row["action_mask"])
-    assert played.session.report("train", 1) == {"gem/error_rate": 1.0}
+    assert played.session.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}
     assert played.session.failure.startswith("rl2samples:Failing, seed ")
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import collections
+import hashlib
+import itertools
+import json
+import os
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 from gem_core import register as register_env
 from gem_core.core import Env
+from gem_core.envs.games.guess_the_number import GuessTheNumber
 
 
 class Endless(Env):
@@ -45,7 +53,88 @@ class Hangs(Endless):
         return super().step(action)
 
 
+class Chaos(GuessTheNumber):
+    """Guess the number, where the constructor and each reset, step and close may raise or hang.
+
+    Each fails with probability `p`, and then raises or hangs with equal chances. What happens is a hash:
+    of the number of the instance within the process for the constructor and `close`, of the seed, the
+    number of resets with that seed within the process and the turn for the others. So a run with the
+    same tasks in each process fails equally often, and a retry with the same seed can succeed.
+
+    Where the environment variable ``GEM_CHAOS`` names a folder, each failure is a line of JSON in its
+    ``chaos.jsonl``; `chaos_counts` reads it.
+
+    Args:
+        p: Probability of each failure.
+        hang: Seconds that a call hangs; run it with a `step_timeout` well below.
+        calm: The first instances of each process are built and closed without failure, so that the
+            environment can be tried before a run begins.
+        only: Names of the calls that fail, separated by spaces.
+        game: For `GuessTheNumber`.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        p: float = 0.1,
+        hang: float = 3.0,
+        calm: int = 4,
+        only: str = "constructor reset step close",
+        **game: Any,
+    ) -> None:
+        self.p, self.hang, self.only = p, hang, only.split()
+        self.instance = next(_instances)
+        self.calm = self.instance < calm
+        self.now: tuple[int | None, int] = (None, 0)
+        self.fail("constructor", self.instance)
+        super().__init__(**game)
+
+    def fail(self, call: str, *now: Any) -> None:
+        """Raise, hang or do nothing."""
+        if call not in self.only or (self.calm and call in ("constructor", "close")):
+            return
+        digest = hashlib.sha256(repr((call, *now)).encode()).digest()
+        if int.from_bytes(digest[:4], "big") >= self.p * 2**32:
+            return
+        kind = "raise" if digest[4] % 2 else "hang"
+        if "GEM_CHAOS" in os.environ:
+            line = json.dumps({"call": call, "kind": kind, "now": now, "process": os.getpid()}) + "\n"
+            with open(Path(os.environ["GEM_CHAOS"], "chaos.jsonl"), "a", encoding="utf-8") as file:
+                file.write(line)
+        if kind == "raise":
+            raise RuntimeError(f"chaos in the {call}")
+        time.sleep(self.hang)
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        with _counting:
+            _resets[seed] += 1
+            self.now = (seed, _resets[seed])
+        self.fail("reset", *self.now)
+        return super().reset(seed, options=options)
+
+    def step(self, action: str) -> Any:
+        self.fail("step", *self.now, self.turn)
+        return super().step(action)
+
+    def close(self) -> None:
+        self.fail("close", self.instance)
+        super().close()
+
+
+_instances = itertools.count()
+_resets: collections.Counter[int | None] = collections.Counter()
+_counting = threading.Lock()
+
+
+def chaos_counts(folder: Path) -> collections.Counter[tuple[str, str]]:
+    """How often each call failed in which way: ``("reset", "hang")`` to a number."""
+    lines = (folder / "chaos.jsonl").read_text(encoding="utf-8").splitlines()
+    return collections.Counter((line["call"], line["kind"]) for line in map(json.loads, lines))
+
+
 def register() -> None:
     """Make them known by id."""
     for kind in (Endless, Raises, Hangs):
         register_env(f"test:{kind.__name__}", kind)
+    register_env("test:Chaos-v0", Chaos)

@@ -1,0 +1,58 @@
+"""A warning for a default limit on tokens per turn that turns out to be too small."""
+
+from __future__ import annotations
+
+import logging
+
+from gem_core.rollout.trajectory import Episode
+
+logger = logging.getLogger(__name__)
+
+
+class CutTurns:
+    """Counts the turns that a default limit on tokens per turn cuts, and warns once when they are many.
+
+    A plugin makes one where the limit is a default, its own or the trainer's, and feeds it every
+    training episode, in the process that played them. Where the user has set the limit there is nothing
+    to warn about.
+
+        cut_turns = CutTurns(limit, "gem.max_tokens_per_turn")
+        cut_turns.add(episode)
+
+    Args:
+        limit: Most tokens of one response.
+        option: What a user raises to get more.
+
+    Attributes:
+        SHARE: Share of the turns above which it warns.
+        TURNS: The share is taken over at least that many turns at a time, the turns of a step.
+    """
+
+    SHARE = 0.01
+    TURNS = 100
+
+    def __init__(self, limit: int, option: str) -> None:
+        self._limit = limit
+        self._option = option
+        self._turns = self._cut = 0
+        self._warned = False
+
+    def add(self, *episodes: Episode) -> None:
+        """Count the turns of trainable episodes that hold their tokens."""
+        for episode in episodes:
+            if episode.trainable:
+                self._turns += len(episode.turns)
+                self._cut += sum(
+                    turn.finish_reason == "length" and len(turn.response_ids) >= self._limit
+                    for turn in episode.turns
+                )
+        if self._turns < self.TURNS:
+            return
+        if self._cut > self.SHARE * self._turns and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%d of the last %d turns were cut at %d tokens, the default limit of one response; raise %s "
+                "if the model needs more, or set it to this value to be rid of this warning",
+                self._cut, self._turns, self._limit, self._option,
+            )  # fmt: skip
+        self._turns = self._cut = 0
