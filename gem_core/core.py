@@ -32,6 +32,9 @@ Observation: TypeAlias = str | list[dict[str, Any]]
 
 InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
 
+Split: TypeAlias = Literal["train", "held_out"]
+"""What a task is for: training, or evaluation alone."""
+
 
 class Info(TypedDict, total=False):
     """Reserved keys of the info dict; an environment may add others, JSON-able like these."""
@@ -188,6 +191,18 @@ class Env:
 
     def close(self) -> None:
         """Free what the environment holds. May be called more than once."""
+
+    def items(self, split: Split) -> Sequence[int] | None:
+        """Items of the data set behind this environment that belong to `split`.
+
+        Args:
+            split: ``"train"`` or ``"held_out"``. No item is in both.
+
+        Returns:
+            Numbers for ``reset(options={"index": i})``, each at most once; empty if the split has none. None
+            if the environment is not about numbered items: the seed alone decides what an episode is about.
+        """
+        return None
 
     # -- players ------------------------------------------------------------------------------
 

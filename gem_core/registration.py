@@ -18,10 +18,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import ConfigError, MissingDependency, UnknownEnv, UnknownName
+
+if TYPE_CHECKING:
+    import inspect
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ class EnvSpec:
         extra: Extra of gem-core that the environment needs; None when it needs numpy only.
         deterministic: Same seed and actions give the same episode.
         stateful: `get_state` and `set_state` save and restore the whole episode.
+        eval_kwargs: Added to `kwargs` for held-out tasks, such as ``{"split": "test"}`` for a data set with
+            a test split. Empty: `Env.items` tells held-out items from those to train on, or seeds do.
     """
 
     id: str
@@ -68,6 +73,7 @@ class EnvSpec:
     extra: str | None = None
     deterministic: bool = True
     stateful: bool = True
+    eval_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def make(self, **kwargs: Any) -> Env:
         """Build the environment; `kwargs` override the spec's."""
@@ -123,6 +129,7 @@ def register(
     extra: str | None = None,
     deterministic: bool = True,
     stateful: bool = True,
+    eval_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> None:
     """File an environment under `id`; see `EnvSpec` for the arguments, `kwargs` go to the constructor.
@@ -133,7 +140,9 @@ def register(
     if isinstance(entry_point, str) and entry_point.count(":") != 1:
         raise ConfigError(f"{id}: entry point {entry_point!r} is not of the form 'module:attribute'")
     spec_wrappers = tuple(w for given in _as_sequence(wrappers) for w in _wrapper_specs(given))
-    new = EnvSpec(id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful)
+    new = EnvSpec(
+        id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful, eval_kwargs or {}
+    )
     if _envs.get(id, new) != new:
         raise ConfigError(f"{id} is registered already, with {_envs[id].entry_point!r}")
     _envs[id] = new
@@ -174,6 +183,16 @@ def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (
     """
     env_spec = id if isinstance(id, EnvSpec) else spec(id)
     return wrap(env_spec.make(**kwargs), wrappers)
+
+
+def may_have_items(env_spec: EnvSpec) -> bool:
+    """Whether the environment may have numbered items (`Env.items`), as far as its entry point tells.
+
+    Raises:
+        MissingDependency: As `make`.
+    """
+    factory = _load_entry_point(env_spec)
+    return not (isinstance(factory, type) and issubclass(factory, Env) and factory.items is Env.items)
 
 
 def list_envs(pattern: str = "*") -> list[str]:
@@ -341,18 +360,34 @@ def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any
     return getattr(loaded, attribute)
 
 
+def accepted_arguments(env_spec: EnvSpec) -> list[str]:
+    """Names of the keyword arguments that the environment takes.
+
+    Raises:
+        MissingDependency: As `make`.
+    """
+    return _accepted(_signature(_load_entry_point(env_spec)))
+
+
 def check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Raise a TypeError that names the accepted arguments, before anything is built."""
+    signature = _signature(factory)
+    try:
+        signature.bind(*([None] if isinstance(factory, type) else []), **kwargs)
+    except TypeError as error:
+        accepted = ", ".join(_accepted(signature)) or "none"
+        raise TypeError(f"{name}: {error}; accepted keyword arguments: {accepted}") from None
+
+
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     import inspect
 
     # Env.__new__ records any arguments, so the constructor's own signature is __init__'s.
-    is_class = isinstance(factory, type)
-    signature = inspect.signature(factory.__init__ if is_class else factory)
-    try:
-        signature.bind(*([None] if is_class else []), **kwargs)
-    except TypeError as error:
-        accepted = ", ".join(p for p in signature.parameters if p not in ("self", "env")) or "none"
-        raise TypeError(f"{name}: {error}; accepted keyword arguments: {accepted}") from None
+    return inspect.signature(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+
+
+def _accepted(signature: inspect.Signature) -> list[str]:
+    return [parameter for parameter in signature.parameters if parameter not in ("self", "env")]
 
 
 def load_entry_points(group: str = ENTRY_POINT_GROUP) -> None:

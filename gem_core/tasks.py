@@ -1,7 +1,11 @@
 """Task rows: what a trainer's data set has to hold, made from environment ids and a seed.
 
-A row is ``{"env_id", "env_kwargs", "seed", "index"}``. Each trainer's plugin writes them in its own
+A row is ``{"env_id", "env_kwargs", "seed", "index", "item"}``. Each trainer's plugin writes them in its own
 format (`gem-core export`) or makes them on the fly; the environment does the rest at reset.
+
+An environment over a data set has numbered items, some to train on and the others held out
+(`Env.items`). Training tasks go through the former without replacement, one shuffled pass after the other;
+held-out tasks play each of the latter at most once.
 """
 
 from __future__ import annotations
@@ -12,17 +16,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import isfinite
+from math import ceil, isfinite
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, TypedDict
 
-from gem_core.core import Env
+from gem_core.core import Env, Split
+from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
 from gem_core.files import write_atomically
-from gem_core.registration import WrapperLike, make
-
-Split: TypeAlias = Literal["train", "held_out"]
+from gem_core.registration import EnvSpec, WrapperLike, accepted_arguments, make, may_have_items, spec
 
 EVAL_SEEDS = range(0, 1_000_000)
 """Held-out seeds: evaluation takes the first ones, training never draws from here."""
@@ -38,6 +41,9 @@ class TaskRow(TypedDict):
     """For `Env.reset`; the same for all samples of a group."""
     index: int
     """Number of the task; the same for all samples of a group."""
+    item: int | None
+    """Item of the data set, for ``reset(options={"index": item})``; the same for all samples of a group.
+    None: the seed alone decides what the task is."""
 
 
 def read_task(fields: Mapping[str, Any]) -> TaskRow:
@@ -45,7 +51,7 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
 
     Args:
         fields: Those of a `TaskRow`; `env_kwargs` may be JSON text, because a column has one type for
-            all rows, and like `index` may be missing.
+            all rows. `env_kwargs`, `index` and `item` may be missing.
 
     Raises:
         ConfigError: A field is missing or cannot be read; the caller says how to make the data.
@@ -60,9 +66,16 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
             env_kwargs=dict(json.loads(kwargs) if isinstance(kwargs, str) else kwargs),
             seed=int(fields["seed"]),
             index=int(fields.get("index") or 0),
+            item=None if fields.get("item") is None else int(fields["item"]),
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{dict(fields)!r} is no task: {error}") from error
+
+
+def reset_arguments(task: TaskRow) -> dict[str, Any]:
+    """Arguments of `Env.reset`, and of `run_episode`, that begin the episode of a task."""
+    item = task.get("item")
+    return {"seed": task["seed"], "options": None if item is None else {"index": item}}
 
 
 @dataclass(frozen=True)
@@ -165,28 +178,73 @@ def make_tasks(
     seed: int = 0,
     group_size: int = 1,
     split: Split = "train",
+    start: int = 0,
 ) -> Iterator[TaskRow]:
     """Rows of `num_tasks` tasks, ``num_tasks * group_size`` in all, the samples of a task together.
 
     The same arguments give the same rows, and fewer tasks give a prefix of more. No two tasks of a
-    call share a seed, and no train task shares one with a held-out task. Held-out tasks have the
-    first seeds of `EVAL_SEEDS`, so that every evaluation plays the same ones; `seed` then chooses
-    between the sources only.
+    call share a seed, and no train task shares one with a held-out task.
+
+    A source with items plays each of its training items once before any comes again, in an order made
+    from `seed`, the source and the number of the pass. Held-out tasks are the same in every call: the
+    first seeds of `EVAL_SEEDS`, and each held-out item at most once. So there are fewer than `num_tasks`
+    of them where the items of all sources are used up. For held-out tasks `seed` chooses between the
+    sources only.
+
+    Args:
+        sources: The mix.
+        num_tasks: Number of tasks.
+        seed: Chooses seeds, order of the items and sources.
+        group_size: Samples of each task.
+        split: What the tasks are for.
+        start: Number of the first task: the rows are those that follow the first `start` tasks of a
+            longer call.
 
     Raises:
-        ConfigError: No source, more tasks than seeds, a number below 1, or weights too large to add up.
+        ConfigError: No source, more tasks than seeds, a number out of range, weights too large to add
+            up, or a source that has no item for `split`.
+        GemError: As `TaskSource.make`; a source whose items have to be counted is built once.
     """
     if not sources:
         raise ConfigError("no environment is given: expected at least one task source")
     if num_tasks < 1 or group_size < 1:
         raise ConfigError(f"expected at least 1 task and 1 sample each, got {num_tasks} and {group_size}")
+    if start < 0:
+        raise ConfigError(f"start={start}: expected a number from 0 on")
     if not isfinite(sum(source.weight for source in sources)):
         weights = ", ".join(f"{source.env_id}={source.weight:g}" for source in sources)
         raise ConfigError(f"the weights {weights} are too large to add up; only their ratios count")
     seeds = TRAIN_SEEDS if split == "train" else EVAL_SEEDS
-    if num_tasks > len(seeds):
-        raise ConfigError(f"{num_tasks} tasks are more than the {len(seeds)} seeds of the split {split!r}")
-    return _rows(sources, num_tasks, seed, group_size, split, seeds)
+    if start + num_tasks > len(seeds):
+        raise ConfigError(
+            f"{start + num_tasks} tasks are more than the {len(seeds)} seeds of the split {split!r}"
+        )
+    decks = {source.label: _Deck(source, seed, split) for source in sources}
+    return _rows(sources, decks, range(start, start + num_tasks), seed, group_size, split, seeds)
+
+
+def count_items(source: TaskSource, split: Split) -> int | None:
+    """Number of different items that tasks of `source` play; None where the seed decides.
+
+    Raises:
+        ConfigError: There is no item for `split`; says what to do.
+        GemError: As `TaskSource.make`.
+    """
+    items = _split_of(source, split)[1]
+    return None if items is None else len(items)
+
+
+def tasks_per_epoch(sources: Sequence[TaskSource]) -> int | None:
+    """Number of training tasks in which every item is played once; None where no source has items.
+
+    Of several sources, the number that the slowest one takes on average to play its items.
+
+    Raises:
+        GemError: As `count_items`.
+    """
+    total = sum(source.weight for source in sources)
+    counts = [(count_items(source, "train"), source.weight / total) for source in sources]
+    return max((ceil(count / share - 1e-9) for count, share in counts if count is not None), default=None)
 
 
 def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
@@ -195,15 +253,116 @@ def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
 
 
 def _rows(
-    sources: Sequence[TaskSource], num_tasks: int, seed: int, group_size: int, split: Split, seeds: range
+    sources: Sequence[TaskSource],
+    decks: Mapping[str, _Deck],
+    numbers: range,
+    seed: int,
+    group_size: int,
+    split: Split,
+    seeds: range,
 ) -> Iterator[TaskRow]:
     random = Random(f"tasks {split} {seed}")
     first = random.randrange(len(seeds)) if split == "train" else 0
-    shares = list(accumulate(source.weight for source in sources))
-    for index in range(num_tasks):
-        (source,) = random.choices(sources, cum_weights=shares)
-        task_seed = seeds[(first + index) % len(seeds)]
-        for _ in range(group_size):
+    if len(sources) == 1:
+        decks[sources[0].label].played = numbers.start
+    left = list(sources)
+    shares = list(accumulate(source.weight for source in left))
+    for index in numbers if len(sources) == 1 else range(numbers.stop):
+        (source,) = random.choices(left, cum_weights=shares)
+        deck = decks[source.label]
+        while split == "held_out" and deck.is_used_up:
+            left = [other for other in left if other.label != source.label]
+            if not left:
+                return
+            shares = list(accumulate(source.weight for source in left))
+            (source,) = random.choices(left, cum_weights=shares)
+            deck = decks[source.label]
+        item = deck.next()
+        for _ in range(group_size if index in numbers else 0):
             yield TaskRow(
-                env_id=source.env_id, env_kwargs=dict(source.env_kwargs), seed=task_seed, index=index
+                env_id=source.env_id,
+                env_kwargs=dict(deck.env_kwargs),
+                seed=seeds[(first + index) % len(seeds)],
+                index=index,
+                item=item,
             )
+
+
+class _Deck:
+    """The items of a source, dealt one by one.
+
+    Raises:
+        GemError: As `count_items`.
+    """
+
+    def __init__(self, source: TaskSource, seed: int, split: Split) -> None:
+        self.env_kwargs, self._items = _split_of(source, split)
+        self._name = f"items {seed} {source.label}"
+        self._shuffled = split == "train"
+        self._order: tuple[int, Order] | None = None
+        self.played = 0
+        """Items dealt so far, over all passes."""
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether every item was dealt once."""
+        return self._items is not None and self.played >= len(self._items)
+
+    def next(self) -> int | None:
+        """The next item; None where there are none."""
+        if self._items is None:
+            return None
+        number, place = divmod(self.played, len(self._items))
+        self.played += 1
+        if self._order is None or self._order[0] != number:
+            name = f"{self._name} {number}" if self._shuffled else "held out"
+            self._order = number, Order(len(self._items), Random(name).getrandbits(32))
+        return self._items[self._order[1][place]]
+
+
+_splits: dict[tuple[str, Split], tuple[EnvSpec, dict[str, Any], Sequence[int] | None]] = {}
+"""What `_split_of` returned, with the spec it holds for, by label of the source."""
+
+
+def _split_of(source: TaskSource, split: Split) -> tuple[dict[str, Any], Sequence[int] | None]:
+    """Arguments and items of the tasks that `source` has for `split`; its environment is built only once.
+
+    Raises:
+        ConfigError: There is no such item; says what to do.
+        GemError: As `TaskSource.make`.
+    """
+    env_spec = spec(source.env_id)
+    known = _splits.get((source.label, split))
+    if known is None or known[0] is not env_spec:
+        own = env_spec.eval_kwargs if split == "held_out" else {}
+        env_kwargs = {**own, **source.env_kwargs}
+        items: Sequence[int] | None = None
+        if may_have_items(env_spec):
+            with TaskSource(source.env_id, env_kwargs).make() as env:
+                items = env.items(split)
+                if items is not None and not len(items):
+                    raise ConfigError(
+                        _nothing_to_play(source, split, env_spec, len(env.items(_OTHER[split]) or ()))
+                    )
+        known = _splits[source.label, split] = env_spec, env_kwargs, items
+    return known[1], known[2]
+
+
+_OTHER: dict[Split, Split] = {"train": "held_out", "held_out": "train"}
+
+
+def _nothing_to_play(source: TaskSource, split: Split, env_spec: EnvSpec, others: int) -> str:
+    """Why a source has no item for `split`, and what to do."""
+    conflict = [key for key in env_spec.eval_kwargs if key in source.env_kwargs]
+    if split == "held_out":
+        advice = f"leave out {conflict[0]}=" if conflict else "evaluate on another environment"
+        return f"{source.label} has no item held out for evaluation, all {others} are for training; {advice}"
+    accepted = accepted_arguments(env_spec)
+    if not conflict and "held_out" in accepted:
+        named = TaskSource(source.env_id, {**source.env_kwargs, "held_out": False}).label
+        advice = f"to train on them anyway, name it as {named!r}"
+    elif "split" in accepted:
+        advice = "give split='train'"
+    else:
+        advice = "train on another environment"
+    return f"{source.label} is held out: all of its {others} items are for evaluation only; {advice}"

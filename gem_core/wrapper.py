@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult
 from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,6 +126,9 @@ class Wrapper(Env):
 
     def close(self) -> None:
         self.env.close()
+
+    def items(self, split: Split) -> Sequence[int] | None:
+        return self.env.items(split)
 
     def sample_random_action(self) -> str:
         return self.env.sample_random_action()

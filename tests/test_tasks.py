@@ -97,7 +97,7 @@ def test_a_row_makes_its_environment_after_a_trip_through_the_file(tmp_path):
 
 
 def test_a_task_comes_back_from_a_row():
-    task = {"env_id": "game:Mastermind-v0", "env_kwargs": {"code_length": 3}, "seed": 5, "index": 2}
+    task = {"env_id": "game:Mastermind-v0", "env_kwargs": {"a": 3}, "seed": 5, "index": 2, "item": 7}
     assert read_task(task) == task
     assert read_task({**task, "env_kwargs": json.dumps(task["env_kwargs"])}) == task
     assert read_task({"env_id": "a:B", "seed": "7"}) == {
@@ -105,6 +105,7 @@ def test_a_task_comes_back_from_a_row():
         "env_kwargs": {},
         "seed": 7,
         "index": 0,
+        "item": None,
     }
 
 

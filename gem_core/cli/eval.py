@@ -37,7 +37,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         details=(
             "The key of an endpoint is read from OPENAI_API_KEY or the variable that --api-key-env names.\n"
             "A run that was stopped goes on when the same command is given again; a folder takes the\n"
-            "episodes of one configuration only. `gem-core report FOLDER...` makes a page of the results."
+            "episodes of one configuration only. `gem-core report FOLDER...` makes a page of the results.\n"
+            "Of a data set only held-out items are played, each one at most once per sample."
         ),
     )
     add = parser.add_argument
@@ -46,7 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="random, oracle, a folder (hf:FOLDER), vllm:FOLDER, or a name at an endpoint (endpoint:NAME)",
     )  # fmt: skip
     add("--envs", required=True, nargs="+", metavar="ID", help="ids, 'ID(key=value)' or patterns")
-    add("--episodes", type=positive_int, metavar="N", help="tasks per environment (default 20)")
+    add("--episodes", type=positive_int, metavar="N", help="most tasks per environment (default 20)")
     add("--samples", type=positive_int, metavar="N", help="episodes per task; more than 1 gives pass@k")
     add("--seed", type=seed, metavar="N", help="of sampling; the tasks are always the same (default 0)")
     add("--out", metavar="DIR", help="folder of the run (default runs/eval)")

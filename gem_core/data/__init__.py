@@ -9,5 +9,25 @@ from __future__ import annotations
 from gem_core.data.open import open_rows
 from gem_core.data.order import Order
 from gem_core.data.rows import GeneratedRows, Row, Rows
+from gem_core.data.split import (
+    HELD_OUT_SHARE,
+    ItemSplit,
+    is_held_out,
+    split_by_content,
+    split_by_number,
+    undivided,
+)
 
-__all__ = ["GeneratedRows", "Order", "Row", "Rows", "open_rows"]
+__all__ = [
+    "HELD_OUT_SHARE",
+    "GeneratedRows",
+    "ItemSplit",
+    "Order",
+    "Row",
+    "Rows",
+    "is_held_out",
+    "open_rows",
+    "split_by_content",
+    "split_by_number",
+    "undivided",
+]

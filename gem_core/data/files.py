@@ -14,7 +14,7 @@ import json
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +22,7 @@ from gem_core.data.rows import Row
 from gem_core.errors import DataError, MissingDependency
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
+_BATCH = 1000
 _GROUPS = 4
 """Row groups of a parquet file that are kept; one has about 1,000 rows (hub) to 1,000,000."""
 
@@ -36,6 +37,8 @@ class FileRows:
 
     def __init__(self, name: str, parts: Sequence[Path | Callable[[], BinaryIO]], suffix: str) -> None:
         self.name = name
+        self.is_local = all(isinstance(part, Path) for part in parts)
+        """Whether reading all rows is cheap: no part is fetched over the network."""
         self._parts = parts
         self._suffix = suffix
         self._lock = threading.Lock()
@@ -62,6 +65,27 @@ class FileRows:
             except (ValueError, OSError, UnicodeError, KeyError, RecursionError) as error:
                 raise DataError(f"{part.where}: row {within} cannot be read ({_line(error)})") from error
 
+    def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
+        """The values of some columns in every row, in order; None where a row lacks the column.
+
+        Raises:
+            DataError: A row cannot be read.
+        """
+        for part in self._open():
+            batches = part.batches(columns)
+            while True:
+                with self._lock:
+                    try:
+                        batch = next(batches, None)
+                    except (ValueError, OSError, UnicodeError, KeyError, RecursionError) as error:
+                        raise DataError(
+                            f"{part.where}: not every row can be read ({_line(error)})"
+                        ) from error
+                if batch is None:
+                    break
+                for row in batch:
+                    yield [row.get(column) for column in columns]
+
     def _open(self) -> list[_Part]:
         if self._opened is None:
             with self._lock:
@@ -83,6 +107,11 @@ class _Part:
 
     def row(self, index: int) -> Row:
         raise NotImplementedError
+
+    def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
+        """All rows, some at a time, with at least these columns."""
+        for start in range(0, len(self), _BATCH):
+            yield [self.row(index) for index in range(start, min(start + _BATCH, len(self)))]
 
 
 class _Parquet(_Part):
@@ -115,6 +144,11 @@ class _Parquet(_Part):
         start = self.ends[group - 1] if group else 0
         row: Row = self.kept[group].slice(index - start, 1).to_pylist()[0]
         return row
+
+    def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
+        present = [column for column in columns if column in self.columns]
+        for batch in self.file.iter_batches(_BATCH, columns=present):
+            yield batch.to_pylist()
 
 
 class _Lines(_Part):

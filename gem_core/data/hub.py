@@ -109,7 +109,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
             break
     splits: dict[str, list[str]] = {}
     for file in data:
-        splits.setdefault(_split_of(file), []).append(file)
+        splits.setdefault(split_of(file), []).append(file)
     if split is None:
         if len(splits) > 1:
             raise ConfigError(f"{name} has several splits; give split= one of {', '.join(sorted(splits))}")
@@ -122,7 +122,8 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
     return chosen
 
 
-def _split_of(file: str) -> str:
+def split_of(file: str) -> str:
+    """Name of the split that a file or folder belongs to; ``"train"`` where the name tells nothing."""
     path = PurePosixPath(file)
     if shard := _SHARD.fullmatch(path.stem):
         return shard[1]

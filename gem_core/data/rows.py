@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
+from gem_core.data.split import is_held_out
 from gem_core.errors import ConfigError
 
 Row: TypeAlias = dict[str, Any]
 Split: TypeAlias = Literal["train", "test"]
-_TEST_SHARE = 8
-"""One of this many items belongs to the test split."""
 _DRAWS = 1000
 
 
@@ -82,7 +80,6 @@ class GeneratedRows:
         random = Random(f"{self.seed} {index}")
         for _ in range(_DRAWS):
             row = self.draw(random)
-            test = zlib.crc32(str(row[self.key]).encode()) % _TEST_SHARE == 0
-            if test == (self.split == "test"):
+            if is_held_out(str(row[self.key])) == (self.split == "test"):
                 return row
         raise ConfigError(f"{self.name}: these settings leave no question for the split; allow more of them")

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
-    """The first `episodes` held-out seeds."""
+    """At most `episodes` held-out tasks of a source, always the same: the first seeds, or different items."""
     return list(make_tasks([source], episodes, split="held_out"))
 
 

@@ -19,7 +19,7 @@ from gem_core.eval.viewer import PageSummary, write_page
 from gem_core.rollout import Episode, read_token_texts
 
 SUMMARY_COLUMNS = (
-    "environment", "episodes", "return", "success", "pass@k", "turns", "format errors", "tool calls",
+    "environment", "episodes", "items", "return", "success", "pass@k", "turns", "format errors", "tool calls",
     "tokens in/out", "cost", "errors",
 )  # fmt: skip
 
@@ -102,6 +102,7 @@ def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
     return [
         label,
         str(summary["episodes"]),
+        _MISSING if summary.get("items") is None else str(summary["items"]),
         _estimate(summary["return"]),
         _estimate(summary["success"]),
         ", ".join(chances) or _MISSING,

@@ -109,10 +109,11 @@ def evaluate(
     """
     reporter = reporter or Reporter()
     folder = Path(config.out)
+    tasks = {source.label: evaluation_tasks(source, config.episodes) for source in config.sources}
     jobs = [
-        _Job(source.label, row, sample)
-        for source in config.sources
-        for row in evaluation_tasks(source, config.episodes)
+        _Job(label, row, sample)
+        for label, rows in tasks.items()
+        for row in rows
         for sample in range(config.samples)
     ]
     pool = EnvPool(config.wrappers)
@@ -121,6 +122,9 @@ def evaluate(
             pool.prepare(source)
         with claimed(folder, "evaluation"):
             done = folders.begin(config, folder)
+            for label, rows in tasks.items():
+                if len(rows) < config.episodes:
+                    reporter.note(f"{label}: {_each_once(rows, config)}")
             left = [job for job in jobs if job.key not in done]
             repeated = _play(config, reporter, player, pool, jobs, left, folder) if left else 0
             episodes = folders.finished(folder)
@@ -130,6 +134,11 @@ def evaluate(
         pool.close()
         reporter.close()
     return EvalOutcome(folder, summary, list(episodes.values()), len(left), repeated)
+
+
+def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
+    times = "once" if config.samples == 1 else f"{config.samples} times"
+    return f"{config.episodes} tasks were asked for; its {len(rows)} held-out items are played {times} each"
 
 
 def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:

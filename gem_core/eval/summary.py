@@ -41,6 +41,7 @@ def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
         A dictionary with these keys:
 
         - ``episodes``, ``tasks``, ``errors``: counts; ``episodes`` counts those that are scored.
+        - ``items``: number of distinct data-set items played; null for an environment without items.
         - ``return``, ``success``, ``turns``: ``mean``, ``se`` (standard error over tasks; null for one
           task) and the 95% bootstrap interval from ``low`` to ``high``.
         - ``pass_at``: for k = 1, 2, 4, ... up to the fewest samples of any task, the probability that
@@ -58,6 +59,7 @@ def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
     return {
         "episodes": len(scored),
         "tasks": len(tasks),
+        "items": _items(scored),
         "errors": len(everything) - len(scored),
         "return": estimate([[episode.total_reward for episode in samples] for samples in tasks]),
         "success": estimate([[float(episode.success) for episode in samples] for samples in tasks]),
@@ -138,6 +140,11 @@ def overall(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _standard_error(means: Sequence[float]) -> float:
     return float(np.std(np.asarray(means, dtype=np.float64), ddof=1) / math.sqrt(len(means)))
+
+
+def _items(episodes: Iterable[Episode]) -> int | None:
+    items = {episode.metadata["item"] for episode in episodes if "item" in episode.metadata}
+    return len(items) or None
 
 
 def _by_task(episodes: Iterable[Episode]) -> list[list[Episode]]:

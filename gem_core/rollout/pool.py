@@ -17,7 +17,7 @@ from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
 from gem_core.rollout.calls import build_env, close_all, close_env, jsonable
 from gem_core.rollout.runner import require_images, run_episode
 from gem_core.rollout.trajectory import Episode
-from gem_core.tasks import TaskRow, TaskSource
+from gem_core.tasks import TaskRow, TaskSource, reset_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,8 @@ class EnvPool:
     ) -> Episode:
         """Play the episode of a task row; see `play_all`.
 
+        If the task names an item, so does ``Episode.metadata["item"]``.
+
         Raises:
             ConfigError: The environment has several agents; or as `play_all`.
             PolicyError: As `run_episode`.
@@ -141,6 +143,8 @@ class EnvPool:
             PolicyError: As `run_episode`; whatever else the policy raises is passed on, too.
         """
         check_env_retries(on_env_error, max_env_retries)
+        if task.get("item") is not None:
+            limits["metadata"] = {**(limits.get("metadata") or {}), "item": task["item"]}
         retries = max_env_retries if on_env_error == "retry" else 0
         if retries and limits.get("on_turn") is not None:
             raise ConfigError(
@@ -186,10 +190,10 @@ class EnvPool:
             players = {agent: others.get(agent, (policy, context)) for agent in env.possible_agents}
             policies = {agent: player[0] for agent, player in players.items()}
             contexts = {agent: player[1] for agent, player in players.items()}
-            agents = await run_agents(env, policies, contexts, seed=task["seed"], **limits)
+            agents = await run_agents(env, policies, contexts, **reset_arguments(task), **limits)
             episodes = list(agents.values())
         else:
-            episodes = [await run_episode(env, policy, context, seed=task["seed"], **limits)]
+            episodes = [await run_episode(env, policy, context, **reset_arguments(task), **limits)]
         if all(episode.stop_reason != "env_error" for episode in episodes):  # else it has been closed
             await self._keep(source.label, env, step_timeout)
         return episodes

@@ -17,14 +17,17 @@ from gem_core.train.config import TrainConfig
 def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
     """Episodes of a training step, a function of the run's seed and the step alone.
 
-    Nothing of it has to be saved, so a resumed run goes on with the same data.
+    Nothing of it has to be saved: a resumed run goes on where the interrupted one was, in the middle of a
+    pass over a data set too.
+
+    Args:
+        config: Of the run.
+        step: From 1 on.
     """
+    tasks = config.episodes_per_step // config.group_size
     return list(
         make_tasks(
-            config.sources,
-            config.episodes_per_step // config.group_size,
-            seed=(config.seed << 32) + step,
-            group_size=config.group_size,
+            config.sources, tasks, seed=config.seed, group_size=config.group_size, start=(step - 1) * tasks
         )
     )
 

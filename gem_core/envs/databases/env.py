@@ -67,7 +67,7 @@ class Databases(Game[str]):
             ConfigError: A value that cannot be honoured.
         """
         self.source = TASKS.choose(tasks)
-        self.items = len(self.source)
+        self.num_items = len(self.source)
         self.set_up(check_count("max_errors", max_errors, 1))
 
     def set_up(self, max_errors: int) -> None:
@@ -83,7 +83,7 @@ class Databases(Game[str]):
         self.turn_limit = self.max_errors
         self.task_seed = self.random.getrandbits(48)
         self.passed = 0.0
-        self.take_item(self.random.randrange(self.items))
+        self.take_item(self.random.randrange(self.num_items))
 
     def take_item(self, index: int) -> None:
         self.task_index, self._task = index, None
@@ -112,7 +112,7 @@ class Databases(Game[str]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self._task = None
-        if self._running and not 0 <= self.task_index < self.items:
+        if self._running and not 0 <= self.task_index < self.num_items:
             raise ConfigError("the state is of an episode with other tasks")
 
     def close(self) -> None:

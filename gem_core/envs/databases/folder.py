@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_core.core import Split
+from gem_core.data import undivided
 from gem_core.envs.databases.env import Databases
 from gem_core.envs.databases.task import Task, build
 from gem_core.envs.games.base import check_count
@@ -56,6 +58,7 @@ class McpMark(Databases):
         databases: str | None = None,
         tasks: Sequence[str] | str | None = None,
         max_errors: int = 3,
+        held_out: bool = True,
     ) -> None:
         """Read the tasks.
 
@@ -64,6 +67,7 @@ class McpMark(Databases):
             databases: Folder with a database for each category. None: they are beside the tasks.
             tasks: Names of tasks. None for all.
             max_errors: Responses with neither a call nor a box; the last one truncates.
+            held_out: Whether all tasks are for evaluation only; False: all may be trained on.
 
         Raises:
             ConfigError: A value that cannot be honoured.
@@ -76,7 +80,11 @@ class McpMark(Databases):
         self.skipped: dict[str, str] = {}
         """Tasks that cannot be played, and why."""
         self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
-        self.items = len(self.found)
+        self.num_items = len(self.found)
+        self.held_out = held_out
+
+    def items(self, split: Split) -> range:
+        return undivided(self.num_items, self.held_out, split)
 
     def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[Found]:
         found = []

@@ -49,15 +49,25 @@ _TABLE: tuple[tuple[str, str, str, str | None, dict[str, Any], str], ...] = (
 )  # fmt: skip
 
 
+_HAVE_TEST_SPLIT = ("code:CodeContest",)
+"""Ids whose data set comes with a split for evaluation, so that all items of theirs are for training."""
+
+
 def register_datasets() -> None:
     """File the ids of all data sets."""
     for id, entry_point, name, split, kwargs, extra in _TABLE:
         part = f", split {split}" if split else ""
+        eval_kwargs = {}
+        if id in _HAVE_TEST_SPLIT:
+            kwargs, eval_kwargs = {**kwargs, "held_out": False}, {"split": "test", "held_out": True}
+        elif id.startswith("eval:"):
+            kwargs = {**kwargs, "held_out": True}
         register(
             id,
             entry_point,
             description=f"{name} of the Hugging Face hub{part}",
             extra=extra,
+            eval_kwargs=eval_kwargs,
             dataset_name=name,
             split=split,
             **kwargs,

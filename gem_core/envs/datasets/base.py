@@ -7,18 +7,32 @@ r"""`DataSetEnv`: one item of a data set, one answer, one verdict.
 
 Which item: ``reset(options={"index": i})`` takes item i. ``reset(seed=s)`` starts a new pass over the data
 in an order made from s; each reset without a seed takes the next item of the pass, and after the last one
-a new pass in another order begins.
+a new pass in another order begins. So a seed alone is a draw with replacement; what plays every item once
+names it (`gem_core.tasks`), with the numbers that `DataSetEnv.items` returns.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult, check_options
-from gem_core.data import Order, Row, Rows, open_rows
+from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult, check_options
+from gem_core.data import (
+    GeneratedRows,
+    ItemSplit,
+    Order,
+    Row,
+    Rows,
+    open_rows,
+    split_by_content,
+    split_by_number,
+    undivided,
+)
+from gem_core.data.files import SUFFIXES
+from gem_core.data.hub import split_of
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 
 
@@ -45,6 +59,10 @@ class DataSetEnv(Env):
     """How an answer is marked, for messages."""
 
     rows: Rows
+    held_out: bool | None = None
+    """Whether every item is held out for evaluation, or none; None: about one in eight (`split_rows`)."""
+    key_columns: tuple[str, ...] | None = None
+    """Columns that tell an item from others; None for all of its columns."""
     index: int
     """Number of the item of this episode."""
     place: int
@@ -54,6 +72,8 @@ class DataSetEnv(Env):
 
     _item: Row | None = None
     """The row of `index`, once it was read."""
+    _parts: ItemSplit | None = None
+    """What `split_rows` returned."""
 
     # -- hooks --------------------------------------------------------------------------------
 
@@ -87,9 +107,12 @@ class DataSetEnv(Env):
         split: str | None,
         subset: str | None,
         streaming: bool,
+        held_out: bool | None,
         columns: Mapping[str, str],
     ) -> None:
-        """Set `rows` from the arguments that all families share; `columns` by argument, for messages.
+        """Set `rows` and `held_out` from the arguments that all families share; see `MathEnv` for those.
+
+        `columns` are those that an item needs, by the argument that names the column, as for `use_rows`.
 
         Raises:
             ConfigError: No data set or two are given, or it lacks one of the columns.
@@ -104,9 +127,22 @@ class DataSetEnv(Env):
         else:
             opened = open_rows(str(dataset_name), split, subset=subset, streaming=streaming)
             self.use_rows(opened, columns)
+        self.held_out = check_held_out(held_out)
+        if held_out is None and _is_for_evaluation(split, dataset_name):
+            self.held_out = True
 
     def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
-        """Set `rows`; see `open`."""
+        """Set `rows`; generated ones also say whether they are held out.
+
+        Args:
+            rows: At least one.
+            columns: Those that an item needs, by the argument that names the column, for messages. The
+                first one, and that of ``image_key``, tell an item from others.
+
+        Raises:
+            ConfigError: The rows lack one of the columns.
+            DataError: There are no rows.
+        """
         if not len(rows):
             raise DataError(f"{rows.name} holds no rows")
         for argument, column in (columns or {}).items():
@@ -116,6 +152,29 @@ class DataSetEnv(Env):
                 )
         self.rows = rows
         self.place, self.order_seed = -1, 0
+        if columns:
+            first = next(iter(columns.values()))
+            self.key_columns = (first, *(columns[name] for name in ("image_key",) if name in columns))
+        if isinstance(rows, GeneratedRows):
+            self.held_out = rows.split == "test"
+
+    def items(self, split: Split) -> Sequence[int]:
+        if self.held_out is not None:
+            return undivided(len(self.rows), self.held_out, split)
+        if self._parts is None:
+            self._parts = self.split_rows()
+        return self._parts.of(split)
+
+    def split_rows(self) -> ItemSplit:
+        """Which items are held out where `held_out` leaves it open: by content, else by number.
+
+        Rows whose class has a method ``scan(columns)``, as those in memory and in local files, are read and
+        split by the values of their `key_columns`. Rows made on demand or read over the network are not.
+        """
+        rows: Any = self.rows
+        if not hasattr(rows, "scan") or not getattr(rows, "is_local", True):
+            return split_by_number(len(rows))
+        return split_by_content(rows.scan(self.key_columns or rows.columns))
 
     # -- the contract -------------------------------------------------------------------------
 
@@ -213,6 +272,28 @@ class _ListRows:
 
     def __getitem__(self, index: int) -> Row:
         return dict(self._rows[index])
+
+    def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
+        return ([row.get(column) for column in columns] for row in self._rows)
+
+
+def check_held_out(value: Any) -> bool | None:
+    """`value` if it can be the argument ``held_out``.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    raise ConfigError(f"held_out must be True, False or None, not {value!r}")
+
+
+def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:
+    """Whether the split, or without one the file, is called test or validation."""
+    name = split or (
+        Path(dataset_name).name if dataset_name and Path(dataset_name).suffix in SUFFIXES else ""
+    )
+    return split_of(name) in ("test", "validation")
 
 
 def text_of(row: Row, column: str, rows: Rows) -> str:

@@ -68,8 +68,8 @@ class Game(Env, Generic[Move]):
     """Whether such a response ends the episode; if not, it uses up the turn."""
     form: ClassVar[str] = "\\boxed{}"
     """How a move is marked, for messages."""
-    items: int = 0
-    """Numbered items that an episode can be about; ``reset(options={"index": i})`` takes item i."""
+    num_items: int = 0
+    """Number of items that an episode can be about; ``reset(options={"index": i})`` takes item i."""
     max_return: float | None = 1.0
     """Every game pays 1 in all for a perfect episode."""
 
@@ -99,7 +99,7 @@ class Game(Env, Generic[Move]):
     """Takes the content of the box out of a response; None where there is none."""
 
     def take_item(self, index: int) -> None:
-        """Make the new game one about item `index`; for games with `items`."""
+        """Make the new game one about item `index`; for games with `num_items`."""
 
     def play(self, move: Move) -> Outcome:
         """Carry out a move, or refuse it as illegal and change nothing.
@@ -131,7 +131,7 @@ class Game(Env, Generic[Move]):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        state, index = (None, None) if options is None else _read_options(options, self.items)
+        state, index = (None, None) if options is None else _read_options(options, self.num_items)
         self.begin_episode(seed)
         if state is None:
             self.turn = 0
@@ -230,15 +230,15 @@ def check_together(**sizes: object) -> None:
         raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {given}")
 
 
-def _read_options(options: ResetOptions, items: int) -> tuple[Mapping[str, Any] | None, int | None]:
+def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, Any] | None, int | None]:
     """The state and the index that are asked for."""
-    known = ("state", "index") if items else ("state",)
+    known = ("state", "index") if num_items else ("state",)
     check_options(options, known, "a game")
     index = options.get("index")
     if index is None:
         return options.get("state"), None
     if options.get("state") is not None:
         raise ConfigError("reset options 'index' and 'state' do not go together")
-    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < items:
-        raise ConfigError(f"index={index!r}: expected a number from 0 to {items - 1}")
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < num_items:
+        raise ConfigError(f"index={index!r}: expected a number from 0 to {num_items - 1}")
     return None, index

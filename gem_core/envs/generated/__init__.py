@@ -14,6 +14,7 @@ _PROGRAMS = "gem_core.envs.generated.programs:SmallProgramEnv"
 _FILES = "gem_core.envs.generated.file_arithmetic:FileArithmeticEnv"
 _PYTHON = "tools(tools='python', max_tool_uses=2, instructions='Write <python>program</python> to run it.')"
 _RETRY = "retry(max_attempts=3)"
+_TEST = {"split": "test"}
 
 # id, entry point, arguments, description, whether there is a variant with three attempts
 _TABLE: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
@@ -39,9 +40,18 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
 def register_generated() -> None:
     """File the ids of all generated data sets."""
     for id, entry_point, kwargs, description, retry in _TABLE:
-        register(id, entry_point, description=description, **kwargs)
+        register(id, entry_point, description=description, eval_kwargs=_TEST, **kwargs)
         if retry:
             description = f"{description}; three attempts"
-            register(f"{id}-retry", entry_point, wrappers=_RETRY, description=description, **kwargs)
+            register(
+                f"{id}-retry",
+                entry_point,
+                wrappers=_RETRY,
+                description=description,
+                eval_kwargs=_TEST,
+                **kwargs,
+            )
     described = "A question on the numbers in a file, with the Python tool"
-    register("math:FileArithmetic-v0-python", _FILES, wrappers=_PYTHON, description=described)
+    register(
+        "math:FileArithmetic-v0-python", _FILES, wrappers=_PYTHON, description=described, eval_kwargs=_TEST
+    )

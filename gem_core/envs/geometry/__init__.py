@@ -22,4 +22,7 @@ _TABLE: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 def register_geometry() -> None:
     """File the ids of the drawn figures."""
     for id, kwargs, description, wrappers in _TABLE:
-        register(id, _ENV, description=description, extra="vision", wrappers=wrappers, **kwargs)
+        register(
+            id, _ENV, description=description, extra="vision", wrappers=wrappers,
+            eval_kwargs={"split": "test"}, **kwargs,
+        )  # fmt: skip

@@ -7,11 +7,11 @@ Whatever plays an `Env` plays it with no change: vector environments, the runner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from gem_core.core import Env, ResetOptions, ResetResult, StepResult
+from gem_core.core import Env, ResetOptions, ResetResult, Split, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, EnvError
@@ -154,6 +154,9 @@ class OneAgent(Env):
 
     def close(self) -> None:
         self.env.close()
+
+    def items(self, split: Split) -> Sequence[int] | None:
+        return self.env.items(split)
 
     def sample_random_action(self) -> str:
         self.require_reset()

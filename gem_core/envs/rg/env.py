@@ -24,7 +24,7 @@ from reasoning_gym.composite import DatasetSpec
 
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DataSetEnv, Graded
+from gem_core.envs.datasets.base import DataSetEnv, Graded, check_held_out
 from gem_core.errors import ConfigError, EnvError
 from gem_core.graders import limited
 from gem_core.text import last_boxed, undecorated
@@ -91,6 +91,7 @@ class ReasoningGymEnv(DataSetEnv):
         seed: int = 42,
         config: dict[str, Any] | None = None,
         datasets: list[dict[str, Any]] | None = None,
+        held_out: bool | None = None,
     ) -> None:
         """Create the data set.
 
@@ -101,6 +102,8 @@ class ReasoningGymEnv(DataSetEnv):
             config: Settings of the data set; None for its defaults.
             datasets: For ``composite`` only: ``{"name", "weight", "config"}`` of each part; None for a
                 small mix.
+            held_out: True: every item is for evaluation only. False: all items may be trained on. None: items
+                7, 15, 23, ... are held out.
 
         Raises:
             ConfigError: No such data set, or settings that it refuses.
@@ -116,6 +119,7 @@ class ReasoningGymEnv(DataSetEnv):
         settings = dict(config or {})
         if name == "composite":
             settings["datasets"] = _MIX if datasets is None else datasets
+        self.held_out = check_held_out(held_out)
         self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
         self.guarded = _runs_text(name, _parts(settings))

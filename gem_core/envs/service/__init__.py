@@ -16,4 +16,5 @@ def register_service() -> None:
         "service:TauBenchRetail-v0",
         "gem_core.envs.service.ids:make_tau_bench",
         description="The retail tasks of tau-bench, from a checkout given as root",
+        eval_kwargs={"split": "test"},
     )

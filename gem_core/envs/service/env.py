@@ -7,9 +7,12 @@ database is compared with the one that the task asks for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, ClassVar
 
+from gem_core.core import Split
+from gem_core.data import split_by_content, undivided
 from gem_core.envs.games.base import check_count
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
@@ -61,6 +64,13 @@ class Service(MultiAgentEnv):
     def task(self) -> Task:
         """The task of this episode."""
         return self.domain.tasks[self.task_index]
+
+    def items(self, split: Split) -> Sequence[int] | None:
+        if self.only_task is not None:
+            return None
+        if self.domain.held_out is not None:
+            return undivided(len(self.domain.tasks), self.domain.held_out, split)
+        return split_by_content([task.instruction] for task in self.domain.tasks).of(split)
 
     # -- an episode ---------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class Terminal(Game[str]):
         """
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
             raise ConfigError(f"seconds={seconds!r}: expected seconds above 0, up to 3600")
-        self.source, self.items = source, len(source)
+        self.source, self.num_items = source, len(source)
         self.max_turns = check_count("max_turns", max_turns, 1)
         self.max_output = check_count("max_output", max_output, 100)
         self.limits = replace(LIMITS, wall_seconds=float(seconds))
@@ -121,7 +121,7 @@ class Terminal(Game[str]):
 
     def new_game(self) -> None:
         self.turn_limit = self.max_turns
-        self.task_index = self.random.randrange(self.items)
+        self.task_index = self.random.randrange(self.num_items)
         self.task_seed = self.random.getrandbits(48)
         self.commands, self.passed = [], 0.0
         self._drop()
@@ -160,7 +160,7 @@ class Terminal(Game[str]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self._drop()
-        if self._running and not (0 <= self.task_index < self.items):
+        if self._running and not (0 <= self.task_index < self.num_items):
             raise ConfigError("the state is of an episode with other tasks")
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ def register_webshop() -> None:
                 "gem_core.envs.webshop.env:WebShop",
                 description=f"Buy what an instruction asks for; pages {shown}, {split} goals",
                 extra="search",
+                eval_kwargs={"split": "test"},
                 split=split,
                 observation_mode=mode,
             )

@@ -11,6 +11,8 @@ from random import Random
 from typing import Any, ClassVar, get_args
 
 from gem_core.core import Info, StepResult
+from gem_core.core import Split as TaskSplit
+from gem_core.data import undivided
 from gem_core.envs.games.base import Game, Outcome, check_count
 from gem_core.envs.webshop import pages
 from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, Split
@@ -108,7 +110,11 @@ class WebShop(Game[tuple[str, str]]):
             self.catalogue = official_catalogue(str(data), num_products, bool(human_goals))
         self.oracle_certain = data is None
         self.goals: list[Goal] = self.catalogue.goals[split]
-        self.items = len(self.goals)
+        self.num_items = len(self.goals)
+        self.split = split
+
+    def items(self, split: TaskSplit) -> range:
+        return undivided(self.num_items, self.split == "test", split)
 
     # -- the game -----------------------------------------------------------------------------
 

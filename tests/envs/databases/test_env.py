@@ -38,7 +38,7 @@ def test_check_env():
 @pytest.mark.parametrize("group", ["Shop", "Library", "Clinic", "Fleet", "School"])
 def test_the_oracle_solves_every_task(group):
     with gem_core.make(f"database:{group}-v0") as env:
-        for index in range(env.unwrapped.items):
+        for index in range(env.unwrapped.num_items):
             env.reset(options={"index": index})
             _, _, ended, _, info = env.step(env.oracle_action())
             assert (ended, info["use_tool"], "tool_error" in info) == (False, True, False)

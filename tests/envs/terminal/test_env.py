@@ -42,7 +42,7 @@ def test_check_env():
 @pytest.mark.parametrize("group", ["Files", "Logs", "Records", "Programs", "Repair", "Search"])
 def test_the_oracle_solves_each_group(group):
     with gem_core.make(f"terminal:{group}-v0", seconds=60) as env:
-        for index in (0, env.unwrapped.items - 1):
+        for index in (0, env.unwrapped.num_items - 1):
             env.reset(options={"index": index})
             _, reward, ended, *_ = env.step(env.oracle_action())
             assert (reward, ended) == (0.0, False)

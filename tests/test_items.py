@@ -1,0 +1,266 @@
+"""Items of data sets in task rows: one pass without replacement, and held-out means held out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+import gem_core
+from gem_core import registration
+from gem_core.envs.datasets.base import DataSetEnv
+from gem_core.errors import ConfigError
+from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext
+from gem_core.tasks import TaskSource, count_items, make_tasks, tasks_per_epoch
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Makes a data set of so many rows, with a column for each family."""
+
+    def write(rows, name="rows.jsonl"):
+        path = tmp_path_factory.mktemp("items") / name
+        path.write_text(
+            "".join(
+                json.dumps({"problem": f"What is {n} + {n}?", "answer": str(2 * n)}) + "\n"
+                for n in range(rows)
+            )
+        )
+        return str(path)
+
+    return write
+
+
+def source(id, path, **kwargs):
+    return TaskSource(id, {"dataset_name": path, "split": None, "symbolic": False, **kwargs})
+
+
+def items(sources, num_tasks, **kwargs):
+    return [row["item"] for row in make_tasks(sources, num_tasks, **kwargs)]
+
+
+# -- training -----------------------------------------------------------------------------------
+
+
+def test_an_epoch_over_12000_rows_visits_12000_rows(file):
+    whole = source("math:GSM8K", file(12_000), held_out=False)
+    assert tasks_per_epoch([whole]) == 12_000
+    first, second = items([whole], 24_000)[:12_000], items([whole], 24_000)[12_000:]
+    assert set(first) == set(second) == set(range(12_000))
+    assert first != second != sorted(second)
+    assert items([whole], 12_000, seed=1) != first
+
+
+def test_training_goes_through_all_that_is_not_held_out(file):
+    some = source("math:GSM8K", file(400))
+    train, held_out = count_items(some, "train"), count_items(some, "held_out")
+    assert train + held_out == 400
+    assert 30 < held_out < 70
+    assert Counter(Counter(items([some], 3 * train)).values()) == {3: train}
+    assert not set(items([some], train)) & set(items([some], held_out, split="held_out"))
+
+
+def test_a_mix_keeps_the_progress_of_each_source(file):
+    small, large = source("math:GSM8K", file(60)), source("math:Math12K", file(500))
+    mix = [small, TaskSource(large.env_id, large.env_kwargs, 3.0), TaskSource("game:Mastermind-v0")]
+    rows = list(make_tasks(mix, 1200, seed=5))
+    for part, enough in ((small, 200), (large, 500)):
+        visited = [row["item"] for row in rows if row["env_id"] == part.env_id]
+        size = count_items(part, "train")
+        assert len(visited) > enough
+        for first in range(0, len(visited), size):
+            passed = visited[first : first + size]
+            assert len(set(passed)) == len(passed)
+    assert {row["item"] for row in rows if row["env_id"] == "game:Mastermind-v0"} == {None}
+    assert len({row["seed"] for row in rows}) == 1200
+    assert tasks_per_epoch(mix) == max(
+        5 * count_items(small, "train"), -(-5 * count_items(large, "train") // 3)
+    )
+    assert tasks_per_epoch(mix[2:]) is None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_later_start_continues_the_rows(file, count):
+    mix = [source("math:GSM8K", file(40)), TaskSource("game:Mastermind-v0")][:count]
+    whole = list(make_tasks(mix, 100, seed=2, group_size=2))
+    parts = [row for start in (0, 30, 31) for row in make_tasks(
+        mix, {0: 30, 30: 1, 31: 69}[start], seed=2, group_size=2, start=start)]  # fmt: skip
+    assert parts == whole
+    assert [row["index"] for row in whole[::2]] == list(range(100))
+
+
+def test_samples_of_a_task_share_its_item(file):
+    rows = list(make_tasks([source("math:GSM8K", file(40))], 20, group_size=4))
+    for first in range(0, 80, 4):
+        assert all(row == rows[first] for row in rows[first : first + 4])
+
+
+# -- held out -----------------------------------------------------------------------------------
+
+
+def test_held_out_items_are_played_once_and_are_always_the_same(file):
+    bench = source("eval:AIME24", file(30))
+    assert sorted(items([bench], 1000, split="held_out")) == list(range(30))
+    assert items([bench], 12, split="held_out", seed=9) == items([bench], 30, split="held_out")[:12]
+    games = [bench, TaskSource("game:Mastermind-v0")]
+    mixed = [item for item in items(games, 200, split="held_out") if item is not None]
+    assert sorted(mixed) == list(range(30))
+
+
+@pytest.mark.parametrize("id", ["eval:AIME24", "math:GSM8K"])
+def test_a_set_that_is_held_out_is_not_trained_on(file, id):
+    bench = source(id, file(30, "rows.jsonl" if id.startswith("eval:") else "test.jsonl"))
+    named = TaskSource(id, {**bench.env_kwargs, "held_out": False})
+    with pytest.raises(ConfigError) as raised:
+        make_tasks([bench], 4)
+    assert (
+        f"all of its 30 items are for evaluation only; to train on them anyway, name it as {named.label!r}"
+        in str(raised.value)
+    )
+    assert sorted(items([named], 30)) == list(range(30))
+    assert TaskSource.parse(named.label) == named
+    with pytest.raises(ConfigError, match="has no item held out for evaluation, all 30 are for training"):
+        make_tasks([named], 4, split="held_out")
+
+
+def test_every_benchmark_is_held_out():
+    for id in gem_core.list_envs("eval:*"):
+        spec = gem_core.spec(id)
+        signature = registration.accepted_arguments(spec)
+        assert "held_out" in signature
+        assert spec.kwargs.get("held_out", True) is True
+
+
+def test_a_single_item_is_for_training(file):
+    one = source("math:GSM8K", file(1))
+    assert items([one], 3) == [0, 0, 0]
+    with pytest.raises(
+        ConfigError, match="has no item held out for evaluation, all 1 are for training; evaluate on"
+    ):
+        make_tasks([one], 1, split="held_out")
+    two = source("math:GSM8K", file(2))
+    assert {*items([two], 1), *items([two], 9, split="held_out")} == {0, 1}
+
+
+@pytest.mark.parametrize("id", ["math:Arithmetic-v0", "code:SmallTasks-v0-retry", "qa:MultiHop-v0"])
+def test_generated_sets_have_a_split_of_their_own(id):
+    env_source = TaskSource(id, {"size": 40})
+    train = list(make_tasks([env_source], 40))
+    held_out = list(make_tasks([env_source], 99, split="held_out"))
+    assert [row["env_kwargs"] for row in (train[0], held_out[0])] == [
+        {"size": 40},
+        {"split": "test", "size": 40},
+    ]
+    assert len(held_out) == 40
+    assert not texts(train) & texts(held_out)
+    for split, wrong in (("test", "train"), ("train", "held_out")):
+        with pytest.raises(ConfigError, match=r"give split='train'|leave out split="):
+            make_tasks([TaskSource(id, {"split": split})], 1, split=wrong)
+
+
+def texts(rows):
+    shown = set()
+    for row in rows:
+        with TaskSource(row["env_id"], row["env_kwargs"]).make() as env:
+            observation, _ = env.reset(row["seed"], options={"index": row["item"]})
+            assert env.unwrapped.index == row["item"]
+            shown.add(observation)
+    return shown
+
+
+def test_the_shop_has_goals_for_each_split():
+    pytest.importorskip("bm25s")
+    shop = TaskSource("webshop:train-text", {"num_products": 60})
+    (train,) = make_tasks([shop], 1)
+    held_out = next(make_tasks([shop], 1, split="held_out"))
+    assert train["item"] is not None
+    assert held_out["env_kwargs"] == {"split": "test", "num_products": 60}
+    with pytest.raises(ConfigError, match="give split='train'"):
+        make_tasks([TaskSource("webshop:test-text")], 1)
+
+
+@pytest.mark.parametrize("user", ["scripted", "self"])
+def test_customers_of_the_service_are_items(user):
+    shop = TaskSource("service:Shop-v0", {"user": user})
+    split = count_items(shop, "train"), count_items(shop, "held_out")
+    assert sum(split) == 70
+    assert min(split) > 0
+    assert count_items(TaskSource("service:Shop-v0", {"task": 3}), "train") is None
+
+
+# -- environments -------------------------------------------------------------------------------
+
+
+def test_wrappers_show_the_items(file):
+    env = gem_core.make("math:GSM8K", wrappers="retry(max_attempts=2), time_limit(max_turns=3)",
+                        **source("math:GSM8K", file(50)).env_kwargs)  # fmt: skip
+    assert list(env.items("train")) == list(env.unwrapped.items("train"))
+    assert gem_core.make("game:Mastermind-v0").items("train") is None
+
+
+def test_what_is_held_out_is_an_argument(file):
+    with pytest.raises(ConfigError, match="held_out must be True, False or None, not 'no'"):
+        source("math:GSM8K", file(9), held_out="no").make()
+    assert count_items(source("math:GSM8K", file(9), held_out=True), "held_out") == 9
+
+
+def test_rows_of_another_class_are_split_by_number(monkeypatch):
+    class Squares:
+        name, columns = "squares", ("problem",)
+
+        def __len__(self):
+            return 16
+
+        def __getitem__(self, index):
+            return {"problem": f"{index}?"}
+
+    class Ask(DataSetEnv):
+        def __init__(self):
+            self.use_rows(Squares())
+
+        def question(self, row):
+            return row["problem"]
+
+    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    gem_core.register("test:Squares", Ask)
+    assert sorted(items([TaskSource("test:Squares")], 9, split="held_out")) == [7, 15]
+
+
+def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
+    built = []
+
+    class Ask(DataSetEnv):
+        def __init__(self, rows=20):
+            built.append(rows)
+            self.open(
+                None, [{"problem": str(n)} for n in range(rows)], None, None, False, None, {"q": "problem"}
+            )
+
+    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    gem_core.register("test:Counted", Ask)
+    for _ in range(3):
+        list(make_tasks([TaskSource("test:Counted")], 5))
+    assert built == [20]
+    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    del registration._envs["test:Counted"]
+    gem_core.register("test:Counted", Ask, rows=30)  # another environment under the same name
+    assert count_items(TaskSource("test:Counted"), "train") > 20
+
+
+def test_a_pool_plays_the_item_of_a_task(file):
+    some = source("math:GSM8K", file(50))
+    rows = list(islice(make_tasks([some], 20), 20))
+    pool = EnvPool()
+
+    async def play():
+        return [await pool.play(row, EnvPlayer("oracle"), MessagesContext()) for row in rows]
+
+    episodes = asyncio.run(play())
+    pool.close()
+    for row, episode in zip(rows, episodes, strict=True):
+        assert episode.metadata["item"] == row["item"]
+        assert episode.turns[0].action == f"\\boxed{{{2 * row['item']}}}"
+        assert episode.success
