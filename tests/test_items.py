@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections import Counter
-from itertools import islice
 
 import pytest
 
 import gem_core
 from gem_core import registration
+from gem_core.cli import main
 from gem_core.envs.datasets.base import DataSetEnv
 from gem_core.errors import ConfigError
-from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext
+from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext, read_traces
 from gem_core.tasks import TaskSource, count_items, make_tasks, tasks_per_epoch
 
 
@@ -252,7 +253,7 @@ def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
 
 def test_a_pool_plays_the_item_of_a_task(file):
     some = source("math:GSM8K", file(50))
-    rows = list(islice(make_tasks([some], 20), 20))
+    rows = list(make_tasks([some], 20))
     pool = EnvPool()
 
     async def play():
@@ -264,3 +265,40 @@ def test_a_pool_plays_the_item_of_a_task(file):
         assert episode.metadata["item"] == row["item"]
         assert episode.turns[0].action == f"\\boxed{{{2 * row['item']}}}"
         assert episode.success
+
+
+# -- evaluation and training --------------------------------------------------------------------
+
+
+def test_an_evaluation_plays_30_different_problems(file, tmp_path, capsys):
+    bench = source("eval:AIME24", file(30))
+    out = tmp_path / "run"
+    arguments = ["eval", "--model", "oracle", "--envs", bench.label, "--out", str(out), "--json"]
+    assert main([*arguments, "--episodes", "50"]) == 0
+    summary = json.loads(capsys.readouterr().out)["envs"][bench.label]
+    assert (summary["episodes"], summary["tasks"], summary["items"]) == (30, 30, 30)
+    questions = {episode.turns[0].observation for episode in read_traces(out / "episodes.jsonl")}
+    played = [episode.metadata["item"] for episode in read_traces(out / "episodes.jsonl")]
+    assert sorted(played) == list(range(30))
+    assert len(questions) >= 1
+
+
+def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
+    bench = source("eval:AIME24", file(5))
+    arguments = ["eval", "--model", "oracle", "--envs", bench.label, "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--samples", "2"]) == 0
+    shown = capsys.readouterr()
+    assert "20 tasks were asked for; its 5 held-out items are played 2 times each" in shown.err + shown.out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][bench.label]
+    assert (summary["episodes"], summary["tasks"], summary["items"]) == (10, 5, 5)
+
+
+def test_the_reference_trainer_goes_on_within_an_epoch(file):
+    from gem_core.train.config import TrainConfig
+    from gem_core.train.rollouts import training_tasks
+
+    some = source("math:GSM8K", file(96), held_out=False)
+    config = TrainConfig(env=[some.label], episodes_per_step=32, group_size=2, steps=9)
+    steps = [[row["item"] for row in training_tasks(config, step)] for step in range(1, 7)]
+    assert sorted(itertools.chain(*steps)) == sorted([*range(96)] * 2)  # 16 tasks a step, 2 samples each
+    assert training_tasks(config, 4) == training_tasks(config, 4)  # what a resumed run plays

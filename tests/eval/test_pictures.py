@@ -11,9 +11,11 @@ pytest.importorskip("PIL", reason="needs the extra 'vision'")
 import gem_core
 from gem_core.cli import main
 from gem_core.eval.endpoint import CHARACTERS_A_PICTURE, _characters
+from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.run import evaluate
 from gem_core.images import image_part, image_urls, text_part
 from gem_core.rollout import read_traces
+from gem_core.tasks import TaskSource, reset_arguments
 from tests.eval.standin import StandIn
 from tests.eval.test_run import config
 from tests.support import PIXEL
@@ -23,8 +25,12 @@ EASY = "vision:Geometry-v0-easy"
 
 def answers(count):
     """Right answer by picture, for the tasks of an evaluation."""
-    env = gem_core.make(EASY)
-    return {image_urls(env.reset(seed=seed)[0])[0]: env.oracle_action() for seed in range(count)}
+    right = {}
+    for task in evaluation_tasks(TaskSource(EASY), count):
+        env = gem_core.make(EASY, **task["env_kwargs"])
+        observation, _ = env.reset(**reset_arguments(task))
+        right[image_urls(observation)[0]] = env.oracle_action()
+    return right
 
 
 def test_an_endpoint_that_sees_the_pictures_solves_everything(tmp_path, monkeypatch):

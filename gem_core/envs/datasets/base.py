@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, NamedTuple
@@ -174,7 +175,7 @@ class DataSetEnv(Env):
         rows: Any = self.rows
         if not hasattr(rows, "scan") or not getattr(rows, "is_local", True):
             return split_by_number(len(rows))
-        return split_by_content(rows.scan(self.key_columns or rows.columns))
+        return _split_by_content(rows, self.key_columns or rows.columns)
 
     # -- the contract -------------------------------------------------------------------------
 
@@ -275,6 +276,12 @@ class _ListRows:
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
         return ([row.get(column) for column in columns] for row in self._rows)
+
+
+@lru_cache(maxsize=8)
+def _split_by_content(rows: Any, columns: tuple[str, ...]) -> ItemSplit:
+    """The split of rows that the environments of a process share, computed once."""
+    return split_by_content(rows.scan(columns))
 
 
 def check_held_out(value: Any) -> bool | None:
