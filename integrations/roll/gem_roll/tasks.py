@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import Split, TaskRow, TaskSource, make_tasks, read_task
+from gem_core.tasks import TaskRow, TaskSource, make_tasks, read_task
 
 TRAIN_TASKS = 10_000
 """Made on the fly; then they come again."""

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import Split, TaskRow, TaskSource, make_tasks
+from gem_core.tasks import TaskRow, TaskSource, make_tasks
 from gem_verl.rows import verl_row
 
 TRAIN_TASKS = 10_000

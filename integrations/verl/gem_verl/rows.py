@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import Split, TaskRow, TaskSource, read_task
+from gem_core.tasks import TaskRow, TaskSource, read_task
 
 AGENT_NAME = "gem"
 """The agent loop that plays these rows; a row's own name goes before ``default_agent_loop``."""

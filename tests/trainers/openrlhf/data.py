@@ -7,7 +7,8 @@ from pathlib import Path
 
 from gem_openrlhf.export import write
 
-from gem_core.tasks import Split, TaskSource, make_tasks
+from gem_core.core import Split
+from gem_core.tasks import TaskSource, make_tasks
 
 
 def write_rows(path: Path, envs: Sequence[str], count: int, *, split: Split = "train", seed: int = 0) -> Path:
