@@ -52,6 +52,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add("--seed", type=seed, metavar="N", help="of sampling; the tasks are always the same (default 0)")
     add("--out", metavar="DIR", help="folder of the run (default runs/eval)")
     add("--wrappers", metavar="NAMES", help="around each environment")
+    add("--step-timeout", type=positive_float, metavar="S", help="seconds for a call of an environment")
+    add("--on-env-error", choices=("mask", "retry"),
+        help="what becomes of an episode whose environment failed: counted and left out (mask, the default), "
+        "or first played again (retry)")  # fmt: skip
+    add("--max-env-retries", type=positive_int, metavar="N", help="most attempts of retry (default 2)")
     sampling = parser.add_argument_group("sampling")
     add = sampling.add_argument
     add("--temperature", type=float, metavar="T", help="of sampling (default 1)")
@@ -196,11 +201,13 @@ def _reporter(quiet: bool) -> Reporter:
         def episode(self, label: str, episode: Episode) -> None:
             from statistics import fmean
 
+            self.bars.update(self.ids[label], advance=1)
+            if episode.error is not None:  # it says nothing about the model, as in the summary
+                return
             played = self.played[label]
             played.append(episode)
             self.bars.update(
                 self.ids[label],
-                advance=1,
                 total_return=f"{fmean(one.total_reward for one in played):.2f}",
                 solved=f"{fmean(one.success for one in played):.2f}",
             )

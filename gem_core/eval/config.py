@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import gem_core
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
+from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
 from gem_core.tasks import EVAL_SEEDS, TaskSource
 
 ModelKind: TypeAlias = Literal["random", "oracle", "endpoint", "hf", "vllm"]
@@ -44,6 +45,10 @@ class EvalConfig:
         max_turns: Most turns of an episode; None leaves it to the environment.
         max_total_tokens: Most tokens of an episode; None is what the model takes. An endpoint keeps its own.
         on_length_cut: As in `gem_core.rollout.run_episode`.
+        step_timeout: Seconds for a constructor, reset, step or close of a blocking environment; None waits.
+        on_env_error: What becomes of an episode whose environment failed: "mask" leaves it out of the
+            figures and counts it, "retry" first plays it again with a fresh environment.
+        max_env_retries: Most attempts of "retry" after the first one.
         system_prompt: First message of each conversation.
         wrappers: Around each environment, as in `gem_core.make`.
         send_seed: Send each request of an endpoint with its own seed.
@@ -79,6 +84,9 @@ class EvalConfig:
     max_turns: int | None = None
     max_total_tokens: int | None = None
     on_length_cut: Literal["invalid", "pass"] = "invalid"
+    step_timeout: float | None = None
+    on_env_error: OnEnvError = "mask"
+    max_env_retries: int = MAX_ENV_RETRIES
     system_prompt: str | None = None
     wrappers: str = ""
     send_seed: bool = True
@@ -108,6 +116,7 @@ class EvalConfig:
             (("seed", "threads"), 0, True),
             (("temperature", "price_in", "price_out"), 0, False),
             (("requests_per_minute", "tokens_per_minute", "timeout", "give_up_after"), None, False),
+            (("step_timeout",), None, False),
         ):
             for name in names:
                 self._check_number(name, low, whole)
@@ -117,6 +126,7 @@ class EvalConfig:
             raise ConfigError(f"episodes must be at most {len(EVAL_SEEDS)}, not {self.episodes}")
         if self.on_length_cut not in ("invalid", "pass"):
             raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {self.on_length_cut!r}")
+        check_env_retries(self.on_env_error, self.max_env_retries)
         if self.kind not in ("hf", "vllm") and self.max_total_tokens is not None:
             raise ConfigError(
                 f"max_total_tokens counts tokens, which {self.kind} does not show; leave it out"

@@ -209,6 +209,9 @@ async def _one(
             max_tokens_per_turn=config.max_tokens_per_turn,
             max_total_tokens=player.max_total_tokens,
             on_length_cut=config.on_length_cut,
+            step_timeout=config.step_timeout,
+            on_env_error=config.on_env_error,
+            max_env_retries=config.max_env_retries,
             request_id=request_id,
             metadata={
                 "model": config.model,

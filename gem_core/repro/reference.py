@@ -25,7 +25,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "gem-core train",
         {
             **{f"estimator_options.{name}": no_flag for name in recipe.credit_options if name != "scope"},
-            **dict.fromkeys(recipe.changed("system_prompt", "template_kwargs", "step_timeout"), no_flag),
+            **dict.fromkeys(recipe.changed("system_prompt", "template_kwargs"), no_flag),
             **dict.fromkeys(recipe.changed("context", "raw"), "its contexts are append contexts"),
             **dict.fromkeys(recipe.changed("traces"), "its traces go into the folder of the run"),
             **dict.fromkeys(recipe.changed("gpus"), "it is one process"),
@@ -58,10 +58,8 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "eval-episodes": 0,
         "out": "run",
     }
-    if recipe.max_turns is not None:
-        values["max-turns"] = recipe.max_turns
-    if recipe.wrappers:
-        values["wrappers"] = recipe.wrappers
+    names = ("max_turns", "wrappers", "step_timeout", "on_env_error", "max_env_retries")
+    values |= {name.replace("_", "-"): value for name, value in recipe.changed(*names).items()}
     lines = [["--env", text] for text in recipe.env]
     lines += [[f"--{name}", str(value)] for name, value in values.items()]
     write_script(Path(folder) / "run.sh", "gem-core train", lines, notes=NOTES)

@@ -24,7 +24,7 @@ from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.envs.multiagent.one_agent import MAX_MOVES
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
-from gem_core.rollout.calls import close_env, inline_calls, start_closing
+from gem_core.rollout.calls import close_env, close_now, inline_calls
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesContext, Reply
 from gem_core.rollout.policy import Generation, Policy
@@ -112,16 +112,16 @@ async def run_agents(
         playing = [asyncio.ensure_future(play(agent)) for agent in agents]
         try:
             episodes = dict(zip(agents, await asyncio.gather(*playing), strict=True))
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             for task in playing:
                 task.cancel()
             await asyncio.gather(*playing, return_exceptions=True)
             raise
-    except GeneratorExit:  # nothing can be awaited any more
-        start_closing(env)
-        raise
-    except BaseException:
+    except (Exception, asyncio.CancelledError):
         await table.close()
+        raise
+    except BaseException:  # the event loop is to stop
+        table.close_now()
         raise
     if any(episode.stop_reason == "env_error" for episode in episodes.values()):
         await table.close()
@@ -225,6 +225,10 @@ class _Table:
     async def close(self) -> None:
         """Close the environment; where a call is still running in a thread, as soon as it returns."""
         await close_env(self.env, self._timeout, self._running)
+
+    def close_now(self) -> None:
+        """The same where nothing can be awaited."""
+        close_now(self.env, self._timeout, self._running)
 
     async def _call(self, name: str, method: Any, *args: Any) -> None:
         if not self.env.blocking:

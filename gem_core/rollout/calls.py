@@ -118,6 +118,14 @@ async def close_env(env: Env, timeout: float | None = None, running: Future[Any]
         _log_hung(env, limit)
 
 
+def close_now(env: Env, timeout: float | None = None, running: Future[Any] | None = None) -> None:
+    """`close_env` where nothing can be awaited: the event loop is stopped, or has to stop."""
+    if running is not None and not running.done():
+        running.add_done_callback(lambda _: start_closing(env))
+    else:
+        close_all([env], CLOSE_TIMEOUT if timeout is None else timeout)
+
+
 def close_all(envs: Sequence[Env], timeout: float = CLOSE_TIMEOUT, at_once: int = 32) -> None:
     """Close environments side by side, without an event loop.
 
@@ -187,12 +195,9 @@ class EnvCalls:
         """Close the environment; where a call is still running in a thread, as soon as it returns."""
         await close_env(self._env, self._timeout, self._running)
 
-    def start_closing(self) -> None:
-        """The same, without waiting."""
-        if self._running is None:
-            start_closing(self._env)
-        else:
-            self._running.add_done_callback(lambda _: start_closing(self._env))
+    def close_now(self) -> None:
+        """The same where nothing can be awaited."""
+        close_now(self._env, self._timeout, self._running)
 
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         error: Exception | None

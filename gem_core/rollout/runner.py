@@ -8,6 +8,7 @@ Every trainer and the evaluation roll out through this function; what differs be
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
@@ -139,11 +140,11 @@ async def run_episode(
     except (EnvError, DataError) as error:  # DataError: a picture that cannot be read
         _end(episode, "env_error", error=str(error))
         await calls.close()
-    except GeneratorExit:  # nothing can be awaited any more
-        calls.start_closing()
-        raise
-    except BaseException:
+    except (Exception, asyncio.CancelledError):
         await calls.close()
+        raise
+    except BaseException:  # the event loop is to stop, and plays no other episode meanwhile
+        calls.close_now()
         raise
     episode.trainable = episode.error is None and bool(episode.turns)
     if episode.error is not None and log_errors:

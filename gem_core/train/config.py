@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
+from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
 from gem_core.rollout.runner import LengthCut
 from gem_core.tasks import EVAL_SEEDS, TaskSource
 
@@ -56,6 +57,14 @@ class TrainConfig:
     on_length_cut: Annotated[LengthCut, "what a response cut by the limit is: 'invalid' or 'pass'"] = (
         "invalid"
     )
+    step_timeout: Annotated[
+        float | None,
+        "seconds for a call of an environment, its constructor included; none: no limit",
+    ] = None
+    on_env_error: Annotated[
+        OnEnvError, "'mask' leaves out an episode whose environment failed, 'retry' first plays it again"
+    ] = "mask"
+    max_env_retries: Annotated[int, "most attempts of 'retry' after the first one"] = MAX_ENV_RETRIES
     temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
     max_batch: Annotated[int, "most episodes at once, the rows of a forward pass of sampling"] = 512
     # update
@@ -152,6 +161,9 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name} must be above 0, not {value}")
+        if self.step_timeout is not None and not self.step_timeout > 0:
+            raise ConfigError(f"step_timeout must be above 0 or none, not {self.step_timeout}")
+        check_env_retries(self.on_env_error, self.max_env_retries)
         for name, choices in (
             ("lr_schedule", ("constant", "linear")),
             ("loss_scale", ("token-mean", "turn-mean")),

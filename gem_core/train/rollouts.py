@@ -111,6 +111,9 @@ class Rollouts:
             max_tokens_per_turn=self.config.max_tokens_per_turn,
             max_total_tokens=self.max_total_tokens,
             on_length_cut=self.config.on_length_cut,
+            step_timeout=self.config.step_timeout,
+            on_env_error=self.config.on_env_error,
+            max_env_retries=self.config.max_env_retries,
             request_id=request_id,
             metadata=metadata,
             log_errors=False,  # the trainer has one line for those of a step

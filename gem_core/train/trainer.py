@@ -24,7 +24,14 @@ from gem_core.errors import CheckpointError, EnvError
 from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.files import claimed
-from gem_core.rollout import Episode, TraceWriter, episode_metrics, read_traces
+from gem_core.rollout import (
+    Episode,
+    TraceWriter,
+    describe_failures,
+    episode_metrics,
+    nothing_trainable,
+    read_traces,
+)
 from gem_core.rollout.models import pick_device
 from gem_core.tasks import TaskRow
 from gem_core.train.checkpoint import (
@@ -191,14 +198,9 @@ class Trainer:
         episodes = self.rollouts.play(tasks, self._players(seed), name=name)
         failed = [episode for episode in episodes if not episode.trainable]
         if failed:
-            error = next((episode.error for episode in failed if episode.error), "no turn was taken")
             if len(failed) == len(episodes):
-                raise EnvError(
-                    f"{name}: all {len(episodes)} episodes failed, so there is nothing to learn from; "
-                    f"the first error: {error}"
-                )
-            logger.warning("%s: %d of %d episodes failed; the first error: %s",
-                           name, len(failed), len(episodes), error)  # fmt: skip
+                raise nothing_trainable(episodes, name)
+            logger.warning("%s: %s", name, describe_failures(episodes))
         for episode in episodes:
             episode.metadata |= {"step": step, "gamma": self.config.gamma}
         return episodes

@@ -145,7 +145,9 @@ def test_a_prompt_that_is_longer_than_the_context_of_the_model(tiny_folder, tmp_
     config["max_position_embeddings"] = 4
     (tmp_path / "short" / "config.json").write_text(json.dumps(config))
     words = arguments(tmp_path / "short", tmp_path / "run")
-    assert_one_line(capsys, words, "all 4 episodes failed", "the first prompt has", "max_total_tokens=4")
+    assert_one_line(
+        capsys, words, "4 of 4 episodes cannot be trained on", "the first prompt has", "max_total_tokens=4"
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,9 @@ def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_
     # One warning for a step or an evaluation, and not one for every episode of it.
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 4
-    assert "step 1: 4 of 8 episodes failed; the first error: step() returned the reward nan" in caplog.text
+    seed = failed[0].seed
+    said = f"faulty:Faulty-v0 with seed {seed}: step() returned the reward nan"
+    assert f"step 1: 4 of 8 episodes cannot be trained on; the first of them, {said}" in caplog.text
 
 
 def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_folder, tmp_path):
@@ -203,7 +207,7 @@ def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_fold
 
 def test_when_all_episodes_fail_the_state_before_is_saved(tiny_folder, tmp_path, capsys):
     words = arguments(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_after=16)"], steps=5, eval_episodes=0)
-    assert_one_line(capsys, words, "step 3: all 8 episodes failed", "reward nan")
+    assert_one_line(capsys, words, "step 3: nothing is left to train on: 8 of 8 episodes", "reward nan")
     (checkpoint,) = list_checkpoints(tmp_path)
     assert checkpoint.name == "step-000002"
     assert [metrics["step"] for metrics in load_state(checkpoint)["history"]] == [1, 2]
@@ -275,7 +279,7 @@ def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path
 def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp_path):
     config = TrainConfig(**options(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=1)"]))
     with pytest.raises(
-        EnvError, match=r"evaluation of faulty:Faulty-v0\(nan_every=1\): all 4 episodes failed"
+        EnvError, match=r"evaluation of faulty:Faulty-v0\(nan_every=1\): nothing .*: 4 of 4 episodes"
     ):
         train(config)
     assert read_metrics(tmp_path) == []
