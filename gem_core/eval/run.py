@@ -184,6 +184,8 @@ def _play(
                 async def play(number: int, job: _Job) -> Episode:
                     return await _one(config, own, pool, job, traces, reporter)
 
+                first = [job.row for job in left[: config.concurrency]]
+                await pool.reserve(first, config.step_timeout)
                 await play_tasks(left, play, at_once=config.concurrency)
         finally:
             if player is None and hasattr(own.policy, "close"):

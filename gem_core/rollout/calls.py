@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
 from gem_core.observations import encodable, encodable_observation, render_observation
-from gem_core.threads import Overdue, ThreadCall
+from gem_core.threads import MAX_THREADS, Overdue, ThreadCall
 from gem_core.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
@@ -126,19 +127,23 @@ def close_now(env: Env, timeout: float | None = None, running: Future[Any] | Non
         close_all([env], CLOSE_TIMEOUT if timeout is None else timeout)
 
 
-def close_all(envs: Sequence[Env], timeout: float = CLOSE_TIMEOUT, at_once: int = 32) -> None:
-    """Close environments side by side, without an event loop.
+def close_all(
+    envs: Sequence[Env],
+    timeout: float = CLOSE_TIMEOUT,
+    closing: Mapping[Future[None], Env] = MappingProxyType({}),
+) -> None:
+    """Close environments side by side, `MAX_THREADS` at a time, without an event loop.
 
     Args:
-        envs: All of them are closed, or at least called.
+        envs: Each is closed, or at least told to.
         timeout: Seconds that each may take.
-        at_once: Most closes that run at the same time.
+        closing: Others whose close has begun, by what `start_closing` returned.
     """
-    for first in range(0, len(envs), at_once):
-        some = envs[first : first + at_once]
-        closing = {start_closing(env): env for env in some}
-        for hung in wait(closing, timeout=timeout).not_done:
-            _log_hung(closing[hung], timeout)
+    for first in range(0, max(1, len(envs)), MAX_THREADS):
+        running = {start_closing(env): env for env in envs[first : first + MAX_THREADS]} | dict(closing)
+        closing = {}
+        for hung in wait(running, timeout=timeout).not_done:
+            _log_hung(running[hung], timeout)
 
 
 def _log_hung(env: Env, seconds: float) -> None:

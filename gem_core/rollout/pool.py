@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
-from gem_core.rollout.calls import build_env, close_all, close_env, jsonable
+from gem_core.rollout.calls import build_env, close_all, jsonable, start_closing
 from gem_core.rollout.runner import require_images, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import TaskRow, TaskSource, reset_arguments
@@ -53,6 +54,8 @@ class EnvPool:
         self._idle: dict[str, list[Env]] = {}  # by kind; the one played last stands last, none is empty
         self._playing = self._most_playing = 0
         self._tried: dict[str, asyncio.Event | None] = {}  # kinds; an event until the first build is over
+        self._unbuilt: dict[str, list[EnvError]] = {}  # by kind; failures of `reserve`
+        self._closing: dict[Future[None], Env] = {}
 
     def prepare(self, source: TaskSource, contexts: Iterable[AnyContext] = ()) -> list[str]:
         """Build one environment of `source` now, so that a wrong id or argument shows.
@@ -74,6 +77,36 @@ class EnvPool:
         for context in contexts:
             require_images(env, None, context)
         return env.possible_agents if isinstance(env, MultiAgentEnv) else []
+
+    async def reserve(self, tasks: Iterable[TaskRow], step_timeout: float | None = None) -> None:
+        """Build what is missing to play these tasks at the same time, and wait for all of it.
+
+        Otherwise each task builds its own environment when it is played, and the order in which the
+        threads finish decides which episodes meet in a batch of the policy. Sums of floating-point numbers
+        depend on that, so a run that has to be repeatable to the last bit reserves first.
+
+        Args:
+            tasks: Those that will be played at the same time.
+            step_timeout: Seconds that a constructor may take; None waits. One that fails here is the
+                failure of a task when that is played.
+        """
+        sources = [TaskSource(task["env_id"], task["env_kwargs"]) for task in tasks]
+        missing = []
+        there = {kind: len(envs) for kind, envs in self._idle.items()}
+        for source in sources:
+            there[source.label] = there.get(source.label, 0) - 1
+            if there[source.label] < 0:
+                missing.append(source)
+
+        async def build(source: TaskSource) -> None:
+            try:
+                env = await self._build(source, step_timeout)
+            except EnvError as error:
+                self._unbuilt.setdefault(source.label, []).append(error)
+            else:
+                self._idle.setdefault(source.label, []).append(env)
+
+        await asyncio.gather(*map(build, missing))
 
     async def play(
         self,
@@ -179,12 +212,12 @@ class EnvPool:
     ) -> list[Episode]:
         source = TaskSource(task["env_id"], task["env_kwargs"])
         step_timeout = limits.get("step_timeout")
-        env = None if fresh else self._take(source.label)
-        if env is None:
-            try:
+        try:
+            env = None if fresh else self._take(source.label)
+            if env is None:
                 env = await self._build(source, step_timeout)
-            except EnvError as error:
-                return [_unbuilt(task, context, str(error), limits)]
+        except EnvError as error:
+            return [_unbuilt(task, context, str(error), limits)]
         if isinstance(env, MultiAgentEnv) and not one_agent:
             limits["wrappers"] = self._wrappers
             players = {agent: others.get(agent, (policy, context)) for agent in env.possible_agents}
@@ -195,7 +228,7 @@ class EnvPool:
         else:
             episodes = [await run_episode(env, policy, context, **reset_arguments(task), **limits)]
         if all(episode.stop_reason != "env_error" for episode in episodes):  # else it has been closed
-            await self._keep(source.label, env, step_timeout)
+            self._keep(source.label, env)
         return episodes
 
     async def _build(self, source: TaskSource, timeout: float | None) -> Env:
@@ -219,26 +252,33 @@ class EnvPool:
             over.set()
 
     def _take(self, kind: str) -> Env | None:
-        """An idle environment of that kind."""
+        """An idle environment of that kind.
+
+        Raises:
+            EnvError: There is none, because building it failed in `reserve`.
+        """
         envs = self._idle.pop(kind, [])
+        if not envs and self._unbuilt.get(kind):
+            raise self._unbuilt[kind].pop()
         env = envs.pop() if envs else None
         if envs:
             self._idle[kind] = envs
         return env
 
-    async def _keep(self, kind: str, env: Env, timeout: float | None) -> None:
-        """Keep an environment for later, and close what is too many."""
+    def _keep(self, kind: str, env: Env) -> None:
+        """Keep an environment for later, and close what is too many, without waiting for it."""
         envs = self._idle.pop(kind, [])
         envs.append(env)
         self._idle[kind] = envs
         count = sum(map(len, self._idle.values()))
-        too_many = []
         for _ in range(count - max(MAX_IDLE, self._most_playing)):
             oldest, unused = next(iter(self._idle.items()))
-            too_many.append(unused.pop(0))
+            too_many = unused.pop(0)
             if not unused:
                 del self._idle[oldest]
-        await asyncio.gather(*(close_env(env, timeout) for env in too_many))
+            closing = start_closing(too_many)
+            self._closing[closing] = too_many
+            closing.add_done_callback(lambda done: self._closing.pop(done, None))
 
     def _make(self, source: TaskSource) -> Env:
         env = source.make()
@@ -249,7 +289,7 @@ class EnvPool:
         """Close the environments that no episode is using; one that does not return is left behind."""
         envs = [env for kind in self._idle.values() for env in kind]
         self._idle.clear()
-        close_all(envs)
+        close_all(envs, closing=dict(self._closing))
 
 
 def check_env_retries(on_env_error: str, max_env_retries: int, prefix: str = "") -> None:

@@ -91,8 +91,12 @@ class Rollouts:
         async def one(number: int, task: TaskRow) -> list[Episode]:
             return await self._play(task, players, f"{name}/{number}")
 
-        # No more environments than rows of a batch.
-        played = self._loop.run_until_complete(play_tasks(tasks, one, at_once=self.config.max_batch))
+        async def all_of_them() -> list[list[Episode]]:
+            at_once = self.config.max_batch  # no more environments than rows of a batch
+            await self._envs.reserve(tasks[:at_once], self.config.step_timeout)
+            return await play_tasks(tasks, one, at_once=at_once)
+
+        played = self._loop.run_until_complete(all_of_them())
         return [episode for episodes in played for episode in episodes]
 
     async def _play(self, task: TaskRow, players: Players, request_id: str) -> list[Episode]:

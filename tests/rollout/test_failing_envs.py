@@ -199,6 +199,22 @@ def test_a_failed_episode_is_returned_although_its_close_fails_too(
     assert any(r.getMessage().startswith("closing") and said in r.getMessage() for r in caplog.records)
 
 
+def test_a_pool_reserves_what_will_be_played_at_the_same_time() -> None:
+    pool = EnvPool()
+    play(pool, tasks(2))
+    Trouble.failures = {"constructor": lambda env: raises(env) if len(Trouble.made) == 4 else None}
+    asyncio.run(pool.reserve([*tasks(5), *tasks(2, rewards=[1.0])]))
+    assert len(Trouble.made) == 7
+    episodes = play(pool, [*tasks(5), *tasks(2, rewards=[1.0])])
+    assert len(Trouble.made) == 7
+    # The constructor that failed is the failure of one task.
+    assert sorted(str(e.error) for e in episodes if e.error) == [
+        "constructor failed: RuntimeError: out of order"
+    ]
+    pool.close()
+    assert [env.closed for env in Trouble.made] == [1, 1, 1, 0, 1, 1, 1]
+
+
 def test_a_close_that_hangs_does_not_keep_the_pool_from_closing(caplog: pytest.LogCaptureFixture) -> None:
     pool = EnvPool()
     play(pool, tasks(3))
