@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
 import signal
 import subprocess
 import sys
 import time
+from statistics import fmean
 
 import pytest
 
@@ -19,6 +22,7 @@ from gem_core.files import claimed
 from gem_core.registration import list_envs
 from gem_core.rollout import MessagesContext, Reply
 from tests.eval.standin import Flaky, StandIn, guess
+from tests.trainers.spies import gem_trouble
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 
@@ -55,6 +59,28 @@ def test_a_run_and_what_it_leaves(tmp_path):
     assert summary["overall"]["cost"] == pytest.approx(policy.calls * (10 * 1.0 + 2 * 10.0) / 1e6)
     assert outcome.episodes[0].context_mode == "messages"
     assert outcome.episodes[0].turns[0].info["reply"] == {"prompt_tokens": 10, "response_tokens": 2}
+
+
+@pytest.mark.parametrize("on_env_error", ["mask", "retry"])
+def test_failed_episodes_are_counted_and_in_no_figure(on_env_error, tmp_path, monkeypatch):
+    monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
+    monkeypatch.setattr(gem_trouble, "_resets", collections.Counter())
+    monkeypatch.setattr(gem_trouble, "_instances", itertools.count())
+    gem_trouble.register()
+    outcome = evaluate(
+        config(tmp_path / "run", envs=["test:Chaos-v0(hang=1.5, p=0.15)"], episodes=30, concurrency=30,
+               step_timeout=0.7, on_env_error=on_env_error),
+        player=Player(Guesser(), MessagesContext()),
+    )  # fmt: skip
+    summary = outcome.summary["overall"]
+    played = [episode for episode in outcome.episodes if episode.error is None]
+    failed = len(outcome.episodes) - len(played)
+    assert (summary["episodes"], summary["errors"]) == (len(played), failed)
+    assert summary["return"]["mean"] == pytest.approx(fmean(e.total_reward for e in played))
+    attempts = sum(episode.env_retries for episode in outcome.episodes)
+    counts = gem_trouble.chaos_counts(tmp_path)
+    assert attempts + failed == sum(n for (call, _), n in counts.items() if call != "close") > 5
+    assert (attempts > failed) == (on_env_error == "retry")
 
 
 def test_the_oracle_and_random_players(tmp_path):

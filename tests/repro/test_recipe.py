@@ -144,7 +144,10 @@ def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:
 
 def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
     (tmp_path / "with space").mkdir()
-    given = recipe(PLAIN, wrappers="time_limit(max_turns=5)", on_length_cut="pass", updates_per_step=4)
+    more = {"step_timeout": 30.0, "on_env_error": "retry", "max_env_retries": 4}
+    given = recipe(
+        PLAIN, wrappers="time_limit(max_turns=5)", on_length_cut="pass", updates_per_step=4, **more
+    )
     write_reference(given, tmp_path / "with space")
     words = started_by(tmp_path / "with space/run.sh", "--threads", "2")
     args = vars(build_parser("train").parse_args(words[1:]))
@@ -157,6 +160,7 @@ def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
     assert (config.max_turns, config.max_tokens_per_turn, config.max_total_tokens) == (12, 320, 4096)
     assert (config.wrappers, config.on_length_cut, config.kl) == ("time_limit(max_turns=5)", "pass", 0)
     assert (config.eval_episodes, config.threads) == (0, 2)
+    assert {name: getattr(config, name) for name in more} == more
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

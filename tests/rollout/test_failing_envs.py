@@ -15,7 +15,16 @@ import pytest
 from gem_core import register, registration
 from gem_core.envs.multiagent import MultiAgentEnv
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import AppendContext, EnvPool, Episode, MessagesContext, RolloutOptions, run_episode
+from gem_core.rollout import (
+    AppendContext,
+    EnvPool,
+    Episode,
+    MessagesContext,
+    RolloutOptions,
+    describe_failures,
+    nothing_trainable,
+    run_episode,
+)
 from gem_core.rollout import calls as calls_module
 from gem_core.rollout import pool as pool_module
 from gem_core.rollout.calls import InlineCalls
@@ -321,6 +330,19 @@ def test_the_options_of_a_config_go_to_the_pool() -> None:
     Trouble.failures = {"constructor": raises_at_first}
     (episode,) = play(EnvPool(), tasks(), **options.play_kwargs())
     assert (episode.env_retries, episode.stop_reason) == (2, "max_turns")
+
+
+def test_an_update_without_anything_to_train_on_names_environment_seed_and_cause() -> None:
+    Trouble.failures = {"step": raises}
+    error = nothing_trainable(play(EnvPool(), tasks(3)), "step 7")
+    assert str(error) == (
+        "step 7: nothing is left to train on: 3 of 3 episodes cannot be trained on; the first of them, "
+        "test:Trouble with seed 0: step() failed: RuntimeError: out of order"
+    )
+    Trouble.failures = {}
+    silent = asyncio.run(EnvPool().play(tasks()[0], ScriptedPolicy([[]]), CONTEXT))
+    assert "test:Trouble with seed 0: no turn was played (empty_response)" in describe_failures([silent])
+    assert str(nothing_trainable([], "step 7")) == "step 7: there are no episodes to train on"
 
 
 # -- steps on the event loop ------------------------------------------------------------------

@@ -41,6 +41,8 @@ def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
         ({"max_turns": True}, "max_turns=True: expected a whole number or none"),
         ({"wrappers": 5}, "wrappers=5: expected text"),
         ({"raw": "false"}, "raw='false': expected true or false"),
+        ({"on_env_error": "drop"}, "--gem.on_env_error='drop': expected one of mask, retry"),
+        ({"max_env_retries": 0}, "--gem.max_env_retries=0: expected a whole number of at least 1"),
         ({"share": "a"}, "share='a': expected a number"),
     ],
 )

@@ -211,6 +211,24 @@ def test_each_response_may_take_what_the_budgets_leave() -> None:
     assert later_room == first + 50 - len(prompt) < 20
 
 
+def test_without_a_limit_per_turn_a_response_may_take_all_that_is_left() -> None:
+    policy = ScriptedPolicy([tokens("x")])
+    first = len(
+        CONTEXT.first(play(ScriptedEnv(), ScriptedPolicy([tokens("x")]), seed=0).turns[0].observation)
+    )
+    play(ScriptedEnv(), policy, seed=0, max_tokens_per_turn=None, max_total_tokens=first + 900)
+    assert policy.requests[0][1] == 900
+    policy.requests.clear()
+    play(ScriptedEnv(), policy, seed=0, max_tokens_per_turn=None, max_response_tokens=700)
+    assert policy.requests[0][1] == 700
+    policy.requests.clear()
+    rebuilt = RebuildContext(CharTokenizer())
+    play(ScriptedEnv(), policy, rebuilt, seed=0, max_tokens_per_turn=None, max_response_tokens=700)
+    assert [request[1] for request in policy.requests] == [700] * 3
+    with pytest.raises(ConfigError, match="neither is set; set one of the three"):
+        play(ScriptedEnv(), policy, seed=0, max_tokens_per_turn=None)
+
+
 def test_the_episode_ends_when_the_next_context_leaves_no_room() -> None:
     first = len(CONTEXT.first("seed 0 draw 864"))
     between = len(CONTEXT.extend("turn 1 draw 394", tokens("x")))
