@@ -14,7 +14,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import ceil, isfinite
 from pathlib import Path
@@ -121,6 +121,15 @@ class TaskSource:
         if not (isfinite(weight) and weight > 0):
             raise ConfigError(f"{text!r}: expected a weight above 0")
         return cls(match[1], kwargs, weight)
+
+    def for_split(self, split: Split) -> TaskSource:
+        """This source with the arguments that its tasks of a split have; see ``EnvSpec.eval_kwargs``.
+
+        Raises:
+            UnknownEnv: No such id.
+        """
+        own = spec(self.env_id).eval_kwargs if split == "held_out" else {}
+        return replace(self, env_kwargs={**own, **self.env_kwargs})
 
     def make(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> Env:
         """Build the environment.
@@ -334,17 +343,16 @@ def _split_of(source: TaskSource, split: Split) -> tuple[dict[str, Any], Sequenc
     env_spec = spec(source.env_id)
     known = _splits.get((source.label, split))
     if known is None or known[0] is not env_spec:
-        own = env_spec.eval_kwargs if split == "held_out" else {}
-        env_kwargs = {**own, **source.env_kwargs}
+        played = source.for_split(split)
         items: Sequence[int] | None = None
         if may_have_items(env_spec):
-            with TaskSource(source.env_id, env_kwargs).make() as env:
+            with played.make() as env:
                 items = env.items(split)
                 if items is not None and not len(items):
                     raise ConfigError(
                         _nothing_to_play(source, split, env_spec, len(env.items(_OTHER[split]) or ()))
                     )
-        known = _splits[source.label, split] = env_spec, env_kwargs, items
+        known = _splits[source.label, split] = env_spec, played.env_kwargs, items
     return known[1], known[2]
 
 

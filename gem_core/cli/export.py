@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import build_env, command_parser, positive_int, seed
 from gem_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gem_core.core import Split
+    from gem_core.tasks import TaskSource
 
 TRAINERS = ("verl", "openrlhf", "oat", "rl2", "roll")
 
@@ -21,12 +27,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "write task rows for a trainer",
         examples=[
             "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",
+            "--to tasks --env math:Arithmetic-v0 --out epoch.jsonl",
             "--to tasks --env 'game:GuessTheNumber-v0(max_number=50)=2' --env game:Mastermind-v0 "
             "--num 200 --held-out --out eval.jsonl",
         ],
         details=(
-            "A row is {env_id, env_kwargs, seed, index}; all samples of a group share seed and index.\n"
-            "Train seeds and held-out seeds never overlap."
+            "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share them.\n"
+            "Training rows and held-out rows share no seed and no item of a data set. Training rows go\n"
+            "through the items of a data set one shuffled pass after the other; held-out rows name each\n"
+            "held-out item at most once."
         ),
     )
     parser.add_argument(
@@ -42,34 +51,53 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="ID[(KEY=VALUE)][=WEIGHT]",
         help="environment; repeat for a mix",
     )
-    parser.add_argument("--num", type=positive_int, required=True, metavar="N", help="number of tasks")
+    parser.add_argument(
+        "--num",
+        type=positive_int,
+        metavar="N",
+        help="number of tasks (default for data sets: each item once)",
+    )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="seed of the rows (default 0)")
     parser.add_argument(
         "--group-size", type=positive_int, default=1, metavar="N", help="samples of each task (default 1)"
     )
-    parser.add_argument("--held-out", action="store_true", help="draw from the seeds kept for evaluation")
+    parser.add_argument("--held-out", action="store_true", help="rows for evaluation")
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write; appears at once")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the rows; every environment is built once first, so that a bad argument shows now."""
-    from gem_core.tasks import TaskSource, make_tasks, write_tasks
+    from gem_core.tasks import TaskRow, TaskSource, make_tasks, write_tasks
 
     write = write_tasks if args.to == "tasks" else _exporter(args.to).write
     sources = [TaskSource.parse(text) for text in args.env]
     for source in sources:
         build_env(source.env_id, source.env_kwargs).close()
-    rows = make_tasks(
-        sources,
-        args.num,
-        seed=args.seed,
-        group_size=args.group_size,
-        split="held_out" if args.held_out else "train",
+    split: Split = "held_out" if args.held_out else "train"
+    num_tasks = args.num or _each_item_once(sources, split)
+    rows: list[TaskRow] = list(
+        make_tasks(sources, num_tasks, seed=args.seed, group_size=args.group_size, split=split)
     )
     write(rows, args.out)
-    _console.note(f"wrote {args.num * args.group_size} rows to {args.out}")
+    fewer = len(rows) < num_tasks * args.group_size
+    _console.note(
+        f"wrote {len(rows)} rows to {args.out}{'; there are no more held-out items' if fewer else ''}"
+    )
     return 0
+
+
+def _each_item_once(sources: Sequence[TaskSource], split: Split) -> int:
+    """Number of tasks that play every item of the sources."""
+    from gem_core.tasks import count_items, tasks_per_epoch
+
+    counts = {source.label: count_items(source, split) for source in sources}
+    endless = [label for label, count in counts.items() if count is None]
+    if endless:
+        raise ConfigError(f"give --num: {endless[0]} has no items, it makes a task of every seed")
+    if split == "train":
+        return tasks_per_epoch(sources) or 0
+    return sum(count for count in counts.values() if count)
 
 
 def _exporter(trainer: str) -> types.ModuleType:

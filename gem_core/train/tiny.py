@@ -35,7 +35,7 @@ from gem_core.errors import ConfigError
 from gem_core.eval.viewer import readable
 from gem_core.rollout import AppendContext, Episode, Generation, run_episode
 from gem_core.rollout.vision import is_processor, tokenizer_of
-from gem_core.tasks import TRAIN_SEEDS, TaskSource
+from gem_core.tasks import TRAIN_SEEDS, TaskSource, count_items
 from gem_core.train.checkpoint import replace_folder, save_processor
 from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.tiny_vision import add_pictures, make_vision_model
@@ -123,6 +123,8 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
         `gem_core.rollout.vision.Processor`.
     """
     sources = [TaskSource.parse(text) for text in options.envs]
+    for source in sources:
+        count_items(source, "train")  # refuses what is held out
     envs = [_one_agent(source.make()) for source in sources]
     try:
         threads = torch.get_num_threads()
@@ -214,17 +216,20 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
 def _random_play(
     env: Env, processor: Any, stream: str, max_total_tokens: int | None = None
 ) -> Iterator[Episode]:
-    """Random legal play without end, on seeds of its own stream."""
+    """Random legal play without end, on seeds of its own stream and items to train on."""
     context, tokenizer = AppendContext(processor), tokenizer_of(processor)
     player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)
+    items = env.items("train")
     while True:
+        seed = random.randrange(TRAIN_SEEDS.start, TRAIN_SEEDS.stop)
         episode = asyncio.run(
             run_episode(
                 env,
                 player,
                 context,
-                seed=random.randrange(TRAIN_SEEDS.start, TRAIN_SEEDS.stop),
+                seed=seed,
+                options=None if items is None else {"index": items[random.randrange(len(items))]},
                 max_tokens_per_turn=MAX_RANDOM_TOKENS,
                 max_total_tokens=max_total_tokens,
             )

@@ -62,6 +62,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gem-oat-engine")
         self._traces = self._options.trace_writers(self.tokenizer)
         self._steps = 0
+        self._waiting: list[TaskRow] = []
         self._name = f"{args.group_rank}-{actor_id}"
 
     def _check_bos(self) -> None:
@@ -85,7 +86,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         """Collect as many turns as there are prompts.
 
         Args:
-            prompts: Tasks as JSON; as many of them are played as it takes.
+            prompts: Tasks as JSON. Those that it does not take are played in the next steps.
             formatted_prompts: Not used.
             references: Not used.
 
@@ -99,13 +100,13 @@ class Actor(PPOActor):  # type: ignore[misc]
         args: Args = self.args
         self._steps += 1
         policy = self._policy(self.sampling_params)
-        tasks: list[TaskRow] = [json.loads(prompt) for prompt in prompts]
+        self._waiting += map(json.loads, prompts)
 
         async def play(task: TaskRow, sample: int) -> Episode:
             return await self._play(task, sample, policy, "train", args.generate_max_length)
 
         episodes = self._loop.run_until_complete(
-            collect(tasks, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
+            collect(self._waiting, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
         )
         if not all(episode.trainable for episode in episodes):
             logger.warning("%s", complaint(episodes))

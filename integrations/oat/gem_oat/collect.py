@@ -16,7 +16,7 @@ Play: TypeAlias = Callable[[TaskRow, int], Awaitable[Episode]]
 
 
 async def collect(
-    tasks: Sequence[TaskRow], play: Play, *, turns: int, at_once: int, group_size: int = 1
+    tasks: list[TaskRow], play: Play, *, turns: int, at_once: int, group_size: int = 1
 ) -> list[Episode]:
     """Play tasks in order until their trainable episodes have at least `turns` turns.
 
@@ -25,7 +25,8 @@ async def collect(
     group is begun as a whole.
 
     Args:
-        tasks: At least one; they start over when a failure has used them up.
+        tasks: At least one; they start over when a failure has used them up. Those that were begun are
+            removed, so that the next call goes on with the rest.
         play: Plays one of them.
         turns: Wanted.
         at_once: Most episodes at the same time.
@@ -48,6 +49,7 @@ async def collect(
                 task = tasks[(begun - 1) // group_size % len(tasks)]
                 running[asyncio.ensure_future(play(task, (begun - 1) % group_size))] = begun
             if not running:
+                del tasks[: begun // group_size]
                 return [ended[number] for number in sorted(ended)]
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for future in done:

@@ -13,8 +13,9 @@ from gem_core.tasks import TaskRow, TaskSource, make_tasks
 class TaskDataset(Dataset[tuple[str, str, str]]):
     """Training tasks of a mix, one for each row that will be trained on.
 
-    As many tasks as rows always suffice, because an episode has at least one turn; what an actor does
-    not need of its share it leaves. The length is what Oat plans learning rates by.
+    As many tasks as rows always suffice, because an episode has at least one turn. An actor keeps for
+    later steps what it does not need of its share, so it skips no item of a data set. The length is what
+    Oat plans learning rates by.
 
     Args:
         sources: The mix.
@@ -34,7 +35,7 @@ class TaskDataset(Dataset[tuple[str, str, str]]):
 
 
 def evaluation_tasks(sources: Sequence[TaskSource], number: int, repeat: int) -> list[TaskRow]:
-    """The first held-out seeds of each environment, `number` tasks in all, each `repeat` times."""
+    """Held-out tasks, always the same: at most `number`, evenly by environment, each `repeat` times."""
     each = max(number // len(sources), 1)
     return [
         task for source in sources for task in make_tasks([source], each, split="held_out", group_size=repeat)

@@ -25,6 +25,7 @@ def rl2_row(task: TaskRow) -> dict[str, Any]:
             "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
             "seed": task["seed"],
             "index": task["index"],
+            "item": task.get("item"),
         }
     }
 

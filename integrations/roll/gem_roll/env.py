@@ -14,7 +14,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_core.core import Observation
+from gem_core.core import Observation, Split
+from gem_core.data import Order
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.observations import observation_text, render_observation
 from gem_core.registration import spec
@@ -41,12 +42,17 @@ class GemEnv:
         wrappers: Around the environment, as in `gem_core.make`.
         kwargs: Arguments of the environment.
 
+    Attributes:
+        split: Which items of a data set `reset` plays; a manager sets it.
+
     Raises:
         GemError: The environment cannot be built, or shows pictures.
     """
 
+    split: Split = "train"
+
     def __init__(self, gem_core_id: str, wrappers: str = "", **kwargs: Any) -> None:
-        self.source = TaskSource(gem_core_id, _plain(kwargs))
+        self.source = TaskSource(gem_core_id, plain(kwargs))
         self.env = self.source.make(wrappers)
         if self.env.shows_images:
             self.env.close()
@@ -56,8 +62,16 @@ class GemEnv:
             )
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """An empty observation, and the first one of the episode as ``env_instruction``."""
-        observation, info = self.env.reset(seed=seed)
+        """An empty observation, and the first one of the episode as ``env_instruction``.
+
+        Consecutive seeds play different items of `split`, in the same order for every environment.
+        """
+        items = self.env.items(self.split)
+        if items is None or seed is None:
+            observation, info = self.env.reset(seed=seed)
+        else:
+            item = items[Order(len(items), 0)[seed % len(items)]]
+            observation, info = self.env.reset(seed=seed, options={"index": item})
         return "", {"env_instruction": _shown(observation, info), "metrics": {}}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -122,10 +136,10 @@ def _shown(observation: Observation, info: Any) -> str:
     return observation_text(render_observation(observation, info))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value of a YAML without the classes of OmegaConf."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

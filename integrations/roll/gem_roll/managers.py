@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
+import inspect
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -20,28 +22,43 @@ from roll.pipeline.agentic.env_manager.step_env_manager import StepEnvManager as
 from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager as RollTrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
 
+from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, TraceWriter, run_episode
+from gem_core.tasks import TaskSource, reset_arguments
 from gem_roll import upstream
 from gem_roll.env import PREFIX, GemEnv, read_env_type, register
 from gem_roll.options import GemOptions, check_tag
 from gem_roll.policy import ProxyPolicy, Stopped, stop_ids_of
 from gem_roll.rows import Row, column, step_rows, to_batch, trajectory_rows
-from gem_roll.tasks import table_of
+from gem_roll.tasks import TaskTable, table_of
 
 upstream.check_managers(RollTrajEnvManager)
 
 
 class _Registers:
-    """Registers the environment of the tag before ROLL's constructor makes it."""
+    env: Any
+
+    """Registers the environment of the tag before ROLL's constructor makes it, for its split."""
 
     def __init__(
         self, worker_config: Any, pipeline_config: Any, env_config: Any, *args: Any, **kwargs: Any
     ) -> None:
         GemOptions.from_config(pipeline_config)  # imports what registers environments of your own
+        # The signature is checked with that of `TrajEnvManager`.
+        given = inspect.signature(super().__init__).bind(
+            worker_config, pipeline_config, env_config, *args, **kwargs
+        )
+        split: Split = "train" if given.arguments.get("mode", "train") == "train" else "held_out"
         if str(env_config["env_type"]).startswith(PREFIX):
-            register(read_env_type(env_config["env_type"], "env_type"))
+            env_id = read_env_type(env_config["env_type"], "env_type")
+            register(env_id)
+            source = TaskSource(env_id, dict(env_config["config"])).for_split(split)
+            env_config = copy.copy(env_config)
+            env_config["config"] = source.env_kwargs
         super().__init__(worker_config, pipeline_config, env_config, *args, **kwargs)  # type: ignore[call-arg]
+        if isinstance(self.env, GemEnv):
+            self.env.split = split
 
 
 class TrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
@@ -56,7 +73,6 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
     """A row an episode."""
 
     by_step = False
-    env: Any
 
     def __init__(
         self,
@@ -84,16 +100,21 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
         )
         training = self.mode == "train"
         self._section = pipeline_config.train_env_manager if training else pipeline_config.val_env_manager
-        self._tasks = table_of(
-            pipeline_config,
-            self._section,
-            tag,
-            self.env.source,
-            "train" if training else "held_out",
-            options.tasks if training else options.val_tasks,
-        )
         self._traces = _writer(options, self.split, tokenizer)
         self._first_step: int | None = None
+
+    @functools.cached_property
+    def _tasks(self) -> TaskTable:
+        """The tasks of the tag; not made where ROLL never validates."""
+        training = self.mode == "train"
+        return table_of(
+            self.pipeline_config,
+            self._section,
+            str(self.env_config["tag"]),
+            self.env.source,
+            "train" if training else "held_out",
+            self._options.tasks if training else self._options.val_tasks,
+        )
 
     def update_step(self, global_step: int, *args: Any, **kwargs: Any) -> None:
         """Note the first step of this process, which is not 0 where a run goes on from a checkpoint."""
@@ -138,7 +159,7 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
                     self.env.env,
                     self._policy,
                     self._context,
-                    seed=task["seed"],
+                    **reset_arguments(task),
                     max_turns=self.env_config.get("max_steps"),
                     max_tokens_per_turn=min(
                         self.env_config["max_tokens_per_step"],
@@ -148,7 +169,8 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
                     on_length_cut=self._options.on_length_cut,
                     step_timeout=self._options.step_timeout,
                     request_id=name,
-                    metadata={"index": task["index"], "step": step, "group": group, "split": self.split},
+                    metadata={"index": task["index"], "step": step, "group": group, "split": self.split}
+                    | ({} if task["item"] is None else {"item": task["item"]}),
                 )
             )
         if episode.stop_reason == "env_error":  # then run_episode has closed it

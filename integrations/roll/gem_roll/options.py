@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
+from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout import Context, RolloutOptions
-from gem_roll.env import GemEnv, read_env_type
+from gem_core.tasks import TaskSource, count_items
+from gem_roll.env import GemEnv, plain, read_env_type
+from gem_roll.tasks import table_of
 
 SECTION = "gem"
 PREFIX = f"custom_envs.{SECTION}."
@@ -123,9 +126,13 @@ def check_config(config: Any) -> GemOptions:
             f"{PREFIX}context=rebuild needs env_manager_cls: {STEP}; the turns of a rebuilt context share "
             "no prefix"
         )
-    for section in (config.train_env_manager, config.val_env_manager):
-        for tag in section.tags:
-            check_tag(config, tag)
+    for tag in config.train_env_manager.tags:
+        check_tag(config, tag)
+        _check_tasks(config, tag, "train", options.tasks)
+    for tag in config.val_env_manager.tags:
+        check_tag(config, tag)
+        if config.eval_steps > 0:
+            _check_tasks(config, tag, "held_out", options.val_tasks)
     return options
 
 
@@ -177,6 +184,28 @@ def check_tag(config: Any, tag: str) -> None:
             )
     if "tool_wrapper" in section:
         raise ConfigError(f"{where}.tool_wrapper has no effect on {manager}; use env_config.wrappers")
+
+
+def _check_tasks(config: Any, tag: str, split: Split, path: str | None) -> None:
+    """Refuse an environment that has no item for `split`, or too few.
+
+    Raises:
+        GemError: As `gem_roll.tasks.table_of`.
+    """
+    section, manager = _section_of(config, tag), manager_of(config, tag)
+    if manager not in (TRAJECTORY, STEP, *ROLL_OWN):
+        return
+    arguments = {
+        name: value for name, value in (section.get("env_config") or {}).items() if name != "wrappers"
+    }
+    source = TaskSource(
+        read_env_type(section.get("env_type"), f"custom_envs.{tag}.env_type"), plain(arguments)
+    )
+    if manager in ROLL_OWN:
+        count_items(source, split)
+    else:
+        managers = config.train_env_manager if split == "train" else config.val_env_manager
+        table_of(config, managers, tag, source, split, path)
 
 
 def _section_of(config: Any, tag: str) -> Mapping[str, Any]:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, make_tasks, read_task
-
-TRAIN_TASKS = 10_000
-"""Made on the fly; then they come again."""
+from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks, read_task
 
 
 class TaskTable:
     """The tasks of one tag.
 
     Args:
-        rows: Tasks in order.
+        row: Returns the task with this number, from 0 on.
         first_group: Number of the tag's first group.
         groups: Number of its groups.
-        rounds: Episodes of a group after which the table begins again; None when it is used up.
+        rounds: Episodes of a group after which the table starts over; None if it never does.
     """
 
     def __init__(
-        self, rows: Sequence[TaskRow], first_group: int, groups: int, rounds: int | None = None
+        self, row: Callable[[int], TaskRow], first_group: int, groups: int, rounds: int | None = None
     ) -> None:
-        self._rows = rows
+        self._row = row
         self._first_group = first_group
         self._groups = groups
         self._rounds = rounds
@@ -39,7 +36,7 @@ class TaskTable:
         All samples of a group get the same one.
         """
         number = episode_id if self._rounds is None else episode_id % self._rounds
-        return self._rows[(number * self._groups + group_id - self._first_group) % len(self._rows)]
+        return self._row(number * self._groups + group_id - self._first_group)
 
 
 def table_of(
@@ -47,7 +44,7 @@ def table_of(
 ) -> TaskTable:
     """The tasks of a tag in one of the two sections of a ROLL config.
 
-    Training goes through its table; each validation plays the same tasks.
+    Training goes through its tasks, which do not end; each validation plays the same ones.
 
     Args:
         config: ROLL's `AgenticConfig`.
@@ -55,10 +52,12 @@ def table_of(
         tag: Of the environment.
         source: The environment behind it.
         split: Which of the two.
-        path: JSON Lines of task rows; None makes them on the fly.
+        path: JSON Lines of task rows, which start over after the last one; None makes them on the fly.
 
     Raises:
-        ConfigError: The file cannot be read, or has no task of this environment.
+        ConfigError: The file cannot be read or has no task of this environment; or a validation would play
+            held-out items more than once; or all items are held out and this is training.
+        GemError: The environment cannot be built.
     """
     tags, partition = list(section.tags), list(section.num_groups_partition)
     if tags.count(tag) != 1:
@@ -67,21 +66,37 @@ def table_of(
     groups = partition[at]
     rounds = section.max_traj_per_env if split == "held_out" else None
     if path is None:
-        count = TRAIN_TASKS if rounds is None else groups * rounds
-        rows: Sequence[TaskRow] = _made(source.label, count, config.seed, split)
+        if rounds is not None:
+            _check_items(source, tag, groups * rounds)
+        row: Callable[[int], TaskRow] = partial(_made, source, config.seed, split)
+        row(0)  # so that what is wrong shows now
     else:
-        rows = [row for row in _read(path) if _same(row, source)]
+        played = source.for_split(split)
+        rows = [row for row in _read(path) if _same(row, played)]
         if not rows:
             raise ConfigError(
-                f"{path} has no task of {source.label}, the environment of tag {tag!r}; "
+                f"{path} has no task of {played.label}, the environment of tag {tag!r}; "
                 "`gem-core export --to roll` writes tasks and custom_envs that fit"
             )
-    return TaskTable(rows, sum(partition[:at]), groups, rounds)
+        row = partial(_of_file, rows)
+    return TaskTable(row, sum(partition[:at]), groups, rounds)
 
 
-@lru_cache
-def _made(label: str, count: int, seed: int, split: Split) -> tuple[TaskRow, ...]:
-    return tuple(make_tasks([TaskSource.parse(label)], count, seed=seed, split=split))
+def _check_items(source: TaskSource, tag: str, tasks: int) -> None:
+    items = count_items(source, "held_out")
+    if items is not None and tasks > items:
+        raise ConfigError(
+            f"a validation plays {tasks} tasks of tag {tag!r}, but {source.label} has {items} held-out "
+            "items; lower val_batch_size, or raise val_env_manager.group_size for more samples of each"
+        )
+
+
+def _made(source: TaskSource, seed: int, split: Split, number: int) -> TaskRow:
+    return next(make_tasks([source], 1, seed=seed, split=split, start=number))
+
+
+def _of_file(rows: Sequence[TaskRow], number: int) -> TaskRow:
+    return rows[number % len(rows)]
 
 
 @lru_cache
@@ -97,4 +112,4 @@ def _read(path: str) -> tuple[TaskRow, ...]:
 
 
 def _same(row: TaskRow, source: TaskSource) -> bool:
-    return TaskSource(row["env_id"], row["env_kwargs"]).label == source.label
+    return row["env_id"] == source.env_id and row["env_kwargs"] == source.env_kwargs

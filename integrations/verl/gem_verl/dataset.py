@@ -4,8 +4,9 @@
     data.train_files='["game:GuessTheNumber-v0-easy=2","game:Mastermind-v0-easy"]'
     data.val_files='["game:GuessTheNumber-v0-easy"]'
 
-``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` that of held-out
-tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds.
+``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` the number of held-out
+tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds. Without the former, an
+epoch of a data set plays every item that is not held out once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks, tasks_per_epoch
 from gem_verl.rows import verl_row
 
 TRAIN_TASKS = 10_000
@@ -27,18 +28,20 @@ VAL_TASKS = 256
 class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """Tasks of a mix of environments, for training or for validation.
 
-    Training tasks have seeds of their own; validation plays the first held-out seeds of each
-    environment, always the same.
+    Training and validation share neither seeds nor items; validation always plays the same tasks of each
+    environment.
 
     Args:
         data_files: Environments, ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
         tokenizer: Not used.
         config: verl's section ``data``; tells by identity whether this is ``val_files``.
         processor: Not used.
-        max_samples: Number of tasks; -1 for `TRAIN_TASKS` or `VAL_TASKS`.
+        max_samples: Most tasks. -1: `VAL_TASKS` for validation; for training `TRAIN_TASKS`, or as many as
+            it takes to play every item once (`tasks_per_epoch`) if all environments have items or if
+            that is more.
 
     Raises:
-        GemError: An environment cannot be built; each one is tried once.
+        GemError: An environment cannot be built, each one is tried once; or all of its items are held out.
         ConfigError: ``train_files`` and ``val_files`` cannot be told apart.
     """
 
@@ -57,7 +60,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         self.split: Split = _split(data_files, config)
         seed = (config.get("seed") if config is not None else None) or 0
         if self.split == "train":
-            count = max_samples if max_samples > 0 else TRAIN_TASKS
+            count = max_samples if max_samples > 0 else _natural_size(sources)
             self.tasks: list[TaskRow] = list(make_tasks(sources, count, seed=seed))
         else:
             count = max_samples if max_samples > 0 else VAL_TASKS
@@ -73,6 +76,13 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         row["index"] = row["extra_info"]["index"]
         row["dummy_tensor"] = torch.tensor([0], dtype=torch.uint8)  # verl wants one tensor per row
         return row
+
+
+def _natural_size(sources: Sequence[TaskSource]) -> int:
+    """Number of training tasks where the config names none."""
+    epoch = tasks_per_epoch(sources) or 0
+    have_items = all(count_items(source, "train") is not None for source in sources)
+    return epoch if have_items else max(epoch, TRAIN_TASKS)
 
 
 def _split(data_files: Any, config: Any) -> Split:

@@ -31,6 +31,7 @@ def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
             "env_id": task["env_id"],
             "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
             "seed": task["seed"],
+            "item": task.get("item"),
             "split": split or "",
         },
     }

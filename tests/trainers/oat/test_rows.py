@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
+from gem_oat.collect import collect
 from gem_oat.dataset import TaskDataset, evaluation_tasks
 from gem_oat.rows import lay_out, turn_values
 
@@ -15,8 +18,9 @@ from gem_core.advantages import grpo
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import NonFiniteReward
 from gem_core.rollout import Episode, Turn
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskRow, TaskSource, count_items
 from tests.advantages.oracle import turn_returns
+from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 
 GAMMA = 0.9
 
@@ -99,3 +103,27 @@ def test_tasks_are_those_of_the_mix_and_never_held_out() -> None:
     held_out = evaluation_tasks(sources, 5, repeat=2)
     first, second = EVAL_SEEDS[:2]
     assert [task["seed"] for task in held_out] == [first, first, second, second] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
+    """Through Oat's prompts, of which an actor plays as many tasks as the turns of a step take."""
+    source = source_of(kind, tmp_path)
+    items = count_items(source, "train")
+    assert items
+    data = TaskDataset([source], 8 * items, seed=3)
+    waiting: list[TaskRow] = []
+    begun: list[TaskRow] = []
+
+    async def play(task: TaskRow, sample: int) -> Episode:
+        if sample == 0:
+            begun.append(task)
+        return episode([0.0] * (1 + task["index"] % 3))
+
+    for first in range(0, len(data), 8):  # a step
+        waiting += [json.loads(data[number][1]) for number in range(first, first + 8)]
+        asyncio.run(collect(waiting, play, turns=8, at_once=3, group_size=2))
+        if len(begun) >= 2 * items:
+            break
+    check_epochs(source, begun[: 2 * items])
+    check_held_out(source, evaluation_tasks([source], 1000, repeat=1))

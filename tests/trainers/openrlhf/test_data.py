@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from gem_openrlhf.labels import task_of
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
@@ -12,6 +14,7 @@ from openrlhf.datasets.utils import blending_datasets
 from gem_core.cli import main
 from gem_core.tasks import TaskSource, make_tasks
 from tests.trainers.conftest import GAMES
+from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.openrlhf.args import parse
 
 
@@ -31,3 +34,19 @@ def test_exported_rows_are_read_by_openrlhfs_own_data_set(tmp_path: Path) -> Non
     _, prompts, labels, images = rows.collate_fn([rows[0], rows[1]])
     assert (len(prompts), images) == (2, [None, None])
     assert task_of(labels[0])["seed"] != task_of(labels[1])["seed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
+    source = source_of(kind, tmp_path)
+
+    def read(*words: str) -> list[Any]:
+        path = tmp_path / "tasks.jsonl"
+        assert main(["export", "--to", "openrlhf", "--env", source.label, "--out", str(path), *words]) == 0
+        args = parse("--data.prompt_dataset", str(path), "--data.label_key", "label")
+        strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)
+        rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
+        return [task_of(rows[number][2]) for number in range(len(rows))]
+
+    check_epochs(source, read())
+    check_held_out(source, read("--held-out"))

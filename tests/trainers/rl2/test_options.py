@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gem_rl2 import ENV_PATH
@@ -13,9 +14,11 @@ from gem_rl2.rows import check_file, task_of
 from gem_rl2.upstream import find
 
 from gem_core import register
+from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import TaskRow, TaskSource, make_tasks
 from tests.support import PictureEnv
+from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config
 
 GUESS = "game:GuessTheNumber-v0-easy"
@@ -158,3 +161,22 @@ def test_pictures_are_refused_with_the_reason(tmp_path: Path) -> None:
     write([TaskRow(env_id="test:Rl2Pictures", env_kwargs={}, seed=1, index=0)], path)
     with pytest.raises(ConfigError, match="test:Rl2Pictures shows pictures, and RL2's rows have no place"):
         check_file(str(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
+    """Through RL2's own data set class."""
+    from RL2.datasets import RLDataset
+
+    source = source_of(kind, tmp_path)
+
+    def read(*words: str) -> list[TaskRow]:
+        path = tmp_path / "tasks.jsonl"
+        assert main(["export", "--to", "rl2", "--env", source.label, "--out", str(path), *words]) == 0
+        config = SimpleNamespace(path=str(path), responses_per_prompt=2)
+        data = RLDataset(config, None)
+        assert len({str(row) for row in data.collate_fn([data[0]])}) == 1  # samples share the item
+        return [task_of(data[number]["extra_info"]) for number in range(len(data))]
+
+    check_epochs(source, read())
+    check_held_out(source, read("--held-out"))

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_roll.tasks import TRAIN_TASKS, table_of
+from gem_roll.env import GemEnv
+from gem_roll.tasks import table_of
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource, make_tasks, write_tasks
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskRow, TaskSource, count_items, make_tasks, write_tasks
+from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 
 GUESS, MASTERMIND = TaskSource("game:GuessTheNumber-v0-easy"), TaskSource("game:Mastermind-v0-easy")
 CONFIG = SimpleNamespace(seed=7)
@@ -29,7 +31,8 @@ def test_a_step_plays_the_next_rows_of_the_table() -> None:
     wanted = make_tasks([MASTERMIND], 8, seed=7)
     assert tasks == list(wanted)
     assert all(task["seed"] in TRAIN_SEEDS for task in tasks)
-    assert table.task(3, TRAIN_TASKS // 2) == tasks[0]
+    far = [table.task(3, episode)["seed"] for episode in range(5_000, 6_000)]
+    assert len(set(far)) == 1_000  # the tasks do not end
 
 
 def test_each_validation_plays_the_same_held_out_tasks() -> None:
@@ -66,3 +69,44 @@ def test_a_bad_file_is_named(tmp_path: Path, line: str, message: str) -> None:
 def test_a_tag_stands_once_in_a_section() -> None:
     with pytest.raises(ConfigError, match="stands 2 times"):
         table_of(CONFIG, section(tags=["A", "A"]), "A", GUESS, "train", None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
+    source = source_of(kind, tmp_path)
+    items, held_out = (count_items(source, split) or 0 for split in ("train", "held_out"))
+    table = table_of(CONFIG, section(), "B", source, "train", None)
+    tasks = [table.task(group, episode) for episode in range(items) for group in (3, 4)]
+    check_epochs(source, tasks)
+    one = section(num_groups_partition=[1, 1], max_traj_per_env=held_out)
+    table = table_of(CONFIG, one, "A", source, "held_out", None)
+    check_held_out(source, [table.task(0, episode) for episode in range(held_out)])
+    assert table.task(0, held_out) == table.task(0, 0)
+    with pytest.raises(ConfigError, match="lower val_batch_size"):
+        table_of(CONFIG, section(max_traj_per_env=held_out), "A", source, "held_out", None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rolls_own_managers_play_items_of_their_split(tmp_path: Path, kind: str) -> None:
+    source = source_of(kind, tmp_path)
+    played: dict[str, set[int]] = {}
+    for split in ("train", "held_out"):
+        arguments = source.for_split(split).env_kwargs  # type: ignore[arg-type]
+        env = GemEnv(source.env_id, **arguments)
+        env.split = split  # type: ignore[assignment]
+        items = env.env.items(env.split)
+        assert items
+        played[split] = set()
+        for seed in range(7, 7 + len(items)):  # ROLL counts seeds up
+            env.reset(seed)
+            inner: Any = env.env.unwrapped
+            played[split].add(inner.env.task_index if kind == "service" else inner.index)
+        assert played[split] == set(items)
+
+
+def test_the_items_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
+    source, path = source_of("generated", tmp_path), tmp_path / "val.jsonl"
+    rows: list[TaskRow] = list(make_tasks([source], 40, split="held_out"))
+    write_tasks(rows, path)
+    table = table_of(CONFIG, section(), "A", source, "held_out", str(path))
+    assert [table.task(group, 0) for group in range(3)] == rows[:3]

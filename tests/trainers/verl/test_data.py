@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gem_verl.dataset import TRAIN_TASKS
 from gem_verl.rows import check_rows, task_of
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from gem_core.cli import main
 from gem_core.errors import ConfigError, GemError, UnknownEnv
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items
+from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.verl.configs import verl_config
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -89,3 +91,48 @@ def test_rows_are_checked_once_and_those_of_other_loops_never() -> None:
         check_rows([row("gem", GUESS), row("gem", "game:GuesTheNumber-v0")], "")
     with pytest.raises(GemError, match="concat"):
         check_rows([row("gem", GUESS)], "concta")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
+    """Also as verl's sampler shuffles it, twice over."""
+    from verl.trainer.ppo.utils import create_rl_sampler
+
+    source = source_of(kind, tmp_path)
+    files = [source.label]
+    data = verl_config(*GEM, "data.shuffle=True").data
+    data.train_files, data.val_files = files, list(files)
+    train = create_rl_dataset(data.train_files, data, None, None, True, max_samples=data.train_max_samples)
+    val = create_rl_dataset(data.val_files, data, None, None, False, max_samples=data.val_max_samples)
+    sampler = create_rl_sampler(data, train)
+    check_epochs(source, [task_of(train[number]) for _ in range(2) for number in sampler])
+    check_held_out(source, [task_of(val[number]) for number in range(len(val))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exported_epochs_are_read_by_verl(tmp_path: Path, tokenizer: Any, kind: str) -> None:
+    source, path = source_of(kind, tmp_path), tmp_path / "train.parquet"
+    assert main(["export", "--to", "verl", "--env", source.label, "--out", str(path)]) == 0
+    data = verl_config(f"data.train_files={path}").data
+    rows = create_rl_dataset(data.train_files, data, tokenizer, None)
+    check_epochs(source, [task_of(rows[number]) for number in range(len(rows))])
+
+
+def test_a_mix_is_as_long_as_its_slowest_source_or_longer(tmp_path: Path) -> None:
+    source = source_of("file", tmp_path)
+    assert len(datasets(f"['{GUESS}']", f"['{MASTERMIND}']")[0]) == TRAIN_TASKS
+    mixed, _ = datasets(f"['{GUESS}','math:Arithmetic-v0(size=9000)']", f"['{MASTERMIND}']")
+    assert len(mixed) == 18_000
+    pure, _ = datasets("['math:Arithmetic-v0(size=30)','math:Arithmetic-v0-easy(size=50)=1']", f"['{GUESS}']")
+    assert len(pure) == 100
+    assert count_items(source, "train") < 50
+
+
+def test_a_benchmark_is_not_trained_on_unless_it_is_asked_for(tmp_path: Path) -> None:
+    path = source_of("file", tmp_path).env_kwargs["dataset_name"]
+    bench = f"\"eval:AIME24(dataset_name='{path}', symbolic=False)\""
+    with pytest.raises(ConfigError, match=r"name it as .*held_out=False"):
+        datasets(f"[{bench}]", f"['{GUESS}']")
+    named = bench.replace("symbolic", "held_out=False, symbolic")
+    train, val = datasets(f"[{named}]", f"[{bench}]")
+    assert len(train) == len(val) == 50

@@ -1,0 +1,66 @@
+"""Environments with items, followed through the data of a trainer: an epoch plays each of them once."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from gem_core.rollout import EnvPlayer, EnvPool, Episode, MessagesContext
+from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks
+
+HAS_RG = importlib.util.find_spec("reasoning_gym") is not None
+KINDS = ["file", "generated", "service", *(["reasoning-gym"] if HAS_RG else [])]
+
+
+def source_of(kind: str, folder: Path) -> TaskSource:
+    """A small data set: in a file, generated, of customers, or of reasoning-gym."""
+    if kind == "file":
+        path = folder / "rows.jsonl"
+        rows = ({"problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(50))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return TaskSource("math:GSM8K", {"dataset_name": str(path), "split": None, "symbolic": False})
+    if kind == "generated":
+        return TaskSource("math:Arithmetic-v0", {"size": 40})
+    if kind == "service":
+        return TaskSource("service:Shop-v0")
+    return TaskSource("rg:leg_counting", {"size": 40})
+
+
+def check_epochs(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
+    """Look at tasks as a trainer hands them to its rollout: whole epochs, in order, of one source."""
+    items = count_items(source, "train")
+    assert items
+    assert len(tasks) % items == 0
+    for first in range(0, len(tasks), items):
+        assert len({task["item"] for task in tasks[first : first + items]}) == items
+    episodes = asyncio.run(_play(tasks[:items]))
+    assert len({episode.metadata["item"] for episode in episodes}) == items
+    assert all(episode.success for episode in episodes)
+    _check_apart(source, tasks)
+
+
+def check_held_out(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
+    """Look at all tasks of an evaluation during training: each held-out item once."""
+    items = count_items(source, "held_out")
+    assert items == len(tasks) == len({task["item"] for task in tasks})
+    wanted = [(task["env_kwargs"], task["item"]) for task in make_tasks([source], items, split="held_out")]
+    assert [(task["env_kwargs"], task["item"]) for task in tasks] == wanted
+
+
+def _check_apart(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
+    held_out = [
+        (task["env_kwargs"], task["item"])
+        for task in make_tasks([source], count_items(source, "held_out") or 0, split="held_out")
+    ]
+    assert all((task["env_kwargs"], task["item"]) not in held_out for task in tasks)
+
+
+async def _play(tasks: Sequence[TaskRow]) -> list[Episode]:
+    pool = EnvPool()
+    try:
+        return [await pool.play(task, EnvPlayer("oracle"), MessagesContext()) for task in tasks]
+    finally:
+        pool.close()

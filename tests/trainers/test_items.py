@@ -1,0 +1,68 @@
+"""Items of every kind through the rows of each plugin; needs no trainer, and so has reasoning-gym, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("reasoning_gym")
+
+from gem_oat.dataset import TaskDataset
+from gem_openrlhf.labels import openrlhf_row
+from gem_openrlhf.labels import task_of as openrlhf_task
+from gem_rl2.rows import rl2_row
+from gem_rl2.rows import task_of as rl2_task
+from gem_roll.tasks import _read
+from gem_verl.dataset import GemDataset
+from gem_verl.rows import task_of as verl_task
+
+from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks, read_task, write_tasks
+from tests.trainers.items import KINDS, check_epochs, source_of
+
+Through: Any = Callable[[TaskSource, int, Path], list[TaskRow]]
+
+
+def through_rows(row: Callable[[TaskRow], Any], task: Callable[[Any], TaskRow]) -> Through:
+    def read(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+        return [task(row(made)) for made in make_tasks([source], tasks)]
+
+    return read
+
+
+def through_verl(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+    data = GemDataset([source.label])
+    assert len(data) == tasks // 2
+    return [verl_task(data[number]) for _ in range(2) for number in range(len(data))]
+
+
+def through_oat(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+    data = TaskDataset([source], tasks, seed=0)
+    return [read_task(json.loads(data[number][1])) for number in range(tasks)]
+
+
+def through_roll(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+    write_tasks(make_tasks([source], tasks), folder / "tasks.jsonl")
+    return list(_read(str(folder / "tasks.jsonl")))
+
+
+PLUGINS: dict[str, Through] = {
+    "verl": through_verl,
+    "openrlhf": through_rows(openrlhf_row, lambda row: openrlhf_task(row["label"])),
+    "oat": through_oat,
+    "rl2": through_rows(rl2_row, lambda row: rl2_task(row["extra_info"])),
+    "roll": through_roll,
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_epochs_play_every_item_twice(tmp_path: Path, kind: str, plugin: str) -> None:
+    source = source_of(kind, tmp_path)
+    items = count_items(source, "train")
+    assert items
+    check_epochs(source, PLUGINS[plugin](source, 2 * items, tmp_path))
