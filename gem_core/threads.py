@@ -18,10 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Outcome: TypeAlias = tuple[T, None] | tuple[None, Exception | SystemExit]
 
 MAX_THREADS = 32
 """Blocking calls that run at the same moment; the others wait for a free thread."""
@@ -47,10 +48,12 @@ class ThreadCall(Generic[T]):
         self._context = contextvars.copy_context()
         self._began: float | None = None  # None while it waits for a thread
         self._executor = executor or _shared()
-        self.future: Future[tuple[T, None] | tuple[None, Exception]] = self._executor.submit(self._run)
+        self.future: Future[Outcome[T]] = self._executor.submit(self._run)
 
-    async def outcome(self, timeout: float | None = None) -> tuple[T, None] | tuple[None, Exception]:
+    async def outcome(self, timeout: float | None = None) -> Outcome[T]:
         """Result or exception as a value: a `StopIteration` cannot cross an asyncio future.
+
+        A `SystemExit` is an exception like others here, because a thread cannot end the process.
 
         Args:
             timeout: Seconds that the call may take, from the moment that a thread takes it up.
@@ -75,11 +78,11 @@ class ThreadCall(Generic[T]):
             raise
         return waiting.result()
 
-    def _run(self) -> tuple[T, None] | tuple[None, Exception]:
+    def _run(self) -> Outcome[T]:
         self._began = time.monotonic()
         try:
             return self._context.run(self._function), None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return None, error
 
 
@@ -140,7 +143,7 @@ class _DaemonThreads(Executor):
             self._busy.add(future)
         try:
             result = function()
-        except BaseException as error:  # a SystemExit, too, is for whoever waits
+        except BaseException as error:  # the caller that waits gets it, whatever it is
             future.set_exception(error)
         else:
             future.set_result(result)

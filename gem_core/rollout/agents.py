@@ -154,7 +154,7 @@ class _Table:
         self._timeout = timeout
         self._actions: dict[str, str] = {}
         self._left: set[str] = set()
-        self._failure: Exception | None = None
+        self._failure: Exception | SystemExit | None = None
         self._running: Future[Any] | None = None
         self._changed = asyncio.Condition()
 
@@ -163,9 +163,7 @@ class _Table:
         try:
             await self._call("reset", self.ledger.reset, seed, options)
             self.ledger.active()
-        except ConfigError:
-            raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._failure = error
 
     async def over_before(self, agent: str) -> bool:
@@ -191,7 +189,7 @@ class _Table:
             if self._failure is None:
                 await self._go_on()
 
-    def failed(self) -> Exception | None:
+    def failed(self) -> Exception | SystemExit | None:
         """What went wrong in the environment."""
         return self._failure
 
@@ -218,7 +216,7 @@ class _Table:
                 await self._call("step", self.ledger.step, actions)
             else:
                 raise EnvError(f"the episode went on for {MAX_MOVES} moves of agents that had left")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._failure = error
         self._changed.notify_all()
 

@@ -22,7 +22,7 @@ from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
 from gem_core.observations import encodable, encodable_observation, render_observation
-from gem_core.threads import MAX_THREADS, Overdue, ThreadCall
+from gem_core.threads import MAX_THREADS, Outcome, Overdue, ThreadCall
 from gem_core.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def start_closing(env: Env) -> Future[None]:
     def close() -> None:
         try:
             env.close()
-        except Exception:  # too late for any episode
+        except (Exception, SystemExit):  # too late for any episode
             logger.warning("closing %r failed", env, exc_info=True)
         finally:
             closed.set_result(None)
@@ -205,7 +205,7 @@ class EnvCalls:
         close_now(self._env, self._timeout, self._running)
 
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        error: Exception | None
+        error: Exception | SystemExit | None
         try:
             method = getattr(self._env, f"a{name}" if self._async_form else name)
             if self._async_form:
@@ -218,7 +218,7 @@ class EnvCalls:
                 value, error = await call.outcome(self._timeout)
         except Overdue as overdue:
             raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from overdue
-        except Exception as failure:
+        except (Exception, SystemExit) as failure:
             error = failure
         if error is None:
             return value
@@ -274,13 +274,13 @@ inline_calls = InlineCalls()
 """Of this process."""
 
 
-async def _outcome(answer: Awaitable[Any], timeout: float | None) -> tuple[Any, Exception | None]:
+async def _outcome(answer: Awaitable[Any], timeout: float | None) -> Outcome[Any]:
     """Result or exception as a value, so that a `TimeoutError` of the environment is its own."""
 
-    async def outcome() -> tuple[Any, Exception | None]:
+    async def outcome() -> Outcome[Any]:
         try:
             return await answer, None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return None, error
 
     try:
@@ -313,7 +313,7 @@ def _shown(observation: Any, info: Any) -> Observation:
     return encodable_observation(render_observation(observation, info))
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 

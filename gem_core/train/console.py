@@ -93,12 +93,12 @@ class ConsoleReporter(Reporter):
             self._episode("the same seed after training", after[shown])
         for env_id in outcome.after:
             first, last = outcome.before.get(env_id, {}), outcome.after[env_id]
-            self.note(
-                f"{env_id}, {self._config.eval_episodes} held-out seeds, sampled policy: success "
-                f"{first.get('gem/success', 0.0):.3f} -> {last.get('gem/success', 0.0):.3f}, return "
-                f"{first.get('gem/return', 0.0):.3f} -> {last.get('gem/return', 0.0):.3f}, turns "
-                f"{first.get('gem/turns', 0.0):.2f} -> {last.get('gem/turns', 0.0):.2f}"
-            )
+            changes = [
+                f"{name} {_number(first, name)} -> {_number(last, name)}"
+                for name in ("success", "return", "turns")
+            ]
+            seeds = f"{self._config.eval_episodes} held-out seeds"
+            self.note(f"{env_id}, {seeds}, sampled policy: {', '.join(changes)}")
         self.note(f"learning curve  {outcome.folder / 'curve.png'}")
         self.note(f"episodes        {outcome.folder / 'episodes.txt'}")
         traces = outcome.folder / "traces.jsonl"
@@ -134,6 +134,12 @@ class ConsoleReporter(Reporter):
             Text(f"{done}/{self._total} steps, {elapsed:.0f} s, about {left:.0f} s left", "dim"),
         )
         return Group(table, bar)
+
+
+def _number(metrics: Metrics, name: str) -> str:
+    """A metric for reading; a dash where no episode could be played."""
+    value = metrics.get(f"gem/{name}")
+    return "-" if value is None else f"{value:.{2 if name == 'turns' else 3}f}"
 
 
 def _escape(text: str) -> str:

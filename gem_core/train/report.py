@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,12 @@ class Outcome:
     after: dict[str, Metrics]
 
     def mean(self, when: str, metric: str) -> float:
-        """A metric of the evaluation ``"before"`` or ``"after"``, mean over the environments."""
-        return fmean(metrics.get(metric, 0.0) for metrics in getattr(self, when).values())
+        """A metric of the evaluation ``"before"`` or ``"after"``, mean over the environments that have it.
+
+        An environment whose episodes all failed has no metrics of play; NaN where no environment has any.
+        """
+        values = [metrics[metric] for metrics in getattr(self, when).values() if metric in metrics]
+        return fmean(values) if values else math.nan
 
 
 class Reporter:
@@ -146,7 +151,6 @@ def plot_variants(
 def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
     """Success, return and turns over the steps, with the held-out evaluations as dots."""
     figure, axes = new_figure(3)
-    steps = [metrics["step"] for metrics in outcome.history]
     for axis, (metric, name, colour) in zip(
         axes,
         (
@@ -156,7 +160,8 @@ def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
         ),
         strict=True,
     ):
-        values = [metrics.get(metric, 0.0) for metrics in outcome.history]
+        played = [metrics for metrics in outcome.history if metric in metrics]
+        steps, values = [one["step"] for one in played], [one[metric] for one in played]
         axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
         smoothed = smooth(values, max(1, len(steps) // 25))
         axis.plot(steps, smoothed, color=colour, linewidth=2, label="training")
@@ -165,7 +170,8 @@ def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
             dots = {"color": colour, "markeredgecolor": "white", "markersize": 8}
             axis.plot([0, steps[-1]], ends, "o", label="held-out", **dots)
             for x, y in zip((0, steps[-1]), ends, strict=True):
-                axis.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(0, 8), ha="center")
+                if not math.isnan(y):
+                    axis.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(0, 8), ha="center")
         axis.set_title(name, loc="left", fontsize=11)
         if metric == "gem/success":
             axis.set_ylim(0, 1.08)

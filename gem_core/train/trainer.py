@@ -71,7 +71,8 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> Outcome:
             model.
         ModelError: The model or its tokenizer cannot be loaded.
         CheckpointError: A checkpoint cannot be written or does not belong to this run.
-        EnvError: Every episode of a step failed; the state before that step has been saved.
+        EnvError: No episode of a step, or of an environment's evaluation before training, could be
+            trained on; the state before that step has been saved.
         MissingDependency: A package that the run would need later is not installed.
     """
     with contextlib.ExitStack() as resources:
@@ -194,11 +195,14 @@ class Trainer:
         metrics["time/update"] = time.perf_counter() - rolled_out
         return metrics, episodes
 
-    def _play(self, tasks: Sequence[TaskRow], seed: str, name: str, step: int) -> list[Episode]:
+    def _play(
+        self, tasks: Sequence[TaskRow], seed: str, name: str, step: int, *, may_fail: bool = False
+    ) -> list[Episode]:
+        """Play tasks; `may_fail` says that the run goes on although nothing could be played."""
         episodes = self.rollouts.play(tasks, self._players(seed), name=name)
         failed = [episode for episode in episodes if not episode.trainable]
         if failed:
-            if len(failed) == len(episodes):
+            if len(failed) == len(episodes) and not may_fail:
                 raise nothing_trainable(episodes, name)
             logger.warning("%s: %s", name, describe_failures(episodes))
         for episode in episodes:
@@ -226,7 +230,9 @@ class Trainer:
             tasks = evaluation_tasks(source, config.eval_episodes)
             # The same name and so the same random numbers before and after: what differs is the policy.
             name = f"{_EVALUATION} of {source.label}"
-            episodes = self._play(tasks, f"{config.seed}/eval", name, self.progress.step)
+            episodes = self._play(
+                tasks, f"{config.seed}/eval", name, self.progress.step, may_fail=when == "after"
+            )
             results[source.label] = evaluation_metrics(episodes)
             played += episodes
             self._trace(episodes[: config.trace_episodes])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -178,22 +179,31 @@ def test_constructors_and_closes_leave_the_event_loop_alone(monkeypatch: pytest.
     assert calls["close"] == {"gem-env-close"}
 
 
-def test_the_first_environment_of_a_kind_is_built_alone() -> None:
-    building, most = [], []
+def test_the_first_environment_of_a_kind_is_built_alone_and_the_others_together() -> None:
+    another, together = threading.Event(), threading.Barrier(7)
+    first_was_alone = []
 
-    def counts(env: Trouble) -> None:
-        building.append(env)
-        most.append(len(building))
-        threading.Event().wait(0.005)
-        building.remove(env)
+    def waits(env: Trouble) -> None:
+        if env is Trouble.made[0]:
+            first_was_alone.append(not another.wait(0.3))
+        else:
+            another.set()
+            together.wait(30)
 
-    Trouble.failures = {"constructor": counts}
+    Trouble.failures = {"constructor": waits}
+    assert all(episode.trainable for episode in play(EnvPool(), tasks(8)))
+    assert first_was_alone == [True]
+
+
+@pytest.mark.parametrize("call", ["constructor", "reset", "step", "close"])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_an_environment_that_exits_is_a_failed_episode(call: str, blocking: bool) -> None:
+    Trouble.failures = {call: lambda env: sys.exit(3)}
     pool = EnvPool()
-    play(pool, tasks(8))
-    assert most[0] == 1
-    assert most[1] > 0
-    assert max(most[1:]) > 1  # the others side by side
-    assert len(most) == 8
+    (episode,) = play(pool, tasks(blocking=blocking))
+    assert episode.trainable == (call == "close")
+    assert call == "close" or str(episode.error).endswith("failed: SystemExit: 3")
+    pool.close()
 
 
 @pytest.mark.parametrize("call", ["reset", "step"])

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import json
 import logging
+import math
 import shutil
 import sys
 
@@ -283,6 +284,17 @@ def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp
     ):
         train(config)
     assert read_metrics(tmp_path) == []
+
+
+def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder, tmp_path, caplog):
+    # 4 episodes of the first evaluation and 8 of training are played before it breaks.
+    env = "faulty:Faulty-v0(nan_after=12)"
+    outcome = train(TrainConfig(**options(tiny_folder, tmp_path, env=[env], steps=1)))
+    assert outcome.after == {env: {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}}
+    assert json.loads((tmp_path / "evaluation.json").read_text())["after"] == outcome.after
+    assert (tmp_path / "curve.png").exists()
+    assert math.isnan(outcome.mean("after", "gem/success"))
+    assert f"evaluation of {env}: 4 of 4 episodes cannot be trained on" in caplog.text
 
 
 def test_reporter_is_closed_whatever_happens(tiny_folder, tmp_path):

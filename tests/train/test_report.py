@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 import sys
 import types
@@ -215,4 +216,5 @@ def test_a_demo_that_fails_says_so_in_one_line(error, code, said, tmp_path, monk
 def test_an_outcome_is_the_mean_of_its_environments(tmp_path):
     after = {"a": {"gem/success": 1.0}, "b": {"gem/success": 0.5}, "c": {"gem/error_rate": 1.0}}
     outcome = Outcome(tmp_path, tmp_path, [], after, after)
-    assert outcome.mean("after", "gem/success") == 0.5
+    assert outcome.mean("after", "gem/success") == 0.75  # the one that failed says nothing
+    assert math.isnan(outcome.mean("after", "gem/return"))
