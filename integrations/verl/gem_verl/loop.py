@@ -1,8 +1,9 @@
 """The agent loop ``gem``: one call of gem_core's `run_episode` for each sample.
 
 The policy is verl's server manager. An episode becomes one row (prompt, response part with mask and
-log-probs, a reward on the last token of each turn), or one row a turn. An episode whose environment
-failed becomes a row that is masked out everywhere, so that its prompt's other samples count.
+log-probs, a reward on the last token of each turn), or one row per turn. A failed episode leaves no row in
+training (see `gem_verl.failures`). In validation it leaves a masked row that counts in ``gem/error_rate``
+only.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gem_core.rollout import (
     outline,
 )
 from gem_core.rollout.vision import processor_or_tokenizer
+from gem_verl import failures
 from gem_verl.options import GemOptions
 from gem_verl.rows import AGENT_NAME, task_of
 
@@ -49,6 +51,7 @@ METRICS = (
     "gem/tool_calls",
     "gem/tool_errors",
     "gem/error_rate",
+    "gem/retry_rate",
 )
 """What validation reports for each environment, besides verl's own score; `filter_groups` may name one."""
 
@@ -60,7 +63,7 @@ position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", d
 
 
 class GemOutput(AgentLoopOutput):  # type: ignore[misc]
-    """A row with a reward for each of its response tokens, in the place of verl's single score."""
+    """A row with a reward for each of its response tokens instead of verl's single score."""
 
     token_rewards: list[float]
 
@@ -167,6 +170,12 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         Args:
             sampling_params: verl's, for training or validation.
             fields: The row, with verl's uid, session_id and global_steps.
+
+        Returns:
+            The rows of the episode; none for one that failed in training.
+
+        Raises:
+            EnvError: The episode failed in training, and so did all other samples of its prompt.
         """
         start = time.perf_counter()
         shared = _share(self.config, self.tokenizer, self.processor)
@@ -180,12 +189,10 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             task_of(fields),
             policy,
             shared.context,
-            max_turns=options.max_turns,
-            max_tokens_per_turn=options.max_tokens_per_turn or min(512, rollout.response_length),
+            max_tokens_per_turn=options.max_tokens_per_turn or rollout.response_length,
             max_total_tokens=context_length(rollout),
             max_response_tokens=rollout.response_length,
-            on_length_cut=options.on_length_cut,
-            step_timeout=options.step_timeout,
+            **options.play_kwargs(),
             request_id=uuid4().hex,
             metadata={
                 "step": int(fields.get("global_steps", -1)),
@@ -196,6 +203,11 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         )
         if shared.traces:
             shared.traces[split].write(episode)
+        if not episode.trainable and split == "train":
+            group = failures.group.get()
+            if group is not None:
+                await group.leave_out(episode, f"{fields.get('uid')}_{fields.get('session_id')}")
+            return []
         # Weights of step n - 1 sample step n; where nothing was sampled verl still wants the number.
         version = int(fields.get("global_steps", 1)) - 1
         extra = {"min_global_steps": version, "max_global_steps": version, **policy.extra_fields}
@@ -245,7 +257,7 @@ def lay_out(
         row_per_turn: One row a turn instead of one row in all.
         metrics: verl's, the same for all rows.
         extra_fields: What the engine reported; every row gets a copy with GEM's fields.
-        pad_id: The only token of a row that stands for an episode which is not trainable.
+        pad_id: The only token of the row of an episode that is not trainable, which validation needs.
         with_logprobs: Whether verl expects log-probs of the sampling policy.
         validation: Put the whole return on the last row, the only one that verl's validation reads, and
             leave out of its means what an episode has no value for; training counts that as 0.

@@ -13,8 +13,8 @@ import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.utils import get_max_position_embeddings
 
-from gem_verl import SUPPORTED, estimators, loop
-from gem_verl.options import ESTIMATORS, check_config, check_rewards, pictures_refused
+from gem_verl import SUPPORTED, estimators, failures, loop
+from gem_verl.options import ESTIMATORS, TRAINER_MODE, check_config, check_rewards, pictures_refused
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
 
 logger = logging.getLogger("verl.gem")
@@ -25,6 +25,15 @@ _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl's own i
 
 class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
     """verl's worker in a process where the agent loop is registered; tells the loop what verl does not."""
+
+    async def _run_prompt(
+        self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, **options: Any
+    ) -> None:
+        if not trajectory["validate"]:
+            samples = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
+            report = self.config.trainer.v1.trainer_mode == TRAINER_MODE
+            failures.group.set(failures.Group(samples, report=report))  # each prompt is a task of its own
+        await super()._run_prompt(prompt, sampling_params, trajectory, **options)
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **fields: Any) -> Any:
         loop.validating.set(bool(trajectory["validate"]))  # of this task only: each session is one

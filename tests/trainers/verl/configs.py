@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,5 +14,10 @@ FOLDER = Path(verl.trainer.__file__).parent / "config"
 
 
 def verl_config(*overrides: str) -> Any:
+    return copy.deepcopy(_composed(overrides))
+
+
+@lru_cache
+def _composed(overrides: tuple[str, ...]) -> Any:
     with initialize_config_dir(str(FOLDER), version_base=None):
         return compose("ppo_trainer", list(overrides))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,6 @@ from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, turn_ids_of
 from gem_verl.manager import GemAgentLoopWorker, _Worker
 from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.trainer.ppo.v1 import replay_buffer
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
@@ -44,7 +41,18 @@ class Endless(Env):
         return "again", 0.5, False, False, {}
 
 
+class FailsOnce(ScriptedEnv):
+    """Only the first instance fails, in its first step."""
+
+    made = 0
+
+    def __init__(self, **kwargs: Any) -> None:
+        FailsOnce.made += 1
+        super().__init__(**kwargs, fail_at=1 if FailsOnce.made == 1 else None)
+
+
 register("test:VerlScripted", ScriptedEnv)
+register("test:VerlFailsOnce", FailsOnce)
 register("test:VerlEndless", Endless)
 
 
@@ -171,34 +179,31 @@ def test_rows_of_turns() -> None:
     assert [float(row.as_dict()["rm_scores"].sum()) for row in watched] == [0.0, 0.0, 1.5]
 
 
-def test_an_env_that_raises_leaves_a_masked_row() -> None:
-    (row,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1)
+def test_an_env_that_raises_leaves_no_row_in_training_and_a_masked_one_in_validation() -> None:
+    rows, server, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1)
+    assert rows == []
+    assert len(server.calls) == 2
+    (row,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1, validate=True)
     assert (row.response_mask, row.reward_score) == ([0], 0.0)
     fields = row.as_dict()
     assert fields["rm_scores"].tolist() == [0.0]
     assert fields["rollout_log_probs"].tolist() == [0.0]
-    assert fields["extra_fields"]["reward_extra_info"]["gem/error_rate"] == 1.0
-    (early,), server, _ = play("test:VerlScripted", ["one"], rewards=[], fail_at=0)
-    assert early.extra_fields["min_global_steps"] == early.extra_fields["max_global_steps"] == 6
+    info = fields["extra_fields"]["reward_extra_info"]
+    assert (info.pop("gem/error_rate"), info.pop("gem/retry_rate")) == (1.0, 0.0)
+    assert set(info.values()) == {None}  # None is in no mean of verl's
+    early, server, _ = play("test:VerlScripted", ["one"], rewards=[], fail_at=0)
+    assert early == []
     assert server.calls
 
 
-@pytest.mark.parametrize("metric", gem_loop.METRICS)
-def test_verl_filters_groups_with_a_failed_episode(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (whole,), _, _ = play("test:VerlScripted", ["one<|im_end|>"])
-    (failed,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1)
-    buffer = ReplayBuffer.__new__(ReplayBuffer)
-    buffer.filter_groups_metric = metric
-    buffer.finished_keys = {"train": {"u"}}
-    buffer.partitions = {"train": {"u_0_0": {}, "u_1_0": {}}}
-    buffer._dapo_classification_cache = defaultdict(dict)
-    data = {"extra_fields": [whole.extra_fields, failed.extra_fields]}
-    monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_batch_get=lambda **asked: data))
-    alike = metric in ("gem/truncation_rate", "gem/format_error_rate", "gem/tool_calls", "gem/tool_errors")
-    assert buffer._dapo_filtered_keys("train")[0] == ({"u"} if alike else set())
-    (failed,), _, _ = play("test:VerlScripted", ["one<|im_end|>"], fail_at=1, validate=True)
-    value = failed.extra_fields["reward_extra_info"][metric]
-    assert value == (1.0 if metric == "gem/error_rate" else None)  # None is in no mean of verl's
+def test_a_failed_episode_is_played_again_when_asked() -> None:
+    texts, retry = ["one<|im_end|>"], "+gem.on_env_error=retry"
+    rows, server, _ = play("test:VerlScripted", texts, retry, "+gem.max_env_retries=3", fail_at=1)
+    assert rows == []
+    assert len(server.calls) == 2 * (1 + 3)
+    (row,), server, _ = play("test:VerlFailsOnce", texts, retry)
+    info = row.extra_fields["reward_extra_info"]
+    assert (info["gem/error_rate"], info["gem/retry_rate"], len(server.calls)) == (0.0, 1.0, 4)
 
 
 def test_an_env_that_never_ends_is_cut_by_the_response_length() -> None:

@@ -1,0 +1,62 @@
+"""Failed episodes of a training batch: they leave no row, and the trainer mode ``gem_sync`` hears of them.
+
+verl stores what an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
+filter, metric and loss, whichever estimator runs. The other samples of its prompt stay. A prompt without
+any sample left is marked as failed, the way verl marks it: synchronous modes train on the rest of the
+batch, asynchronous ones and ``sync_refill_failed_groups`` replace the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+
+import transfer_queue as tq
+
+from gem_core.rollout import Episode, nothing_trainable, outline
+
+PARTITION = "gem_failed"
+"""Partition of the TransferQueue that holds outlines of failed episodes until the trainer takes them."""
+
+
+class Group:
+    """The samples of one training prompt, in the worker that plays them.
+
+    Args:
+        samples: How many samples the prompt has.
+        report: Whether a trainer takes the outlines with `take_failed`.
+    """
+
+    def __init__(self, samples: int, *, report: bool) -> None:
+        self._samples = samples
+        self._report = report
+        self._failed: list[Episode] = []
+
+    async def leave_out(self, episode: Episode, key: str) -> None:
+        """Note an episode that gets no row.
+
+        Args:
+            episode: The failed episode.
+            key: Unique in the run.
+
+        Raises:
+            EnvError: It was the last sample of the prompt, and all of them failed.
+        """
+        self._failed.append(episode)
+        if self._report:
+            tag = {"episode": json.dumps(outline(episode).to_dict())}
+            await tq.async_kv_put(key=key, partition_id=PARTITION, tag=tag)
+        if len(self._failed) == self._samples:
+            raise nothing_trainable(self._failed, "one prompt")
+
+
+group: ContextVar[Group | None] = ContextVar("gem_verl_group", default=None)
+"""Set by the worker for each training prompt."""
+
+
+def take_failed() -> list[Episode]:
+    """Outlines of the episodes that failed since the last call."""
+    tags = (tq.kv_list(partition_id=PARTITION) or {}).get(PARTITION) or {}
+    if tags:
+        tq.kv_clear(keys=list(tags), partition_id=PARTITION)
+    return [Episode.from_dict(json.loads(tag["episode"])) for tag in tags.values()]

@@ -1,0 +1,285 @@
+"""A failed episode changes nothing for the others: verl's worker, replay buffer, padding and estimators.
+
+`ScriptedServer` stands in for verl's inference servers and `MemoryQueue` for its TransferQueue, each behind
+the interface of what it replaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transfer_queue
+from gem_verl import loop as gem_loop
+from gem_verl.manager import GemAgentLoopWorker
+from gem_verl.options import GemOptions
+from gem_verl.rows import verl_row
+from gem_verl.trainer import GemTrainerSync
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.rollout.replica import TokenOutput
+
+from gem_core import register
+from gem_core.core import Env
+from gem_core.errors import EnvError
+from gem_core.tasks import TaskRow
+from tests.rollout.tokenizers import bpe_tokenizer
+from tests.trainers.verl.configs import verl_config
+
+TOKENIZER = bpe_tokenizer("chatml")
+
+
+class Picky(Env):
+    """Pays the number that it is told; breaks when it is told to."""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.begin_episode(seed)
+        return f"task {seed}.", {}
+
+    def step(self, action: str) -> Any:
+        if "break" in action:
+            raise RuntimeError("told to break")
+        return "Thanks.", float(re.findall(r"\d+", action)[0]), True, False, {"success": True}
+
+
+register("test:VerlPicky", Picky)
+
+
+class ScriptedServer:
+    """Answers each prompt of a task with the next of the task's texts."""
+
+    def __init__(self, texts: dict[int, list[str]]) -> None:
+        self.texts = {seed: iter(answers) for seed, answers in texts.items()}
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
+        (seed,) = re.findall(r"task (\d+)\.", TOKENIZER.decode(prompt_ids))
+        ids = TOKENIZER.encode(next(self.texts[int(seed)]) + "<|im_end|>", add_special_tokens=False)
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed")
+
+
+class MemoryQueue:
+    """Rows and tags by partition and key."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self.tags: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+
+    def kv_batch_put(self, keys: Any, partition_id: str, fields: Any = None, tags: Any = None) -> KVBatchMeta:
+        for number, key in enumerate(keys):
+            row = self.rows[partition_id].setdefault(key, {})
+            self.tags[partition_id].setdefault(key, {}).update(tags[number] if tags else {})
+            for name in fields.keys() if fields is not None else ():
+                values = fields.get(name)
+                tensors = isinstance(values, torch.Tensor)
+                row[name] = (values.unbind() if tensors else values.tolist())[number]
+        names = sorted(set.intersection(*(set(self.rows[partition_id][key]) for key in keys)))
+        return KVBatchMeta(list(keys), [self.tags[partition_id][key] for key in keys], partition_id, names)
+
+    def kv_batch_get(self, keys: Any, partition_id: str, select_fields: Any = None) -> Any:
+        rows = [self.rows[partition_id][key] for key in keys]
+        names = set.intersection(*map(set, rows)) & set(select_fields or rows[0])
+        table = list_of_dict_to_tensordict([{name: row[name] for name in names} for row in rows])
+        for name in names:
+            if all(isinstance(row[name], torch.Tensor) for row in rows):
+                table[name] = torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)
+        return table
+
+    def kv_list(self, partition_id: str | None = None) -> Any:
+        return {name: dict(tags) for name, tags in self.tags.items() if partition_id in (None, name) and tags}
+
+    def kv_clear(self, keys: Any, partition_id: str) -> None:
+        for key in keys:
+            del self.rows[partition_id][key], self.tags[partition_id][key]
+
+    async def async_kv_put(self, key: str, partition_id: str, fields: Any = None, tag: Any = None) -> None:
+        self.kv_batch_put([key], partition_id, tags=[tag])
+
+    async def async_kv_batch_put(self, **given: Any) -> None:
+        self.kv_batch_put(**given)
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> MemoryQueue:
+    made = MemoryQueue()
+    for name in (
+        "kv_batch_put", "kv_batch_get", "kv_list", "kv_clear", "async_kv_put", "async_kv_batch_put",
+    ):  # fmt: skip
+        monkeypatch.setattr(transfer_queue, name, getattr(made, name))
+    return made
+
+
+def make_trainer(*overrides: str) -> GemTrainerSync:
+    trainer = GemTrainerSync.__new__(GemTrainerSync)
+    words = ("trainer.v1.trainer_mode=gem_sync", "actor_rollout_ref.rollout.name=vllm", "algorithm.gamma=1.0")
+    trainer.config = verl_config(*words, *overrides)
+    trainer.gem_options = GemOptions.from_config(trainer.config)
+    trainer.replay_buffer = trainer._build_replay_buffer()
+    trainer.global_steps = 1
+    return trainer
+
+
+def play(trainer: GemTrainerSync, texts: dict[int, list[str]], validate: bool = False) -> None:
+    """Play each task once for each of its texts; the uid of task 3 is "u3"."""
+    worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
+    worker.config = trainer.config
+    worker.rollout_config = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.rollout)
+    worker.llm_client, worker.tokenizer, worker.processor = ScriptedServer(texts), TOKENIZER, None
+    worker.hf_model_type, worker.dataset_cls, worker.tools = "qwen2", RLHFDataset, []
+    worker.model_config = SimpleNamespace(hf_config=SimpleNamespace(max_position_embeddings=600))
+    worker.reward_loop_worker_handles, worker.distillation_enabled = None, False
+    partition = "val" if validate else "train"
+
+    async def run() -> None:
+        prompts = []
+        for seed, answers in texts.items():
+            row = verl_row(TaskRow(env_id="test:VerlPicky", env_kwargs={}, seed=seed, index=0))
+            row["raw_prompt"] = row.pop("prompt")
+            more = {"uid": f"u{seed}", "global_steps": 1, "__rollout_n__": len(answers)}
+            tag = {"is_prompt": True, "status": "pending", "global_steps": 1}
+            transfer_queue.kv_batch_put([more["uid"]], partition, tags=[tag])
+            prompts.append(row | more)
+        trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
+        sampling = {"temperature": 1.0, "logprobs": True}
+        tasks = [asyncio.create_task(worker._run_prompt(row, sampling, trajectory)) for row in prompts]
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+
+
+def wanted(rows: list[dict[str, Any]], trainer: GemTrainerSync) -> list[torch.Tensor]:
+    """Advantages of these rows alone, by verl's own dispatch of estimators."""
+    padded = {
+        name: torch.nn.utils.rnn.pad_sequence([row[name].float() for row in rows], batch_first=True)
+        for name in ("rm_scores", "response_mask")
+    }
+    data = DataProto.from_dict(
+        tensors={
+            "token_level_rewards": padded["rm_scores"],
+            "response_mask": padded["response_mask"],
+        },
+        non_tensors={"uid": np.array([row["uid"] for row in rows], dtype=object)},
+    )
+    algorithm = trainer.config.algorithm
+    found = compute_advantage(data, algorithm.adv_estimator, gamma=1.0, config=algorithm).batch["advantages"]
+    return [found[number, : len(row["responses"])] for number, row in enumerate(rows)]
+
+
+ESTIMATORS = (
+    "grpo", "grpo_vectorized", "rloo", "rloo_vectorized", "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline", "opo", "gpg", "rebn", "gem_grpo", "gem_rloo",
+)  # fmt: skip
+
+
+def test_the_others_get_the_advantages_they_would_get_without_it(
+    queue: MemoryQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make_trainer()
+    texts = {
+        1: ["3", "break", "8", "1"], 2: ["5", "5", "5", "9"], 3: ["break", "break", "6", "2"],
+        4: ["break"] * 4, 5: ["break", "7", "break", "break"],
+    }  # fmt: skip
+    with caplog.at_level(logging.ERROR, logger="verl.trainer.ppo.v1.agent_loop_tq"):
+        play(trainer, texts)
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=5)
+    batch = upsample_batch_to_divisible_size(batch, 20, TOKENIZER.eos_token_id)
+    for row in queue.rows["train"].values():  # verl computes them on its workers
+        row["old_log_probs"] = row["rollout_log_probs"]
+    kept = [key for key in batch.keys if sum(queue.rows["train"][key]["response_mask"])]
+    rows = [queue.rows["train"][key] for key in kept]
+    assert sorted(float(row["rm_scores"].sum()) for row in rows) == [1, 2, 3, 5, 5, 5, 6, 7, 8, 9]
+    metrics: dict[str, Any] = {}
+    for estimator in ESTIMATORS:
+        trainer.config.algorithm.adv_estimator = estimator
+        done = trainer._compute_advantage(batch, {} if metrics else metrics)
+        assert (done.keys, done.tags) == (batch.keys, batch.tags)
+        for row, advantages in zip(rows, wanted(rows, trainer), strict=True):
+            torch.testing.assert_close(row["advantages"], advantages, msg=estimator)
+        for key in set(done.keys) - set(kept):
+            pad = queue.rows["train"][key]
+            assert len(pad["advantages"]) == len(pad["returns"]) == len(pad["responses"])
+            assert not any(pad["advantages"])
+    assert metrics["gem/error_rate"] == pytest.approx(10 / 20)
+    assert metrics["gem/return"] == pytest.approx(5.1)
+    assert "4 of 4 episodes cannot be trained on" in caplog.text  # of the prompt without a sample left
+
+
+def test_an_update_with_failed_episodes_only_says_which_environment_failed_and_why(
+    queue: MemoryQueue,
+) -> None:
+    trainer = make_trainer("algorithm.adv_estimator=grpo")
+    play(trainer, {7: ["break"] * 2, 8: ["break"] * 2})
+    with pytest.raises(EnvError, match=r"test:VerlPicky.*seed [78].*RuntimeError: told to break"):
+        trainer._step_once({}, {}, 2)
+
+
+@pytest.mark.parametrize(("metric", "filtered"), [("reward", {"u2"}), ("gem/success", {"u1", "u2"})])
+def test_group_filters_see_the_other_episodes_only(
+    metric: str, filtered: set[str], queue: MemoryQueue
+) -> None:
+    trainer = make_trainer(
+        "algorithm.adv_estimator=grpo",
+        "algorithm.filter_groups.enable=True",
+        f"algorithm.filter_groups.metric={metric}",
+    )
+    play(trainer, {1: ["3", "break", "8"], 2: ["5", "5", "break"], 3: ["break"] * 3, 4: ["break", "1"]})
+    trainer.replay_buffer._sync_metadata_from_transfer_queue()
+    assert trainer.replay_buffer._dapo_filtered_keys("train")[0] == filtered
+
+
+def test_validation_counts_a_failed_episode_in_its_error_rate_only(
+    queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer()
+    play(trainer, {1: ["4"], 2: ["break"], 3: ["2"], 4: ["break"]}, validate=True)
+    rows = queue.rows["val"]
+    keys = [key for key in rows if "_" in key]
+    infos: dict[str, list[Any]] = {"reward": [float(rows[key]["rm_scores"].sum()) for key in keys]}
+    for name in gem_loop.METRICS:
+        infos[name] = [rows[key]["extra_fields"]["reward_extra_info"][name] for key in keys]
+    columns = (["picky"] * 4, [key.split("_")[0] for key in keys])
+    turns = [rows[key]["num_turns"] for key in keys]
+    found = trainer._val_metrics_update(*columns, infos, turns, expected_acc_counts={})
+    assert found["val-core/picky/reward/mean@1"] == 3.0
+    assert found["val-aux/picky/gem/success/mean@1"] == 1.0
+    assert found["val-aux/picky/gem/error_rate/mean@1"] == 0.5
+    assert found["val-aux/num_turns/mean"] == 2.0
+
+
+@pytest.mark.parametrize("mode", ["seq-mean-token-mean", "seq-mean-token-sum", "token-mean"])
+def test_a_loss_over_rows_divides_by_those_that_were_played(mode: str, queue: MemoryQueue) -> None:
+    from verl.trainer.ppo.core_algos import agg_loss
+
+    trainer = make_trainer(
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.rollout.n=2"
+    )
+    play(trainer, {1: ["3", "break"], 2: ["5", "6"], 3: ["break"] * 2, 4: ["1", "2"]})
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=4)
+    batch = upsample_batch_to_divisible_size(batch, 8, TOKENIZER.eos_token_id)
+    seen = {}
+
+    def update_actor(given: KVBatchMeta) -> Any:
+        seen.update(given.extra_info)
+        return {"metrics": {"mfu": [0.0]}}
+
+    trainer.actor_rollout_wg = SimpleNamespace(update_actor=update_actor)
+    trainer._update_actor(batch, {})
+    assert trainer.actor_rollout_wg.update_actor is update_actor
+    masks = [queue.rows["train"][key]["response_mask"].float() for key in batch.keys]
+    mask = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
+    loss = torch.rand(mask.shape)
+    size = seen["global_batch_size"]
+    found = agg_loss(loss, mask, mode, batch_num_tokens=int(mask.sum()), global_batch_size=size)
+    played = mask.sum(1) > 0
+    torch.testing.assert_close(found, agg_loss(loss[played], mask[played], mode))
