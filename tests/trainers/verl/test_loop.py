@@ -203,7 +203,7 @@ def test_a_failed_episode_is_played_again_when_asked() -> None:
     assert len(server.calls) == 2 * (1 + 3)
     (row,), server, _ = play("test:VerlFailsOnce", texts, retry)
     info = row.extra_fields["reward_extra_info"]
-    assert (info["gem/error_rate"], info["gem/retry_rate"], len(server.calls)) == (0.0, 1.0, 4)
+    assert (info["gem/error_rate"], info["gem/retry_rate"], len(server.calls)) == (0.0, 1.0, 2 + 3)
 
 
 def test_an_env_that_never_ends_is_cut_by_the_response_length() -> None:

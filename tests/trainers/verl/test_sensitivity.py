@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl import estimators, loop
+from gem_verl import estimators, failures, loop
 from gem_verl.loop import GemAgentLoop
 from gem_verl.rows import verl_row
 from gem_verl.trainer import batch_facts
@@ -22,7 +22,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
 from gem_core.consistency import Played
-from gem_core.rollout import Episode
+from gem_core.rollout import Episode, outline
 from tests.consistency.faults import (
     SEEN,
     argument_patch,
@@ -71,13 +71,24 @@ class ScriptedServer:
         )
 
 
+class Noted(failures.Group):
+    """Notes what failed, in this process."""
+
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+
+    async def leave_out(self, episode: Episode, key: str) -> None:
+        self.episodes.append(outline(episode))
+
+
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
     """The agent loop, its rows as verl stores them, and verl's dispatch of estimators."""
     config, script = verl_config(*WORDS), Script(made.script)
     wrapped = DictConfigWrap(config), ScriptedServer(script), tokenizer, None, RLHFDataset
-    keys, rows = [], []
+    keys, rows, noted = [], [], Noted()
 
     async def play() -> None:
+        failures.group.set(noted)
         for task in tasks():
             for sample in range(SAMPLES):
                 fields = verl_row(task, "train")
@@ -85,10 +96,10 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
                 agent_loop = GemAgentLoop(*wrapped, DictConfigWrap(config.data))
                 sampling = {"temperature": 1.0, "logprobs": True}
                 uid = str(task["seed"])
-                rows.extend(
-                    await agent_loop.run(sampling, uid=uid, session_id=sample, global_steps=1, **fields)
-                )
-                keys.append(f"{uid}_{sample}_0")
+                more = {"uid": uid, "session_id": sample, "global_steps": 1}
+                made_of_it = await agent_loop.run(sampling, **more, **fields)
+                rows.extend(made_of_it)
+                keys.extend([f"{uid}_{sample}_0"] * len(made_of_it))
 
     asyncio.run(play())
     width = max(len(row.response_ids) for row in rows)
@@ -109,7 +120,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     facts, _ = batch_facts([row.extra_fields["gem"] for row in rows], keys, mask)
     with estimators.known(facts):
         data = compute_advantage(data, adv_estimator="rebn", gamma=GAMMA, config=config.algorithm)
-    found = []
+    found = [read_row(failed, [], [], [], []) for failed in noted.episodes]
     for number, row in enumerate(rows):
         before, size = [0.0] * len(row.prompt_ids), len(row.response_ids)
         columns = (

@@ -12,6 +12,7 @@ import pytest
 from gem_core.rollout import read_traces
 from tests.trainers import evidence
 from tests.trainers.evidence import GAMMA, assert_update_is_right
+from tests.trainers.spies.gem_trouble import chaos_counts
 from tests.trainers.verl import harness
 from tests.trainers.verl.measure import gem_seconds
 from tests.trainers.verl.spied import metrics_of
@@ -22,10 +23,13 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+CHAOS = "test:Chaos-v0"
 
 
-def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
-    """Those of a step, by the names that all trainers share."""
+def assert_metrics_are_right(
+    metrics: dict[str, float], episodes: list[evidence.Played], failed: int = 0
+) -> None:
+    """Those of a step, by the names that all trainers share; `failed` more episodes have no row."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
@@ -34,7 +38,7 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
     assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
     assert metrics["rebn/turns"] == turns
     assert metrics["training/num_turns/mean"] == pytest.approx(2 * turns / len(episodes))
-    assert metrics["gem/error_rate"] == 0
+    assert metrics["gem/error_rate"] == pytest.approx(failed / (len(episodes) + failed))
     assert {
         "gem/success",
         "gem/truncation_rate",
@@ -43,30 +47,52 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
     } <= metrics.keys()
 
 
-def test_three_steps_on_a_mix(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+def test_three_steps_on_a_mix_with_environments_that_fail(
+    tmp_path: Path,
+    warm: Path,
+    warm_tokenizer: Any,
+    model: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
     run = harness.run_verl(
         tmp_path,
         warm,
         "trainer.v1.trainer_mode=gem_sync",
+        f"data.train_files=['{GUESS}','{MASTERMIND}','{CHAOS}(p=0.1,hang=6)=4']",
+        "data.train_batch_size=6",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=6",
+        "+gem.step_timeout=2",
+        "+gem.on_env_error=retry",
+        "+gem.max_env_retries=1",
         f"+gem.traces={tmp_path}/traces",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates = updates_of(run.spy)
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     before, *steps = metrics_of(run)
     assert len(updates) == len(steps) == 3
     trained = []
-    for update, metrics in zip(updates, steps, strict=True):
-        assert len(update.rows) == 8
+    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True), start=1):
+        collected = [episode for episode in traces if episode.metadata["step"] == number]
+        failed = sum(not episode.trainable for episode in collected)
+        assert len(update.rows) == len(collected) == 12
+        assert sum(row.is_pad for row in update.rows) == failed
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
-        assert_metrics_are_right(metrics, mine)
+        assert_metrics_are_right(metrics, mine, failed)
+        again = sum(episode.env_retries > 0 for episode in collected)
+        assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
         trained += mine
+    chaos = chaos_counts(tmp_path)
+    print(chaos)
+    fatal = sum(count for (call, _), count in chaos.items() if call != "close")
+    assert fatal == sum(episode.env_retries + (not episode.trainable) for episode in traces) > 0
+    assert {episode.env_id for episode in traces if episode.error or episode.env_retries} == {CHAOS}
     assert any(len(episode.rewards) > 1 for episode in trained)
     assert run.output.count("taken from the turn ids of the agent loop") == 1
-    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND}
-    ids = sorted(episode.sequence().token_ids for episode in traces)
+    assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND, CHAOS}
+    ids = sorted(episode.sequence().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
         (watched,) = {
@@ -75,7 +101,7 @@ def test_three_steps_on_a_mix(
         assert watched[0] == pytest.approx(watched[1], abs=1e-6)
     held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
     assert sorted(episode.seed for episode in held_out) == [0, 0, 1, 1]
-    last = [episode for episode in traces if episode.metadata["step"] == 3]
+    last = [e for e in traces if e.metadata["step"] == 3 and e.env_id != CHAOS]
     spent, step = gem_seconds(last, warm_tokenizer), steps[-1]["timing_s/step"]
     with capsys.disabled():
         print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")

@@ -40,7 +40,7 @@ losses.ppo_loss = noting_loss
 
 
 def note_carried(module: Any) -> None:
-    """Save the rows of a batch as they come to the trainer, with what the agent loop says of them."""
+    """Save the rows of a batch as they come to the trainer, and the outlines of all its episodes."""
     original = module.GemTrainerSync._compute_advantage
 
     def noting(self: Any, batch: Any, metrics: Any) -> Any:
@@ -53,7 +53,12 @@ def note_carried(module: Any) -> None:
                 row = module._plain(extra).get("gem")
                 if row and not tag.get("is_padding"):
                     file.write(json.dumps({"token_ids": prompt + response, "episode": row["episode"]}) + "\n")
-        return original(self, batch, metrics)
+        done = original(self, batch, metrics)
+        with open(FOLDER / "carried.jsonl", "a", encoding="utf-8") as file:
+            for episode in self._episodes:
+                if not episode.trainable:
+                    file.write(json.dumps({"token_ids": [], "episode": episode.to_dict()}) + "\n")
+        return done
 
     module.GemTrainerSync._compute_advantage = noting
 
