@@ -107,9 +107,7 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         metrics.update(episode_metrics(self._episodes))
         if facts.stats.count:
             metrics.update(facts.stats.metrics())
-        return KVBatchMeta(
-            batch.keys, batch.tags, batch.partition_id, computed.fields, computed.extra_info
-        )
+        return KVBatchMeta(batch.keys, batch.tags, batch.partition_id, computed.fields, computed.extra_info)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         with _rows_counted(self.critic_wg, "train_mini_batch"):
@@ -132,7 +130,6 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
             for statistic in ("mean", "max", "min"):
                 if values:
                     metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(values))
-
 
     def _val_metrics_update(
         self, data_sources: Any, sample_uids: Any, infos: Any, sample_turns: Any, **options: Any

@@ -261,9 +261,7 @@ def test_validation_counts_a_failed_episode_in_its_error_rate_only(
 def test_a_loss_over_rows_divides_by_those_that_were_played(mode: str, queue: MemoryQueue) -> None:
     from verl.trainer.ppo.core_algos import agg_loss
 
-    trainer = make_trainer(
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.rollout.n=2"
-    )
+    trainer = make_trainer("actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.rollout.n=2")
     play(trainer, {1: ["3", "break"], 2: ["5", "6"], 3: ["break"] * 2, 4: ["1", "2"]})
     batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=4)
     batch = upsample_batch_to_divisible_size(batch, 8, TOKENIZER.eos_token_id)

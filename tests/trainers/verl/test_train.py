@@ -85,7 +85,6 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
         trained += mine
     chaos = chaos_counts(tmp_path)
-    print(chaos)
     fatal = sum(count for (call, _), count in chaos.items() if call != "close")
     assert fatal == sum(episode.env_retries + (not episode.trainable) for episode in traces) > 0
     assert {episode.env_id for episode in traces if episode.error or episode.env_retries} == {CHAOS}
