@@ -45,8 +45,8 @@ class Run:
     def commands(self, model: str, out: str | None) -> tuple[list[str], list[str]]:
         """The two commands."""
         tiny = ["tiny", "--env", self.env, *shlex.split(self.tiny), "--out", model]
-        train = ["train", "--model", model, "--env", self.env, "--lr", "0.003", *shlex.split(self.train)]
-        train += ["--threads", "1"]
+        train = ["train", "--model", model, "--env", self.env, "--gamma", "0.9", "--lr", "0.003"]
+        train += [*shlex.split(self.train), "--threads", "1"]
         return tiny, [*train, "--out", out] if out else train
 
 

@@ -1,15 +1,19 @@
-"""The definition of every estimator, in numpy: episodes of turn rewards in, one array each out.
+"""The definition of every estimator, in numpy: lists of turn rewards in, one array per episode out.
 
-An episode is its list of turn rewards. A credit belongs to a turn; `to_tokens` copies it to the
-turn's response tokens. In parts, because trainers have rewards, batch and tokens in different
-processes:
+An episode is the list of the rewards of its turns; a batch is a list of episodes. Every turn gets one
+advantage, which `to_tokens` copies to the turn's response tokens. The steps are separate functions,
+because in a trainer the rewards, the batch and the tokens live in different processes:
 
     gs = returns([[0, 0, 1], [0, 0]], gamma=0.9)      # per turn
-    stats = ReturnStats.from_returns(gs)              # mergeable over ranks
+    stats = ReturnStats.from_returns(gs)              # mergeable across ranks
     advantages = normalize(gs, stats)                 # per turn
 
-and composed: ``rebn([[0, 0, 1], [0, 0]], gamma=0.9)``. Arrays are float64. Leave untrainable
-episodes out; an episode without turns gives an empty array and is in no statistics.
+`rebn` composes them: ``rebn([[0, 0, 1], [0, 0]], gamma=0.9)``. All arrays are float64. Leave episodes
+out that are not trainable; an episode without turns yields an empty array and enters no statistics.
+
+For a trainer's (rows, tokens) tensors use the functions of the same names in
+`gem_core.advantages.tensors`. The functions here refuse tensors and two-dimensional arrays, because they
+would take every token for a turn.
 """
 
 from __future__ import annotations
@@ -19,22 +23,27 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gem_core.advantages.inputs import episode_arrays
 from gem_core.advantages.stats import FloatArray, ReturnStats, inverse_std
 from gem_core.errors import ConfigError, NonFiniteReward
 
 
 def returns(turn_rewards: Sequence[ArrayLike], gamma: float = 1.0) -> list[FloatArray]:
-    """Discounted return of every turn: ``G_t = r_t + gamma * G_(t+1)``, 0 after the last turn.
+    """Discounted return of every turn: ``G_t = r_t + gamma * G_(t+1)``, with 0 after the last turn.
 
-    A truncated episode is not bootstrapped. The discount counts turns, not tokens.
+    Truncated episodes are not bootstrapped. The discount applies per turn, not per token.
 
     Args:
-        turn_rewards: One sequence of rewards per episode.
-        gamma: Discount per turn, in [0, 1].
+        turn_rewards: One sequence of floats per episode, one reward per turn.
+        gamma: Discount per turn, from 0 to 1.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
 
     Raises:
-        NonFiniteReward: A reward is NaN or infinite; names the episode (its place in the list) and
-            the turn.
+        ConfigError: `turn_rewards` is not a list of reward sequences, or `gamma` is out of range.
+        NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the
+            episode by its index in the list, and the turn.
     """
     gs = [_suffix_sums(rewards, gamma) for rewards in _checked(turn_rewards, gamma)]
     for number, episode in enumerate(gs):
@@ -51,32 +60,42 @@ def normalize(
     eps: float = 1e-8,
     min_std: float = 1e-6,
 ) -> list[FloatArray]:
-    """``(G - mean) / (std + eps)`` per turn; 0 when the returns behind `stats` do not differ.
+    """Return ``(G - mean) / (std + eps)`` for every turn, or 0 if the returns behind `stats` are all equal.
 
     Args:
-        returns: One array of returns per episode.
-        stats: Of the whole training batch: all ranks, all collected turns.
-        ddof: 0 divides by the count, 1 by count - 1.
+        returns: One sequence of floats per episode, one return per turn.
+        stats: Statistics of the whole training batch: all ranks, all collected turns.
+        ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Added to the standard deviation.
-        min_std: Returns count as equal when ``std <= min_std * max(1, |mean|)``.
+        min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
+
+    Raises:
+        ConfigError: `returns` is not a list of sequences, or `ddof`, `eps` or `min_std` is out of range.
+        NonFiniteReward: The squared deviations in `stats` overflow.
     """
     scale = stats.scale(ddof=ddof, eps=eps, min_std=min_std)
-    arrays = [np.asarray(episode, dtype=np.float64) for episode in returns]
+    arrays = episode_arrays("returns", returns)
     if not scale:
         return [np.zeros_like(array) for array in arrays]
     return [(array - stats.mean) * scale for array in arrays]
 
 
 def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) -> list[FloatArray]:
-    """Copy each turn's credit to its tokens.
+    """Copy each turn's advantage to its tokens.
 
     Args:
-        advantages: One array per episode, one entry per turn.
-        turn_ids: One array per episode, one entry per token: the turn's number on its response
-            tokens, -1 elsewhere (`Sequence.turn_ids`).
+        advantages: One sequence of floats per episode, one entry per turn.
+        turn_ids: One sequence of integers per episode, one entry per token: the index of the turn on
+            its response tokens, -1 elsewhere (`Sequence.turn_ids`).
 
     Returns:
-        One array per episode, one entry per token, exactly 0 where the turn id is -1.
+        One float64 array per episode, of shape (tokens,); exactly 0 where the turn id is -1.
+
+    Raises:
+        ConfigError: The numbers of episodes differ, or a turn id has no turn.
     """
     if len(advantages) != len(turn_ids):
         raise ConfigError(f"{len(advantages)} episodes of advantages but {len(turn_ids)} of turn ids")
@@ -101,19 +120,26 @@ def rebn(
     min_std: float = 1e-6,
     stats: ReturnStats | None = None,
 ) -> list[FloatArray]:
-    """Return batch normalisation (ReBN; "GEM: A Gym for Agentic LLMs", arXiv 2510.01051).
+    """Return batch normalization (ReBN; "GEM: A Gym for Agentic LLMs", arXiv 2510.01051).
 
-    ``A_t = (G_t - mu) / (sigma + eps)`` with mu and sigma over all turns of the batch, each counted
-    once. The paper has eps = 1e-9 and the population standard deviation.
+    ``A_t = (G_t - mu) / (sigma + eps)``, with mu and sigma over the returns of all turns of the batch,
+    each turn counted once. The paper uses eps = 1e-9 and the population standard deviation.
 
     Args:
-        turn_rewards: One sequence of rewards per episode.
-        gamma: Discount per turn.
-        ddof: See `normalize`, as for `eps` and `min_std`.
-        eps: See `normalize`.
-        min_std: See `normalize`.
-        stats: Of a larger set of turns than these (other ranks, turns a sampler dropped); None
-            takes the statistics of `turn_rewards`.
+        turn_rewards: One sequence of floats per episode, one reward per turn.
+        gamma: Discount per turn, from 0 to 1.
+        ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
+        eps: Added to the standard deviation.
+        min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
+        stats: Statistics to normalize by, for example over all ranks or including turns that a sampler
+            dropped. None computes them from `turn_rewards`.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
+
+    Raises:
+        ConfigError: `turn_rewards` is not a list of reward sequences, or an option is out of range.
+        NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
     gs = returns(turn_rewards, gamma)
     batch = ReturnStats.from_returns(gs) if stats is None else stats
@@ -121,7 +147,19 @@ def rebn(
 
 
 def reinforce(turn_rewards: Sequence[ArrayLike], *, gamma: float = 1.0) -> list[FloatArray]:
-    """REINFORCE without a baseline (Williams 1992): ``A_t = G_t``."""
+    """REINFORCE without a baseline (Williams 1992): ``A_t = G_t``.
+
+    Args:
+        turn_rewards: One sequence of floats per episode, one reward per turn.
+        gamma: Discount per turn, from 0 to 1.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
+
+    Raises:
+        ConfigError: `turn_rewards` is not a list of reward sequences, or `gamma` is out of range.
+        NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
+    """
     return returns(turn_rewards, gamma)
 
 
@@ -136,17 +174,26 @@ def grpo(
 ) -> list[FloatArray]:
     """Group relative advantage (GRPO with outcome rewards; DeepSeekMath, arXiv 2402.03300).
 
-    An episode's score is its return from the start, ``R_i = G_0``. Every turn of episode i gets
-    ``(R_i - mean(R)) / (std(R) + eps)`` with mean and std over the episodes of its group.
+    The score of an episode is its return from the first turn, ``R_i = G_0``. Every turn of episode i gets
+    ``(R_i - mean(R)) / (std(R) + eps)``, with mean and std over the episodes of its group. In a group of
+    one episode, or of equal scores, the advantage is 0.
 
     Args:
-        turn_rewards: One sequence of rewards per episode.
-        group_ids: One per episode: which episodes started from the same task and seed.
-        gamma: Discount per turn inside ``G_0``; 1 is the plain sum of rewards.
-        ddof: See `normalize`, as for `eps` and `min_std`; here over the scores of a group. A group
-            of one, or of equal scores, gives 0.
-        eps: See `normalize`.
-        min_std: See `normalize`.
+        turn_rewards: One sequence of floats per episode, one reward per turn.
+        group_ids: One hashable id per episode. Episodes of the same task and seed share an id.
+        gamma: Discount per turn inside ``G_0``, from 0 to 1; 1 gives the plain sum of rewards.
+        ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
+        eps: Added to the standard deviation.
+        min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;
+            their advantage is then 0.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
+
+    Raises:
+        ConfigError: `turn_rewards` is not a list of reward sequences, the number of group ids differs from
+            the number of episodes, or an option is out of range.
+        NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
 
     def credit(scores: FloatArray, groups: NDArray[np.int64]) -> FloatArray:
@@ -160,8 +207,22 @@ def rloo(
 ) -> list[FloatArray]:
     """REINFORCE leave-one-out (RLOO; Ahmadian et al. 2024, arXiv 2402.14740).
 
-    Every turn of episode i gets ``R_i - mean(R_j, j != i)`` over its group, with ``R_i = G_0`` as in
-    `grpo`. A group of one has nobody to be compared with and gives 0.
+    The score of an episode is its return from the first turn, ``R_i = G_0``. Every turn of episode i gets
+    ``R_i - mean(R_j, j != i)``, with the mean over the other episodes of its group. In a group of one
+    episode the advantage is 0.
+
+    Args:
+        turn_rewards: One sequence of floats per episode, one reward per turn.
+        group_ids: One hashable id per episode. Episodes of the same task and seed share an id.
+        gamma: Discount per turn inside ``G_0``, from 0 to 1; 1 gives the plain sum of rewards.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
+
+    Raises:
+        ConfigError: `turn_rewards` is not a list of reward sequences, the number of group ids differs from
+            the number of episodes, or `gamma` is out of range.
+        NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
     return _grouped(turn_rewards, group_ids, gamma, rloo_scores)
 
@@ -174,31 +235,40 @@ def gae(
     lam: float = 0.95,
     bootstrap: Sequence[float] | None = None,
 ) -> list[FloatArray]:
-    """Generalised advantage estimation over turns (GAE; Schulman et al. 2016, arXiv 1506.02438).
+    """Generalized advantage estimation over turns (GAE; Schulman et al. 2016, arXiv 1506.02438).
 
-    ``delta_t = r_t + gamma * V_(t+1) - V_t`` and ``A_t = delta_t + gamma * lam * A_(t+1)``. The
-    critic's target is ``A_t + V_t``.
+    ``delta_t = r_t + gamma * V_(t+1) - V_t`` and ``A_t = delta_t + gamma * lam * A_(t+1)``. The target of
+    the critic is ``A_t + V_t``.
 
     Args:
-        turn_rewards: One sequence of rewards per episode.
-        values: One sequence per episode: V of the state in which each turn was chosen.
-        gamma: Discount per turn.
-        lam: 1 is Monte Carlo minus baseline, 0 one-step temporal difference.
-        bootstrap: Value after the last turn, one per episode: 0 for a terminated episode, the
-            critic's value for a truncated one that is to be bootstrapped. None means 0 for all.
+        turn_rewards: One sequence of floats per episode, one reward per turn.
+        values: One sequence of floats per episode, one per turn: the critic's value of the state in which
+            the turn was chosen.
+        gamma: Discount per turn, from 0 to 1.
+        lam: From 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
+        bootstrap: One float per episode, the value after the last turn: 0 for a terminated episode, the
+            critic's value for a truncated episode that is to be bootstrapped. None means 0 for all.
+
+    Returns:
+        One float64 array per episode, of shape (turns,).
+
+    Raises:
+        ConfigError: `turn_rewards` or `values` is not a list of sequences, their shapes differ, a value is
+            not finite, or an option is out of range.
+        NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
     check_fraction("lam", lam)
     episodes = _checked(turn_rewards, gamma)
+    values = episode_arrays("values", values)
     after = [0.0] * len(episodes) if bootstrap is None else [float(value) for value in bootstrap]
     if not len(episodes) == len(values) == len(after):
         raise ConfigError(
             f"{len(episodes)} episodes of rewards, {len(values)} of values and {len(after)} bootstrap values"
         )
     advantages = []
-    for number, (rewards, given, last) in enumerate(zip(episodes, values, after, strict=True)):
-        value = np.asarray(given, dtype=np.float64)
+    for number, (rewards, value, last) in enumerate(zip(episodes, values, after, strict=True)):
         if value.shape != rewards.shape:
-            raise ConfigError(f"episode {number}: {len(rewards)} rewards but values of shape {value.shape}")
+            raise ConfigError(f"episode {number}: {len(rewards)} rewards but {len(value)} values")
         check_values(np.append(value, last), f"episode {number}")
         following = np.append(value[1:], last)[: len(value)]
         advantages.append(_suffix_sums(rewards + gamma * following - value, gamma * lam))
@@ -211,20 +281,24 @@ def gae(
 def grpo_scores(
     scores: FloatArray, groups: NDArray[np.int64], *, ddof: int, eps: float, min_std: float
 ) -> FloatArray:
-    """`grpo` on one score per episode; `groups` numbers the groups from 0."""
+    """`grpo` on float64 scores of shape (episodes,); `groups` holds the index of each episode's group."""
     count, mean, deviations = _group_deviations(scores, groups)
     m2 = np.bincount(groups, np.square(deviations), minlength=len(count))
     return deviations * inverse_std(count, mean, m2, ddof=ddof, eps=eps, min_std=min_std)[groups]
 
 
 def rloo_scores(scores: FloatArray, groups: NDArray[np.int64]) -> FloatArray:
-    """`rloo` on one score per episode: leaving i out of the mean scales its deviation by n / (n - 1)."""
+    """`rloo` on float64 scores of shape (episodes,).
+
+    The deviation of score i from the mean of the other scores in a group of n is n / (n - 1) times its
+    deviation from the mean of the group.
+    """
     count, _, deviations = _group_deviations(scores, groups)
     return deviations * np.where(count > 1, count / np.maximum(count - 1, 1), 0.0)[groups]
 
 
 def number_groups(group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Groups numbered from 0 in the order of their first episode."""
+    """Index of each id's group; groups are numbered from 0 in the order of their first episode."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(group, len(numbers)) for group in group_ids], dtype=np.int64)
 
@@ -236,7 +310,7 @@ def check_fraction(name: str, value: float) -> None:
 
 
 def check_values(values: FloatArray, where: str) -> None:
-    """Raise a ConfigError unless the critic's values are finite."""
+    """Raise a ConfigError unless all values of the critic are finite."""
     if not np.isfinite(values).all():
         raise ConfigError(f"{where}: the critic's values are not finite")
 
@@ -244,7 +318,7 @@ def check_values(values: FloatArray, where: str) -> None:
 def _group_deviations(
     scores: FloatArray, groups: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], FloatArray, FloatArray]:
-    """Count and mean per group, and each score minus its group's mean."""
+    """Size and mean of every group, and the deviation of every score from the mean of its group."""
     count = np.bincount(groups)
     mean = np.bincount(groups, scores) / np.maximum(count, 1)
     return count, mean, scores - mean[groups]
@@ -256,7 +330,7 @@ def _grouped(
     gamma: float,
     credit: Callable[[FloatArray, NDArray[np.int64]], FloatArray],
 ) -> list[FloatArray]:
-    """One credit per episode, from its score and its group, repeated on each of its turns."""
+    """Compute one advantage per episode from the scores and groups, and repeat it on every turn."""
     gs = returns(turn_rewards, gamma)
     if len(group_ids) != len(gs):
         raise ConfigError(f"{len(gs)} episodes but {len(group_ids)} group ids")
@@ -268,13 +342,8 @@ def _grouped(
 
 def _checked(turn_rewards: Sequence[ArrayLike], gamma: float) -> list[FloatArray]:
     check_fraction("gamma", gamma)
-    episodes = [np.asarray(rewards, dtype=np.float64) for rewards in turn_rewards]
+    episodes = episode_arrays("turn_rewards", turn_rewards)
     for number, rewards in enumerate(episodes):
-        if rewards.ndim != 1:
-            raise ConfigError(
-                f"episode {number}: expected a sequence of turn rewards, got shape {rewards.shape}; "
-                "a batch is a list of episodes"
-            )
         if not (finite := np.isfinite(rewards)).all():
             turn = int(finite.argmin())
             raise NonFiniteReward(f"episode {number}, turn {turn}: reward {rewards[turn]} is not finite")

@@ -1,12 +1,11 @@
-"""Estimators by name, as trainers' configs give them.
+"""Estimators by name, for the configs of trainers.
 
     estimator = get_estimator("grpo")
     estimator.needs                       # ("group_ids",)
     result = estimator.tensors()(token_rewards, response_mask, group_ids=groups, gamma=0.9)
 
-A third party registers its own with `register_estimator`; an installed package does so through the
-entry-point group ``gem_core.advantages``, where each entry names a module to import or a function
-to call.
+Register your own with `register_estimator`. An installed package registers estimators through the
+entry-point group ``gem_core.advantages``, where each entry names a module to import or a function to call.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gem_core.registration import load_entry_points, suggest
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
 TRAINER_NAMES = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
-"""Estimators in the config of a trainer that has some of its own, and their names here."""
+"""Names in the configs of trainers, which have estimators of their own, to the names used here."""
 
 EstimatorFunction: TypeAlias = Callable[..., Any]
 Need: TypeAlias = Literal["group_ids", "values"]
@@ -30,18 +29,20 @@ Need: TypeAlias = Literal["group_ids", "values"]
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimator in its two forms, loaded when asked for.
+    """An estimator in its two forms, which are imported on first use.
 
     Attributes:
-        name: As in a config.
-        reference_function: ``module:attribute`` or the callable; episodes of turn rewards in, a list
-            of arrays out. Takes `gamma` and the needs as keyword arguments.
-        tensor_function: The same on (rows, tokens) tensors, returning `tensors.Advantages`; takes
-            `turn_ids` too.
-        needs: What it must be given besides rewards and mask: "group_ids" (one per episode; the
-            episodes of a group share the seed) or "values" (of a critic).
-        uses_stats: Whether it normalises by the statistics of the batch, so that ranks must merge
-            them (`process_group`) and a plugin may hand in its own (`stats`).
+        name: Name in configs.
+        reference_function: The numpy form, as ``module:attribute`` or a callable: takes a list of turn
+            rewards per episode, and as keyword arguments `gamma` and the arguments in `needs`; returns one
+            array per episode.
+        tensor_function: The torch form, likewise: takes (rows, tokens) tensors of rewards and mask, and as
+            keyword arguments `gamma`, `turn_ids` and the arguments in `needs`; returns
+            `tensors.Advantages`.
+        needs: Required arguments besides rewards and mask: "group_ids" (one per episode; the episodes of a
+            group share the seed) or "values" (of a critic).
+        uses_stats: Whether it normalizes by the statistics of the batch. It then also takes `stats` and
+            `process_group`, because ranks must merge their statistics.
         options: Keyword arguments besides gamma that a config may set.
         description: One line for listings.
     """
@@ -55,26 +56,30 @@ class Estimator:
     description: str = ""
 
     def check_options(self, options: Iterable[str], *, prefix: str = "") -> None:
-        """Refuse a name that is none of `options`.
+        """Refuse names that are not in `self.options`.
 
         Args:
-            options: Names that a config gives.
-            prefix: What a user writes before each, for the message.
+            options: Names that a config sets.
+            prefix: What users write before each name, for the message.
 
         Raises:
-            ConfigError: Says which one, and which there are.
+            ConfigError: A name is unknown; the message lists the known ones.
         """
         for name in options:
             if name not in self.options:
                 known = ", ".join(self.options) or "none"
-                raise ConfigError(f"{prefix}{name} is no option of {self.name}; there are: {known}")
+                raise ConfigError(f"unknown option '{prefix}{name}' of {self.name}; expected one of: {known}")
 
     def reference(self) -> EstimatorFunction:
         """The numpy form."""
         return _load(self.name, self.reference_function)
 
     def tensors(self) -> EstimatorFunction:
-        """The torch form; MissingDependency with the pip command where torch is not installed."""
+        """The torch form.
+
+        Raises:
+            MissingDependency: torch is not installed.
+        """
         return _load(self.name, self.tensor_function)
 
 
@@ -85,7 +90,7 @@ def register_estimator(estimator: Estimator) -> None:
     """Make an estimator available by its name.
 
     Raises:
-        ConfigError: The name is taken by a different one, or a function is no ``module:attribute``.
+        ConfigError: Another estimator has this name, or a function is not of the form ``module:attribute``.
     """
     for function in (estimator.reference_function, estimator.tensor_function):
         if isinstance(function, str) and function.count(":") != 1:
@@ -97,7 +102,11 @@ def register_estimator(estimator: Estimator) -> None:
 
 
 def get_estimator(name: str) -> Estimator:
-    """The estimator of that name; `UnknownName` with the closest ones when there is none."""
+    """Look up an estimator.
+
+    Raises:
+        UnknownName: No estimator has this name; the message suggests the closest names.
+    """
     if name not in _estimators:
         load_entry_points(ENTRY_POINT_GROUP)
     if name not in _estimators:
@@ -108,7 +117,7 @@ def get_estimator(name: str) -> Estimator:
 
 
 def list_estimators() -> list[str]:
-    """Names of the registered estimators, sorted."""
+    """Sorted names of all registered estimators."""
     load_entry_points(ENTRY_POINT_GROUP)
     return sorted(_estimators)
 
@@ -131,11 +140,11 @@ def _load(name: str, function: str | EstimatorFunction) -> EstimatorFunction:
 def _register_builtin() -> None:
     scale = ("ddof", "eps", "min_std")
     builtin: dict[str, tuple[tuple[Need, ...], tuple[str, ...], str]] = {
-        "rebn": ((), scale, "returns of all turns, normalised over the batch"),
+        "rebn": ((), scale, "returns of all turns, normalized over the batch"),
         "reinforce": ((), (), "returns as they are"),
-        "grpo": (("group_ids",), scale, "episode returns, normalised in their group"),
+        "grpo": (("group_ids",), scale, "episode returns, normalized in their group"),
         "rloo": (("group_ids",), (), "episode returns minus the mean of the others in their group"),
-        "gae": (("values",), ("lam",), "generalised advantage estimation over turns, with a critic"),
+        "gae": (("values",), ("lam",), "generalized advantage estimation over turns, with a critic"),
     }
     for name, (needed, options, description) in builtin.items():
         register_estimator(

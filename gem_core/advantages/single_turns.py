@@ -1,4 +1,4 @@
-"""The estimators on batches whose rows are single turns of episodes, not whole ones. Needs torch."""
+"""The estimators on batches whose rows are single turns instead of whole episodes. Needs torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gem_core.advantages.tensors import Advantages
+from gem_core.advantages.turns import check_mask, check_tensor
 from gem_core.errors import ConfigError
 
 
@@ -21,28 +22,33 @@ def by_episode(
     group_ids: Sequence[Hashable] | None = None,
     **options: Any,
 ) -> Advantages:
-    """Put the rows of an episode side by side, a column a turn, and spread the credit over the rows.
+    """Join the rows of each episode, one column per turn, and spread the credit over the rows again.
 
     Args:
         estimator: A function of `gem_core.advantages.tensors`.
-        token_rewards: (rows, tokens); their sum over a row is the turn's reward.
-        response_mask: (rows, tokens), not 0 on response tokens. A row without any is no turn.
-        episodes: The episode that each row belongs to; any names.
-        turns: The row's place in its episode, from 0.
-        group_ids: Of each row; None where the estimator compares no groups.
-        options: Further arguments of the estimator.
+        token_rewards: (rows, tokens), any float dtype; the sum over a row is the turn's reward.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere. A row that is 0
+            everywhere is not a turn.
+        episodes: (rows,), a hashable id of the episode that each row belongs to.
+        turns: (rows,), the index of the row within its episode, counted from 0.
+        group_ids: (rows,), a hashable id of the group of each row; None for estimators without groups.
+        options: Further keyword arguments of the estimator.
 
     Returns:
-        Advantages and returns, (rows, tokens), on the device of the mask.
+        Advantages and returns as (rows, tokens) tensors on the device of the mask, and the statistics.
 
     Raises:
-        ConfigError: The numbers of rows, episodes and turns differ.
-        NonFiniteReward: Of a turn; names episode and turn by their numbers.
+        ConfigError: The numbers of rows, episodes and turns differ, or the mask holds values other than 0
+            and 1.
+        NonFiniteReward: The reward of a turn is not finite; the message names episode and turn by index.
     """
+    for name, tensor in (("token_rewards", token_rewards), ("response_mask", response_mask)):
+        check_tensor(name, tensor)
     if not len(episodes) == len(turns) == len(response_mask):
         raise ConfigError(
             f"{len(response_mask)} rows, but {len(episodes)} names of episodes and {len(turns)} turns"
         )
+    check_mask(response_mask)
     numbers: dict[Hashable, int] = {}
     rows = torch.tensor([numbers.setdefault(name, len(numbers)) for name in episodes], dtype=torch.long)
     columns = torch.tensor([int(turn) for turn in turns], dtype=torch.long)

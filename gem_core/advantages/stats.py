@@ -1,8 +1,8 @@
-"""Mergeable statistics of returns: what data-parallel ranks exchange instead of the returns.
+"""Mergeable statistics of returns, which data-parallel ranks exchange instead of the returns.
 
-Count, mean and M2 (the sum of squared deviations from the mean), all in float64. Two of them merge
-by the formula of Chan, Golub and LeVeque (1979), which never subtracts large sums from each other,
-so returns of 1e8 +- 1 keep their standard deviation.
+Count, mean and M2 (the sum of squared deviations from the mean), in float64. They merge by the formula
+of Chan, Golub and LeVeque (1979), which never subtracts large sums from each other, so returns of
+1e8 +- 1 keep their standard deviation.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gem_core.advantages.inputs import episode_arrays
 from gem_core.errors import ConfigError, NonFiniteReward
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -26,7 +27,7 @@ class ReturnStats:
 
     Attributes:
         count: Number of returns, one per turn whatever its length in tokens.
-        mean: Their mean; 0.0 when there are none.
+        mean: Mean of the returns; 0.0 if there are none.
         m2: Sum of squared deviations from the mean.
     """
 
@@ -35,17 +36,19 @@ class ReturnStats:
     m2: float = 0.0
 
     @classmethod
-    def from_returns(cls, returns: ArrayLike | Sequence[ArrayLike]) -> ReturnStats:
-        """Statistics of all numbers in `returns`: one array, or one array per episode.
+    def from_returns(cls, returns: FloatArray | Sequence[ArrayLike]) -> ReturnStats:
+        """Compute the statistics of all turns.
+
+        Args:
+            returns: One return per turn: a one-dimensional array of all turns, or a list with one sequence
+                per episode.
 
         Raises:
+            ConfigError: `returns` is a tensor or an array of tokens.
             NonFiniteReward: A return is not finite, or too large for its square to fit in float64.
         """
-        if isinstance(returns, np.ndarray):
-            values = returns.astype(np.float64).ravel()
-        else:
-            parts = [np.asarray(part, dtype=np.float64).ravel() for part in returns]  # type: ignore[union-attr]
-            values = np.concatenate(parts) if parts else np.zeros(0)
+        parts = episode_arrays("returns", [returns] if isinstance(returns, np.ndarray) else returns)
+        values = np.concatenate(parts) if parts else np.zeros(0)
         if not values.size:
             return cls()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -61,14 +64,14 @@ class ReturnStats:
         return cls(int(values.size), float(mean + correction), float(m2))
 
     def merge(self, *others: ReturnStats) -> ReturnStats:
-        """Statistics of the union; the order matters only to the last digits."""
+        """Statistics of the union; the order affects rounding only."""
         merged = self
         for other in others:
             merged = _merge(merged, other)
         return merged
 
     def std(self, ddof: int = 0) -> float:
-        """Standard deviation: population (`ddof` 0) or sample (1); 0.0 when it is undefined."""
+        """Population (`ddof=0`) or sample (`ddof=1`) standard deviation; 0.0 if it is undefined."""
         return float(standard_deviation(self.count, self.m2, ddof))
 
     def scale(self, *, ddof: int = 0, eps: float = 1e-8, min_std: float = 1e-6) -> float:
@@ -76,7 +79,7 @@ class ReturnStats:
         return float(inverse_std(self.count, self.mean, self.m2, ddof=ddof, eps=eps, min_std=min_std))
 
     def metrics(self) -> dict[str, float]:
-        """Turns, mean and population std of the returns, under the names that every trainer logs."""
+        """Number of turns, mean and population standard deviation, under the names that trainers log."""
         return {
             "rebn/turns": float(self.count),
             "rebn/return_mean": self.mean,
@@ -92,7 +95,7 @@ class ReturnStats:
         """Inverse of `to_wire`.
 
         Raises:
-            ConfigError: Not three finite numbers with a whole count and an M2 that are not negative.
+            ConfigError: `wire` is not a non-negative whole count, a finite mean and a non-negative M2.
         """
         numbers = [float(value) for value in wire]
         if (
@@ -118,7 +121,7 @@ def _merge(a: ReturnStats, b: ReturnStats) -> ReturnStats:
 
 
 def standard_deviation(count: Any, m2: Any, ddof: int) -> FloatArray:
-    """``sqrt(m2 / (count - ddof))``, 0 where nothing is left to divide by; elementwise on arrays."""
+    """``sqrt(m2 / (count - ddof))``, elementwise; 0 where ``count <= ddof``."""
     if ddof not in (0, 1):
         raise ConfigError(f"ddof is {ddof!r}; expected 0 (population) or 1 (sample)")
     freedom = np.asarray(count, dtype=np.float64) - ddof
@@ -129,10 +132,10 @@ def standard_deviation(count: Any, m2: Any, ddof: int) -> FloatArray:
 def inverse_std(
     count: Any, mean: Any, m2: Any, *, ddof: int = 0, eps: float = 1e-8, min_std: float = 1e-6
 ) -> FloatArray:
-    """``1 / (std + eps)``, or 0 where the returns do not differ; elementwise on arrays.
+    """``1 / (std + eps)``, elementwise; 0 where the returns count as equal.
 
-    They do not differ when there is one, or when ``std <= min_std * max(1, |mean|)``: what is left
-    is then rounding noise, which a division would blow up to advantages of size 1.
+    Returns count as equal if there is only one, or if ``std <= min_std * max(1, |mean|)``: the differences
+    are then rounding noise, which the division would blow up to advantages of size 1.
     """
     for name, value in (("eps", eps), ("min_std", min_std)):
         if not (math.isfinite(value) and value >= 0):

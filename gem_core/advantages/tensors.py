@@ -1,22 +1,17 @@
-"""The estimators on (rows, tokens) tensors, for the batch of a trainer. Needs torch.
+"""The estimators on (rows, tokens) torch tensors, for the batch of a trainer. Needs torch.
 
     result = rebn(token_rewards, response_mask, gamma=0.9)
     loss = -(result.advantages * logprobs).sum() / response_mask.sum()
 
-The definitions are those of `gem_core.advantages.reference`. All functions share these arguments:
+Definitions and formulas are in `gem_core.advantages.reference`. A row is an episode. Its turns are the
+runs of ones in the response mask, or the tokens that share a turn id; pass turn ids wherever they can
+travel with the batch, because two adjacent turns look like one in the mask. The reward of a turn is the
+sum of `token_rewards` from its first token up to the first token of the next turn (or the end of the
+row), so a reward on the last response token, one on the environment's message and a KL penalty spread
+over the tokens all count. A row whose mask is 0 everywhere is padding or an episode that is not
+trainable: it enters no statistics and gets zeros.
 
-- `token_rewards`: (rows, tokens), any float dtype. A turn's reward is the sum over its first token
-  up to the next turn's first token (or the end of the row), so a reward on the last response token,
-  one on the environment's message and a KL penalty spread over the tokens all count.
-- `response_mask`: (rows, tokens), bool or number, not 0 on response tokens. A row without any is
-  not trainable: out of the statistics, all zero.
-- `turn_ids`: (rows, tokens), -1 off-response, counted from 0 in each row; None takes each run of
-  response tokens as a turn. Give them wherever they can travel: two turns that touch look like one.
-- `gamma`: discount per turn.
-- `process_group`: merges the statistics over its ranks, which all must make the call; None stays
-  in this process.
-
-Sums and statistics are float64 whatever the dtype of the rewards. Nothing here has a gradient.
+Sums and statistics are float64, whatever the dtype of the rewards. No gradient flows through.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ import torch
 
 from gem_core.advantages import reference
 from gem_core.advantages.stats import FloatArray, ReturnStats
-from gem_core.advantages.turns import IntArray, TurnLayout, to_numpy
+from gem_core.advantages.turns import IntArray, TurnLayout, check_tensor, to_numpy
 from gem_core.errors import ConfigError, NonFiniteReward
 
 if TYPE_CHECKING:
@@ -38,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Advantages(NamedTuple):
-    """What every estimator returns; tensors lie on the device of the mask."""
+    """Result of an estimator; the tensors are on the device of the mask."""
 
     advantages: torch.Tensor
-    """float32 (rows, tokens): the turn's credit on its response tokens, exactly 0 elsewhere."""
+    """float32 (rows, tokens): the advantage of a turn on its response tokens, exactly 0 elsewhere."""
     returns: torch.Tensor
-    """float32 (rows, tokens): the turn's return, or for `gae` the critic's target; 0 elsewhere."""
+    """float32 (rows, tokens): the return of a turn, for `gae` the critic's target; 0 elsewhere."""
     stats: ReturnStats
-    """Statistics of the returns over turns, as used or, where unused, for the metrics."""
+    """Statistics of the returns over turns: those that `rebn` normalized by, otherwise for metrics only."""
 
 
 def rebn(
@@ -60,32 +55,41 @@ def rebn(
     stats: ReturnStats | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Advantages:
-    """Return batch normalisation; see `reference.rebn`.
+    """Return batch normalization (ReBN), the formula of `reference.rebn`.
 
     Args:
-        token_rewards: As above, like the other arguments not listed here.
-        response_mask: As above.
-        turn_ids: As above.
-        gamma: As above.
-        ddof: 0 for the population standard deviation, 1 for the sample's.
+        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+        gamma: Discount per turn, from 0 to 1.
+        ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Added to the standard deviation.
-        min_std: Returns count as equal when ``std <= min_std * max(1, |mean|)``; they give 0.
-        stats: Statistics of the turns that this process collected for the update, in the place of
-            those of the batch, which may lack what a sampler dropped or repeat what it copied.
-        process_group: As above; what is merged is `stats` where it is given.
+        min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
+        stats: Statistics of the turns that this process collected for the update, used instead of those of
+            the batch, which may lack turns that a sampler dropped or repeat rows that it copied. None
+            computes them from the batch.
+        process_group: Group of `torch.distributed` over whose ranks the statistics are merged; all of its
+            ranks must make the call. None uses the statistics of this process alone.
+
+    Returns:
+        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
 
     Raises:
-        NonFiniteReward: A turn's reward is NaN or infinite (names row and turn), here or on
-            another rank of the process group.
-        ConfigError: Shapes, turn ids or an option are wrong.
+        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
+            and 1, turn ids have a gap, or an option is out of range.
+        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+            the row and the turn. On the other ranks of the process group the message names the
+            rank that failed.
     """
+    device = response_mask.device if isinstance(response_mask, torch.Tensor) else torch.device("cpu")
     try:  # a failure must not leave the other ranks waiting
         layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
         own = ReturnStats.from_returns(gs) if stats is None else stats
     except Exception:
-        _merge(None, process_group, response_mask.device)
+        _merge(None, process_group, device)
         raise
-    merged = _merge(own, process_group, response_mask.device)
+    merged = _merge(own, process_group, device)
     (credit,) = reference.normalize([gs], merged, ddof=ddof, eps=eps, min_std=min_std)
     return _spread(layout, credit, gs, merged)
 
@@ -97,7 +101,24 @@ def reinforce(
     turn_ids: torch.Tensor | None = None,
     gamma: float = 1.0,
 ) -> Advantages:
-    """REINFORCE without a baseline; see `reference.reinforce`."""
+    """REINFORCE without a baseline, the formula of `reference.reinforce`.
+
+    Args:
+        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+        gamma: Discount per turn, from 0 to 1.
+
+    Returns:
+        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
+
+    Raises:
+        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
+            and 1, turn ids have a gap, or an option is out of range.
+        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+            the row and the turn.
+    """
     layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
     return _spread(layout, gs, gs, ReturnStats.from_returns(gs))
 
@@ -113,10 +134,29 @@ def grpo(
     eps: float = 1e-8,
     min_std: float = 1e-6,
 ) -> Advantages:
-    """Group relative advantage of whole episodes, one per row; see `reference.grpo`.
+    """Group relative advantage, the formula of `reference.grpo`; a row is a whole episode.
 
-    `group_ids` has one entry per row (a tensor, or a sequence of anything hashable); a group must
-    lie within one process.
+    Args:
+        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+        group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
+            id. All rows of a group must be in this batch.
+        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+        gamma: Discount per turn, from 0 to 1.
+        ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
+        eps: Added to the standard deviation.
+        min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;
+            their advantage is then 0.
+
+    Returns:
+        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
+
+    Raises:
+        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
+            and 1, turn ids have a gap, group ids do not match the rows, or an option is out of range.
+        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+            the row and the turn.
     """
     layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
     scores, groups = _scores(layout, gs, group_ids)
@@ -132,7 +172,26 @@ def rloo(
     turn_ids: torch.Tensor | None = None,
     gamma: float = 1.0,
 ) -> Advantages:
-    """Leave-one-out baseline of whole episodes, one per row; see `reference.rloo`, `grpo`."""
+    """REINFORCE leave-one-out, the formula of `reference.rloo`; a row is a whole episode.
+
+    Args:
+        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+        group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
+            id. All rows of a group must be in this batch.
+        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+        gamma: Discount per turn, from 0 to 1.
+
+    Returns:
+        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
+
+    Raises:
+        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
+            and 1, turn ids have a gap, group ids do not match the rows, or an option is out of range.
+        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+            the row and the turn.
+    """
     layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
     credit = reference.rloo_scores(*_scores(layout, gs, group_ids))
     return _spread(layout, _per_turn(layout, credit), gs, ReturnStats.from_returns(gs))
@@ -148,20 +207,30 @@ def gae(
     lam: float = 0.95,
     bootstrap: torch.Tensor | None = None,
 ) -> Advantages:
-    """Generalised advantage estimation over turns; see `reference.gae`.
+    """Generalized advantage estimation over turns, the formula of `reference.gae`; not normalized.
 
     Args:
-        token_rewards: As above, like the other arguments not listed here.
-        response_mask: As above.
-        values: (rows, tokens). The value of a turn is read at its first response token: V of the
-            state in which that response was begun. Other positions are not looked at.
-        turn_ids: As above.
-        gamma: As above.
-        lam: 1 is Monte Carlo minus baseline, 0 one-step temporal difference.
-        bootstrap: (rows,), value after the last turn: 0 in terminated rows. None means 0 in all.
+        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+        values: (rows, tokens), any float dtype. The value of a turn is read at its first response token: V
+            of the state in which the response was begun. Other positions are ignored.
+        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+        gamma: Discount per turn, from 0 to 1.
+        lam: From 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
+        bootstrap: (rows,), any float dtype: the value after the last turn, 0 in terminated rows. None means
+            0 in all rows.
 
     Returns:
-        Advantages, not normalised, and as `returns` the critic's targets ``A + V``.
+        Advantages and the critic's targets ``A + V`` as (rows, tokens) tensors, and the statistics of the
+        targets.
+
+    Raises:
+        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
+            and 1, turn ids have a gap, or an option is out of range,
+            or a value is not finite.
+        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+            the row and the turn.
     """
     reference.check_fraction("gamma", gamma)
     reference.check_fraction("lam", lam)
@@ -170,6 +239,7 @@ def gae(
     value = layout.at_first_tokens("values", values)
     last = np.zeros(layout.shape[0])
     if bootstrap is not None:
+        check_tensor("bootstrap", bootstrap)
         if bootstrap.shape != layout.shape[:1]:
             raise ConfigError(f"bootstrap has shape {tuple(bootstrap.shape)}; expected ({layout.shape[0]},)")
         last = to_numpy(bootstrap.detach().double())
@@ -180,7 +250,17 @@ def gae(
 
 
 def turn_ids_from_mask(response_mask: torch.Tensor) -> torch.Tensor:
-    """int64 (rows, tokens): the number of the run of response tokens within its row, -1 elsewhere."""
+    """Number the runs of ones in each row of the mask.
+
+    Args:
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+
+    Returns:
+        int64 (rows, tokens): the index of the run within its row, counted from 0; -1 elsewhere.
+
+    Raises:
+        ConfigError: The mask is not a tensor of two dimensions, or holds values other than 0 and 1.
+    """
     layout = TurnLayout(response_mask)
     return layout.spread(layout.columns, fill=-1)
 
@@ -202,7 +282,7 @@ def _spread(layout: TurnLayout, credit: FloatArray, gs: FloatArray, stats: Retur
 def _scores(
     layout: TurnLayout, gs: FloatArray, group_ids: torch.Tensor | Sequence[Hashable]
 ) -> tuple[FloatArray, IntArray]:
-    """Return from the start and group number of each row that has turns, in the order of rows."""
+    """Return from the first turn and group index of every row that has turns, in the order of rows."""
     if isinstance(group_ids, torch.Tensor) and group_ids.ndim != 1:
         raise ConfigError(f"group_ids has shape {tuple(group_ids.shape)}; expected ({layout.shape[0]},)")
     ids = group_ids.tolist() if isinstance(group_ids, torch.Tensor) else list(group_ids)
@@ -213,13 +293,13 @@ def _scores(
 
 
 def _per_turn(layout: TurnLayout, credit: FloatArray) -> FloatArray:
-    """The credit of each row with turns, repeated on its turns."""
+    """Repeat the credit of every row that has turns on each of its turns."""
     repeated: FloatArray = credit[np.cumsum(layout.columns == 0) - 1]
     return repeated
 
 
 def _merge(own: ReturnStats | None, process_group: ProcessGroup | None, device: torch.device) -> ReturnStats:
-    """Statistics over all ranks. A rank that failed takes part with None, so that no other one waits."""
+    """Statistics over all ranks. A rank that failed passes None, so that the others do not wait for it."""
     if process_group is None:
         return own or ReturnStats()
     import torch.distributed as dist

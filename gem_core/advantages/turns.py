@@ -1,8 +1,8 @@
 """Turns in (rows, tokens) tensors: where they are, what they earned, and back to tokens.
 
-Only three steps touch every token, and they run where the tensors are: find where turns begin, sum
-rewards, spread credits. What lies between works on one number per turn, in numpy float64 on the
-host, and is the code that the reference form runs too.
+Only three steps touch every token, and they run on the device of the tensors: find where turns begin,
+sum rewards, spread advantages. The steps in between work on one number per turn, in float64 on the host,
+with the code of the numpy form.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gem_core.advantages.inputs import describe
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError, NonFiniteReward
 
@@ -22,27 +23,29 @@ IntArray: TypeAlias = NDArray[np.int64]
 class TurnLayout:
     """The turns of a batch of rows, in row-major order.
 
-    A row is cut into segments: stretches of tokens over which mask and turn id stay the same. A turn
-    owns the segments from its first token up to the next turn's. What touches every token is to
-    find the segments, to sum over them and to repeat a number over them; all else is per segment.
+    A row is cut into segments: stretches of tokens with the same mask and turn id. A turn owns the
+    segments from its first token up to the first token of the next turn. Finding the segments, summing
+    over them and repeating a number over them touches every token; all other work is per segment.
 
     Args:
-        response_mask: (rows, tokens), bool or number; not 0 on response tokens. A row that is 0
-            everywhere (an untrainable episode, a pad) has no turns.
-        turn_ids: (rows, tokens), integers: -1 off-response, in each row counted from 0 without a
-            gap. Tokens of a turn on which the mask is 0 are spread no credit, and the turn still
-            counts. None: a turn is a run of response tokens.
+        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere. A row that is 0
+            everywhere (an episode that is not trainable, padding) has no turns.
+        turn_ids: (rows, tokens), integers: -1 off-response, counted from 0 in each row without gaps.
+            Tokens of a turn whose mask is 0 get no credit, but the turn still counts. None takes every
+            run of response tokens as a turn.
 
     Attributes:
-        shape: Of the mask.
+        shape: Shape of the mask.
         rows: int64 (turns,), the row of each turn.
-        columns: int64 (turns,), its number within the row.
+        columns: int64 (turns,), the index of each turn within its row.
 
     Raises:
-        ConfigError: Shapes do not fit, or turn ids break the rule; names the row.
+        ConfigError: An argument is not a tensor, shapes do not match, the mask holds values other than 0
+            and 1, or turn ids have a gap; the message names the row.
     """
 
     def __init__(self, response_mask: torch.Tensor, turn_ids: torch.Tensor | None = None) -> None:
+        check_tensor("response_mask", response_mask)
         if response_mask.ndim != 2:
             raise ConfigError(
                 f"response_mask has shape {tuple(response_mask.shape)}; expected (rows, tokens)"
@@ -59,7 +62,11 @@ class TurnLayout:
         self._starts = _segment_starts(labels)
         rows = self._starts // max(self.shape[1], 1)
         begins_row = np.diff(rows, prepend=-1) > 0
-        response = _take(labels[0], self._starts) != 0
+        mask = _take(labels[0], self._starts)  # has every value of the mask: a new value begins a segment
+        response = mask == 1
+        if (other := ~response & (mask != 0)).any():
+            at = int(other.argmax())
+            raise ConfigError(_wrong_mask(mask[at], int(rows[at])))
         if turn_ids is None:
             shown, opens = response, response.copy()
             opens[1:] &= ~response[:-1] | begins_row[1:]
@@ -146,6 +153,7 @@ class TurnLayout:
         return _repeat(of_segment, lengths, self._device).view(self.shape)
 
     def _check_tokens(self, name: str, tokens: torch.Tensor) -> None:
+        check_tensor(name, tokens)
         if tokens.shape != self.shape or tokens.device != self._device:
             raise ConfigError(
                 f"{name} has shape {tuple(tokens.shape)} on {tokens.device}, but response_mask has shape "
@@ -153,8 +161,31 @@ class TurnLayout:
             )
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Raise a ConfigError unless `value` is a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise ConfigError(
+            f"{name} is {describe(value)}; expected a torch.Tensor, such as torch.as_tensor({name}). Lists "
+            "of turn rewards go to gem_core.advantages, for example gem_core.advantages.rebn(turn_rewards)."
+        )
+
+
+def check_mask(response_mask: torch.Tensor) -> None:
+    """Raise a ConfigError unless the (rows, tokens) mask is bool, or holds nothing but 0 and 1."""
+    if response_mask.dtype == torch.bool:
+        return
+    other = (response_mask != 0) & (response_mask != 1)
+    if other.any():
+        row, token = other.nonzero()[0].tolist()
+        raise ConfigError(_wrong_mask(response_mask[row, token].item(), row))
+
+
+def _wrong_mask(value: object, row: int) -> str:
+    return f"row {row}: response_mask holds {value}; expected 1 on response tokens and 0 elsewhere"
+
+
 def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDArray[np.bool_]:
-    """Which segments begin a turn: those whose id is one more than the last one in the row."""
+    """Which segments begin a turn: those whose id is one more than the previous id in the row."""
     ids_on, rows_on = ids[on].astype(np.int64), rows[on]
     previous = np.full(len(ids_on), -1, dtype=np.int64)
     same_row = rows_on[1:] == rows_on[:-1]

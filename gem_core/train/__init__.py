@@ -1,7 +1,7 @@
 """The reference trainer: one process, torch and transformers, any causal language model.
 
     from gem_core.train import TrainConfig, train
-    outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], out="runs/guess"))
+    outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], gamma=0.9, out="runs/guess"))
 
 Needs the extra ``train``.
 """

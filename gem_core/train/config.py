@@ -44,7 +44,7 @@ class TrainConfig:
     wrappers: Annotated[str, "wrappers around each, such as 'time_limit(max_turns=5)'"] = ""
     # algorithm
     algorithm: Annotated[str, "rebn, reinforce, grpo, rloo, ppo, or a registered estimator"] = "rebn"
-    gamma: Annotated[float, "discount per turn"] = 0.9
+    gamma: Annotated[float, "discount per turn"] = 1.0
     lam: Annotated[float, "lambda of the turn-level gae of ppo"] = 0.95
     zero_advantages: Annotated[bool, "a control: set every advantage to 0"] = False
     # rollouts

@@ -1,6 +1,6 @@
 """The training loop: roll out, give credit, update, write down. One process, CPU or CUDA.
 
-    outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], out="runs/guess"))
+    outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], gamma=0.9, out="runs/guess"))
     outcome.mean("after", "gem/success")
 
 A step is a function of the run's seed, the step's number and the state in the last checkpoint, so

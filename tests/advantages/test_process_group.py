@@ -42,6 +42,10 @@ def worker(rank, folder):
             tensors.rebn(spoilt, mask, process_group=group)
         except GemError as error:
             results["error"] = f"{type(error).__name__}: {error}"
+        try:
+            tensors.rebn(rewards, mask.numpy() if rank else mask, process_group=group)
+        except GemError as error:
+            results["no tensor"] = f"{type(error).__name__}: {error}"
         torch.save(results, f"{folder}/{rank}.pt")
     finally:
         dist.destroy_process_group()
@@ -76,3 +80,5 @@ def test_a_rank_without_turns_takes_part(ranks):
 def test_a_failure_on_one_rank_stops_all(ranks):
     assert ranks[0]["error"].startswith("NonFiniteReward: rank 1 ")
     assert ranks[1]["error"].startswith("NonFiniteReward: row 3, turn ")
+    assert ranks[0]["no tensor"].startswith("NonFiniteReward: rank 1 ")
+    assert ranks[1]["no tensor"].startswith("ConfigError: response_mask is a numpy.ndarray")

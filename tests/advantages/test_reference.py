@@ -166,10 +166,10 @@ def test_a_return_that_overflows_is_named():
         (lambda: rebn([[1.0]], gamma=1.5), "gamma is 1.5"),
         (lambda: rebn([[1.0]], gamma=math.nan), "gamma is nan"),
         (lambda: rebn([[1.0]], ddof=2), "ddof is 2"),
-        (lambda: rebn([1.0, 2.0]), "a batch is a list of episodes"),
+        (lambda: rebn([1.0, 2.0]), "episode 0 has shape"),
         (lambda: grpo([[1.0]], ["a", "b"]), "1 episodes but 2 group ids"),
         (lambda: gae([[1.0]], [[1.0]], lam=-0.1), "lam is -0.1"),
-        (lambda: gae([[1.0]], [[1.0, 2.0]]), "episode 0: 1 rewards but values of shape"),
+        (lambda: gae([[1.0]], [[1.0, 2.0]]), "episode 0: 1 rewards but 2 values"),
         (lambda: gae([[1.0]], [[math.nan]]), "values are not finite"),
         (lambda: gae([[1.0]], [[1.0]], bootstrap=[]), "0 bootstrap values"),
     ],
@@ -177,3 +177,50 @@ def test_a_return_that_overflows_is_named():
 def test_wrong_arguments_are_refused(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+TAKES_EPISODES = {
+    "returns": returns,
+    "normalize": lambda episodes: normalize(episodes, ReturnStats(2, 0.0, 1.0)),
+    "statistics": ReturnStats.from_returns,
+    "rebn": rebn,
+    "reinforce": reinforce,
+    "grpo": lambda episodes: grpo(episodes, ["a"] * len(episodes)),
+    "rloo": lambda episodes: rloo(episodes, ["a"] * len(episodes)),
+    "gae": lambda episodes: gae(episodes, [[0.0]] * len(episodes)),
+    "gae, values": lambda episodes: gae([[0.0]] * len(episodes), episodes),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_EPISODES)
+@pytest.mark.parametrize(
+    ("episodes", "message"),
+    [
+        (np.zeros((2, 3)), r"a numpy.ndarray of shape \(2, 3\)"),
+        (np.zeros((1, 2, 3)), r"shape \(1, 2, 3\)"),
+        (list(np.zeros((2, 1, 3))), r"episode 0 has shape \(1, 3\)"),
+        ([0.0, 1.0], r"episode 0 has shape \(\)"),
+        (["a", "b"], "episode 0 is a str; expected one number per turn"),
+        ([[0.0], [None, []]], "episode 1 is a list; expected one number per turn"),
+        ("ab", "is a str; expected a list"),
+        ({0: [1.0]}, "is a dict; expected a list"),
+    ],
+)
+def test_what_is_not_a_list_of_episodes_is_refused(name, episodes, message):
+    if name == "statistics":  # where one array may hold the turns of all episodes
+        message = message.replace("a numpy.ndarray of", "episode 0 has")
+    with pytest.raises(ConfigError, match=message):
+        TAKES_EPISODES[name](episodes)
+
+
+@pytest.mark.parametrize("name", TAKES_EPISODES)
+def test_tensors_are_refused_with_the_function_that_takes_them(name):
+    torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+    tokens = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    for episodes in (tokens, list(tokens), tokens.numpy()):
+        wanted = (
+            r"of shape|has shape" if name == "statistics" else r"of shape \(.*gem_core.advantages.tensors"
+        )
+        with pytest.raises(ConfigError, match=wanted) as caught:
+            TAKES_EPISODES[name](episodes)
+        assert "tensors.rebn(token_rewards, response_mask)" in str(caught.value)

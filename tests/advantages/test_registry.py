@@ -59,8 +59,22 @@ def test_both_forms_take_the_options_of_a_config(name):
     for form in forms:
         assert set(estimator.options) <= inspect.signature(form).parameters.keys()
     estimator.check_options(estimator.options)
-    with pytest.raises(ConfigError, match=rf"algorithm.x.dof is no option of {name}; there are: "):
+    with pytest.raises(ConfigError, match=rf"unknown option 'algorithm.x.dof' of {name}; expected one of: "):
         estimator.check_options(["dof"], prefix="algorithm.x.")
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_both_forms_document_every_argument_and_discount_by_the_same_default(name):
+    estimator = get_estimator(name)
+    forms = [estimator.reference()]
+    if importlib.util.find_spec("torch"):
+        forms.append(estimator.tensors())
+    for form in forms:
+        text, parameters = inspect.getdoc(form), inspect.signature(form).parameters
+        assert [argument for argument in parameters if f"\n    {argument}: " not in text] == []
+        assert all(f"\n{section}:\n" in text for section in ("Args", "Returns", "Raises"))
+        assert "As above" not in text
+        assert parameters["gamma"].default == 1.0
 
 
 def test_list_holds_the_builtin_ones():

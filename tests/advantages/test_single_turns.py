@@ -76,7 +76,7 @@ def test_turns_get_the_credit_of_their_episode(case: dict[str, Any], name: str) 
 def test_a_row_with_a_mask_of_any_type_and_a_return_beyond_float32() -> None:
     tensors = get_estimator("reinforce").tensors()
     rewards = torch.tensor([[0.0, 1e40], [0.0, 2.0]], dtype=torch.float64)
-    mask = torch.tensor([[0.0, 1.0], [0.0, 0.5]])
+    mask = torch.tensor([[0.0, 1.0], [0.0, 1.0]], dtype=torch.bfloat16)
     found = by_episode(tensors, rewards, mask, episodes=["a", "b"], turns=[0, 0], gamma=1.0)
     assert found.advantages.tolist() == [[0.0, float("inf")], [0.0, 2.0]]
 
@@ -86,5 +86,9 @@ def test_what_is_refused() -> None:
     two = torch.ones(2, 3)
     with pytest.raises(ConfigError, match="2 rows, but 1 names of episodes and 2 turns"):
         by_episode(tensors, two, two, episodes=["a"], turns=[0, 1])
+    with pytest.raises(ConfigError, match=r"row 0: response_mask holds 2.0"):
+        by_episode(tensors, two, two * 2, episodes=["a", "b"], turns=[0, 0])
+    with pytest.raises(ConfigError, match=r"response_mask is a numpy.ndarray"):
+        by_episode(tensors, two, two.numpy(), episodes=["a", "b"], turns=[0, 0])
     with pytest.raises(NonFiniteReward, match=r"\[1\]\[0\]|row 1"):
         by_episode(tensors, two * torch.tensor([[1.0], [torch.nan]]), two, episodes=["a", "b"], turns=[0, 0])

@@ -285,9 +285,51 @@ def test_turn_ids_that_break_the_rule_are_refused(ids, message):
         tensors.rebn(torch.zeros(2, 3), mask, turn_ids=ids)
 
 
+ESTIMATORS = {
+    "rebn": tensors.rebn,
+    "reinforce": tensors.reinforce,
+    "grpo": lambda r, m: tensors.grpo(r, m, ["a"] * len(m)),
+    "rloo": lambda r, m: tensors.rloo(r, m, ["a"] * len(m)),
+    "gae": lambda r, m: tensors.gae(r, m, r),
+    "turn_ids_from_mask": lambda r, m: tensors.turn_ids_from_mask(m),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("value", [2, -1, 0.5, math.nan, math.inf])
+@pytest.mark.parametrize("inside", [True, False])  # next to a 1, or next to a 0
+def test_a_mask_of_other_numbers_than_0_and_1_is_refused(name, value, inside):
+    rewards, mask = torch.zeros(3, 6), torch.tensor([[0.0, 0, 1, 1, 1, 0]] * 3)
+    mask[1, 3 if inside else 0] = value
+    with pytest.raises(ConfigError, match=f"row 1: response_mask holds {float(value)}; expected 1 on resp"):
+        ESTIMATORS[name](rewards, mask)
+    mask[1, 3 if inside else 0] = 1
+    ESTIMATORS[name](rewards, mask)
+    with pytest.raises(ConfigError, match="row 0: response_mask holds 2"):
+        ESTIMATORS[name](rewards, mask.int() * 2)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_arrays_and_lists_are_refused_with_what_to_pass(name):
+    rewards, mask = torch.zeros(3, 6), torch.ones(3, 6)
+    with pytest.raises(
+        ConfigError, match=r"response_mask is a numpy.ndarray of shape \(3, 6\).*as_tensor\(r"
+    ):
+        ESTIMATORS[name](rewards, mask.numpy())
+    with pytest.raises(
+        ConfigError, match=r"response_mask is a list; .*gem_core.advantages.rebn\(turn_rewards"
+    ):
+        ESTIMATORS[name](rewards, mask.tolist())
+    if name != "turn_ids_from_mask":
+        with pytest.raises(ConfigError, match=r"(token_rewards|values) is a numpy.ndarray of shape \(3, 6\)"):
+            ESTIMATORS[name](rewards.numpy(), mask)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda r, m: tensors.rebn(r, m, turn_ids=[[0, 0, 0]] * 2), "turn_ids is a list"),
+        (lambda r, m: tensors.gae(r, m, r, bootstrap=[0.0, 0.0]), "bootstrap is a list"),
         (lambda r, m: tensors.rebn(r[:, 1:], m), r"token_rewards has shape \(2, 2\)"),
         (lambda r, m: tensors.rebn(r[0], m[0]), r"response_mask has shape \(3,\)"),
         (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 3)), "turn_ids has dtype torch.float32"),

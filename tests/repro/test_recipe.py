@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gem_core import registration
 from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
 from gem_core.cli.repro import TRAINERS
 from gem_core.errors import ConfigError, GemError
+from gem_core.eval.viewer import write_page
 from gem_core.repro import Recipe, write_reference
 from gem_core.train.config import TrainConfig
 from tests.docs.blocks import ROOT
@@ -77,9 +79,9 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"estimator": "rbn"}, "estimator='rbn'. Did you mean rebn"),
         ({"estimator": "gae"}, "Every trainer has rebn"),
         ({"estimator": "grpo", "samples_per_task": 1}, "samples_per_task must be at least 2"),
-        ({"estimator_options": {"dof": 1}}, "estimator_options.dof is no option of rebn"),
+        ({"estimator_options": {"dof": 1}}, "unknown option 'estimator_options.dof' of rebn"),
         ({"estimator_options": {"scope": "all"}}, "scope: expected collected or trained"),
-        ({"estimator": "rloo", "estimator_options": {"scope": "trained"}}, "scope is no option of rloo"),
+        ({"estimator": "rloo", "estimator_options": {"scope": "trained"}}, "scope' of rloo"),
         ({"estimator_options": {"eps": "tiny"}}, "eps='tiny': expected a number"),
         ({"estimator_options": [1]}, "estimator_options: expected names with values"),
         ({"updates_per_step": 3}, "updates_per_step=3 does not divide tasks_per_step=8"),
@@ -202,3 +204,10 @@ def test_pictures_are_refused_where_the_trainer_has_no_place_for_them(
     else:
         with pytest.raises(ConfigError, match="env: test:Painted shows pictures"):
             WRITERS[trainer](made, tmp_path)
+
+
+def test_every_default_of_gamma_is_the_same() -> None:
+    """That of the estimators is in tests/advantages/test_registry.py."""
+    viewer = inspect.signature(write_page).parameters["gamma"].default
+    assert Recipe(env=[GUESS], model="m").gamma == TrainConfig().gamma == viewer == 1.0
+    assert build_parser("view").parse_args(["view", "traces.jsonl"]).gamma == 1.0

@@ -85,7 +85,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --resume-dir runs/x", "the weights of --pretrain.*give a saved model as"),
         ("{game} --collocate --estimator grpo", "--group-size=1 leaves nothing to compare"),
         ("{game} --collocate --estimator gae", "needs a critic"),
-        ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "--adv-eps is no option of rloo"),
+        ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
         ("{game} --collocate --estimator reinforce --adv-scope trained", "has no effect on reinforce"),
         ("{game} --collocate --gamma 1.5", "a discount per turn from 0 to 1"),
         ("{game} --collocate --max-turns 0", "--max_turns=0"),
