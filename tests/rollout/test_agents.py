@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -213,13 +214,13 @@ class Slow(Counting):
 def test_a_failure_of_the_environment_is_every_agents():
     closed = []
     env = Breaking()
-    env.close = lambda: closed.append(True)
+    env.close = lambda: closed.append(threading.current_thread().name)
     episodes = play(env, Chat("a"), seed=0)
     for episode in episodes.values():
         assert episode.stop_reason == "env_error"
         assert "the roof fell in" in episode.error
         assert not episode.trainable
-    assert closed
+    assert closed == ["gem-env-close"]  # once, and not on the event loop
 
     class NoReset(Counting):
         def observe(self, agent):
@@ -255,10 +256,10 @@ def test_a_slow_environment_runs_in_a_thread_and_has_a_time_limit():
 def test_an_error_of_a_policy_is_passed_on_and_closes_the_environment():
     closed = []
     env = table()
-    env.close = lambda: closed.append(True)
+    env.close = lambda: closed.append(threading.current_thread().name)
     with pytest.raises(ZeroDivisionError):
         play(env, {"player_1": ScriptedPolicy([ZeroDivisionError()]), "player_2": says("a")}, CONTEXT)
-    assert closed
+    assert closed == ["gem-env-close"]  # once, and not on the event loop
 
 
 @pytest.mark.parametrize(
