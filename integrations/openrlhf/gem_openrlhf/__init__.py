@@ -16,7 +16,7 @@ SUPPORTED = SupportedTrainer(
     name="OpenRLHF",
     package="gem_openrlhf",
     distribution="openrlhf",
-    minimum="0.10.2",
+    minimum="0.11.0",
     below="0.12",
     hook=(
         "python -m gem_openrlhf.train_ppo_ray, or gem_openrlhf.hooks.setup as Ray's worker_process_setup_hook"

@@ -127,12 +127,10 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
                 self._shared.placeholder_id,
             ),
             self._shared.context,
-            max_turns=self.options.max_turns,
             max_tokens_per_turn=min(per_turn, max_length),
             max_total_tokens=max_length,
-            on_length_cut=self.options.on_length_cut,
-            step_timeout=self.options.step_timeout,
             metadata={"split": split, "group": task["index"]},
+            **self.options.play_kwargs(),
         )
         if self._shared.traces:
             self._shared.traces[split].write(episode)
@@ -165,9 +163,8 @@ def lay_out(
 ) -> dict[str, Any]:
     """An episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
-    An episode that is not trainable is a row without such a range: it has a place in the batch, because
-    OpenRLHF counts on one for each sample, and is in no loss; `GemExperienceMaker.make_experience_batch`
-    says how.
+    An episode that is not trainable is a row without such a range: it has a place in the batch because
+    OpenRLHF expects one row for each sample, and `gem_openrlhf.failures` keeps it out of everything else.
 
     Args:
         episode: What was played.

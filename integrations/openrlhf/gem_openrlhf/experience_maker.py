@@ -1,14 +1,14 @@
 """Advantages per turn, where OpenRLHF has one reward per sample.
 
-`GemExperienceMaker` stands in the place of OpenRLHF's experience maker. It overrides the method which
-turns rewards into advantages, once all other tensors of the batch are there; with an estimator of
-OpenRLHF that only adds metrics. And before log-probs are computed, it gives the rows of failed episodes
-the one token without which OpenRLHF would divide by zero.
+`GemExperienceMaker` replaces OpenRLHF's experience maker. It overrides the method that turns rewards into
+advantages, once all other tensors of the batch are there. With an estimator of OpenRLHF it only adds
+metrics, and keeps failed episodes out of the baselines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,8 +18,10 @@ from openrlhf.utils.logging_utils import init_logger
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
-from gem_core.errors import ConfigError, EnvError
-from gem_core.rollout import episode_metrics
+from gem_core.errors import ConfigError
+from gem_core.rollout import episode_metrics, nothing_trainable
+from gem_openrlhf.baselines import WITHOUT_BASELINE, failures_left_out
+from gem_openrlhf.failures import empty_rows, failed_episodes
 from gem_openrlhf.labels import Played, played_of
 from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
 
@@ -41,38 +43,21 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             self.args.algo.advantage.estimator = self.advantage_estimator = self.gem_options.estimator
         self._told = False
 
-    def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """OpenRLHF's batch, in which no micro-batch can be without an action token.
-
-        OpenRLHF divides by the number of those in a micro-batch. Where there are enough rows without any, of
-        episodes that failed, to fill one, each gets one on its last token, and so its log-probs too;
-        `compute_advantages_and_returns` then keeps it out of everything.
-
-        Args:
-            rollout_samples: A row each.
-        """
-        empty = [_empty_rows(sample) for sample in rollout_samples]
-        train = self.args.train
-        smallest = 1 if train.dynamic_batch_enable else train.micro_batch_size
-        if sum(int(rows.sum()) for rows in empty) >= smallest:
-            for sample, rows in zip(rollout_samples, empty, strict=True):
-                mask = sample.action_mask
-                sample.action_mask = torch.where(rows & _last_column(mask), 1, mask)
-        made: list[Any] = super().make_experience_batch(rollout_samples)
-        return made
-
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Advantages and returns of a batch, in place.
 
         Args:
             experiences: Micro-batches of the whole batch, of all data-parallel ranks.
+
+        Raises:
+            EnvError: No episode of the batch can be trained on; names the first one and what failed.
         """
-        rows = [played_of(label) for experience in experiences for label in experience.labels]
-        self._check_failures(rows)
-        masks = [experience.action_mask for experience in experiences]
+        labels = [label for experience in experiences for label in experience.labels]
+        if failed := failed_episodes(labels):
+            raise nothing_trainable(failed, "a batch of --rollout.batch_size prompts")
+        rows = [played_of(label) for label in labels]
         for experience in experiences:
-            experience.action_mask = experience.action_mask.masked_fill(_empty_rows(experience), 0)
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
         by_turn = all(rows) and name == "gae"
@@ -80,9 +65,10 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             check_turn_rewards(self.args, name)
             stats = self._estimate(name, experiences, rows)
         else:
-            experiences = super().compute_advantages_and_returns(experiences)
-        for experience, mask in zip(experiences, masks, strict=True):
-            _put_back(experience, mask)
+            valid = ~empty_rows(labels)
+            left_out = name in WITHOUT_BASELINE and not valid.all()
+            with failures_left_out(self.args, experiences, valid) if left_out else nullcontext():
+                experiences = super().compute_advantages_and_returns(experiences)
         _add_metrics(experiences, rows, stats)
         return experiences
 
@@ -110,19 +96,6 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def _kl_coef(self) -> float:
         """Weight of the KL penalty in the reward; `Experience.kl` is 0 where there is none."""
         return max(float(self.kl_ctl.value), 0.0)
-
-    def _check_failures(self, rows: Sequence[Played | None]) -> None:
-        """Refuse a batch from which OpenRLHF could draw a mini-batch without a single trained token.
-
-        Such a step would move the weights by nothing but the optimizer's momentum.
-        """
-        failed = [row.episode for row in rows if row is not None and row.is_empty]
-        if len(failed) >= min(self.args.train.batch_size, len(rows)):
-            raise EnvError(
-                f"{len(failed)} of the {len(rows)} episodes of this batch cannot be trained on, as many as a "
-                f"mini-batch (--train.batch_size) has; {failed[0].env_id}, seed {failed[0].seed}: "
-                f"{failed[0].error or failed[0].stop_reason}"
-            )
 
     def _tell_once(self, name: str, stats: ReturnStats, rows: Sequence[Played | None]) -> None:
         """Say once what the turns were taken from: with a wrong mask nothing else would show it."""
@@ -190,35 +163,6 @@ class _Batch:
             experience.info["return"] = token_rewards[part].sum(1).float()
             experience.kl = None  # in the rewards now; OpenRLHF drops it here too
             first += size
-
-
-def _empty_rows(experience: Any) -> torch.Tensor:
-    """(rows, 1): which rows are of the GEM agent and without a token that was sampled."""
-    rows = [played_of(label) for label in experience.labels]
-    return torch.tensor([[row is not None and row.is_empty] for row in rows])
-
-
-def _last_column(mask: torch.Tensor) -> torch.Tensor:
-    """(tokens,): True at the last one."""
-    return torch.arange(mask.shape[1]) == mask.shape[1] - 1
-
-
-def _put_back(experience: Any, mask: torch.Tensor) -> None:
-    """Give a micro-batch the mask that it came with; a token that only stands in a row is without effect.
-
-    Its advantage is 0, its value is its target, and its engine's log-prob is the trainer's.
-    """
-    added = mask != experience.action_mask
-    experience.action_mask = mask
-    if not added.any():
-        return
-    experience.advantages = experience.advantages.masked_fill(added, 0.0)
-    targets = torch.zeros_like(experience.returns) if experience.values is None else experience.values
-    experience.returns = torch.where(added, targets, experience.returns)
-    if experience.rollout_log_probs is not None:
-        experience.rollout_log_probs = torch.where(
-            added, experience.action_log_probs, experience.rollout_log_probs
-        )
 
 
 def _clear_means(experience: Any) -> None:

@@ -51,7 +51,19 @@ class Raising(Endless):
         return super().step(action)
 
 
+class NotBuilt(Endless):
+    """Raises in its constructor, the first time."""
+
+    built = 0
+
+    def __init__(self) -> None:
+        NotBuilt.built += 1
+        if NotBuilt.built == 1:
+            raise RuntimeError("no server")
+
+
 gem_core.register("test:OpenRLHFScripted", ScriptedEnv)
+gem_core.register("test:OpenRLHFNotBuilt", NotBuilt)
 gem_core.register("test:OpenRLHFEndless", Endless)
 gem_core.register("test:OpenRLHFRaising", Raising)
 
@@ -182,8 +194,13 @@ def test_the_end_of_turn_token_stops_an_engine_that_does_not_know_it() -> None:
     assert (end in (worker.calls[0][1].stop_token_ids or [])) is not known
 
 
-def test_a_failed_episode_is_a_row_without_a_trained_token() -> None:
-    (response,), _, _ = play("test:OpenRLHFRaising", ["a<|im_end|>"])
+@pytest.mark.parametrize(
+    ("env", "cause"),
+    [("Raising", "out of order"), ("NotBuilt", "constructor failed: RuntimeError: no server")],
+)
+def test_a_failed_episode_is_a_row_without_a_trained_token(env: str, cause: str) -> None:
+    NotBuilt.built = 0
+    (response,), _, _ = play(f"test:OpenRLHF{env}", ["a<|im_end|>"])
     assert response["action_ranges"] == []
     assert response["reward"] == 0.0
     row = experiences([response])
@@ -191,7 +208,17 @@ def test_a_failed_episode_is_a_row_without_a_trained_token() -> None:
     assert row.rollout_log_probs.shape == row.action_mask.shape
     played = played_of(row.labels[0])
     assert played is not None
-    assert "out of order" in str(played.episode.error)
+    assert cause in str(played.episode.error)
+
+
+def test_a_failed_episode_is_played_again() -> None:
+    NotBuilt.built = 0
+    executor = GemExecutor({"on_env_error": "retry", "max_turns": 2})
+    (response,), _, _ = play("test:OpenRLHFNotBuilt", ["a<|im_end|>"], executor=executor)
+    played = played_of(response["label"])
+    assert played is not None
+    assert len(response["action_ranges"]) == 2
+    assert (played.episode.trainable, played.episode.env_retries) == (True, 1)
 
 
 def test_traces_tell_training_from_evaluation_by_the_seed(tmp_path: Path) -> None:

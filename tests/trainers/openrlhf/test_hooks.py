@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 import types
 from typing import Any
+from unittest import mock
 
 import gem_openrlhf
 import pytest
-from gem_openrlhf import hooks
+import torch
+from gem_openrlhf import failures, hooks
 from gem_openrlhf.experience_maker import GemExperienceMaker
+from gem_openrlhf.failures import rollout_stats
+from gem_openrlhf.labels import played_of
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer
+from openrlhf.trainer.ppo_utils import samples_generator
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-from gem_core.errors import UnsupportedTrainer
+from gem_core.errors import EnvError, UnsupportedTrainer
 from tests.advantages.oracle import episode
-from tests.trainers.openrlhf.args import experiences
+from tests.trainers.openrlhf.args import experiences, parse
 from tests.trainers.openrlhf.harness import CPU
 from tests.trainers.openrlhf.test_estimators import response
 from tests.trainers.processes import ROOT
 
 
 def module_like(**changes: Any) -> types.ModuleType:
-    """OpenRLHF's module with the two names, changed."""
+    """OpenRLHF's module with the names that are replaced, changed."""
     import openrlhf.trainer.ppo_trainer as original
 
     module = types.ModuleType("copy")
-    for name in ("RemoteExperienceMaker", "compute_eval_metrics"):
-        setattr(module, name, changes.get(name, getattr(original, name)))
+    trainer = type("BasePPOTrainer", (BasePPOTrainer,), {})
+    names = {name: getattr(original, name) for name in ("RemoteExperienceMaker", "compute_eval_metrics")}
+    for name, value in {**names, "BasePPOTrainer": trainer, **changes}.items():
+        setattr(module, name, value)
     return module
 
 
-def test_two_names_are_replaced() -> None:
+def test_names_are_replaced() -> None:
     module: Any = module_like()
     hooks.install(module)
     assert module.RemoteExperienceMaker is GemExperienceMaker
+    assert module.BasePPOTrainer._compute_rollout_stats is not BasePPOTrainer._compute_rollout_stats
 
 
 def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[types.ModuleType] = []
     monkeypatch.setattr(hooks, "install", installed.append)
     monkeypatch.setattr(hooks, "MODULE", "colorsys")
+    for name in ("install_generator", "install_actor", "install_critic"):
+        monkeypatch.setattr(hooks, name, lambda module: None)
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     hooks.setup()
     assert not installed
@@ -52,7 +65,7 @@ def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     assert installed == [colorsys, colorsys]
 
 
-@pytest.mark.parametrize("name", ["RemoteExperienceMaker", "compute_eval_metrics"])
+@pytest.mark.parametrize("name", ["RemoteExperienceMaker", "compute_eval_metrics", "BasePPOTrainer"])
 def test_another_interface_is_refused(name: str) -> None:
     for other in (None, lambda samples: None):
         with pytest.raises(UnsupportedTrainer, match=rf"{name}.*supported versions of OpenRLHF: >="):
@@ -89,6 +102,8 @@ print(json.dumps([
      for base in kind.__mro__ if base.__name__ == "BasePPOTrainer"],
     [inspect.unwrap(method).__globals__["compute_eval_metrics"].func.__module__
      for method in (sync.evaluate, generating._run_eval)],
+    [method.__wrapped__.__globals__["__name__"] for kind in (sync, training)
+     for method in (kind._compute_rollout_stats,)],
 ]))
 """
 
@@ -110,6 +125,110 @@ def test_the_trainers_find_them_in_rays_workers() -> None:
         [sys.executable, "-c", WORKER], input="\n".join(sent), env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    makers, metrics = json.loads(done.stdout.splitlines()[-1])
+    makers, metrics, stats = json.loads(done.stdout.splitlines()[-1])
     assert makers == ["gem_openrlhf.experience_maker"] * 2
     assert metrics == ["gem_openrlhf.hooks"] * 2
+    assert stats == ["gem_openrlhf.failures"] * 2
+
+
+def played_samples(*rewards: float | None) -> list[Any]:
+    """Samples of one row; None for a failed episode."""
+    failed = episode([5.0], trainable=False)
+    given = [failed if reward is None else episode([reward]) for reward in rewards]
+    return [experiences([response(one, seed=seed)]) for seed, one in enumerate(given)]
+
+
+def test_failed_episodes_are_not_in_the_metrics_of_a_rollout() -> None:
+    class Trainer(BasePPOTrainer):
+        _compute_rollout_stats = rollout_stats(BasePPOTrainer._compute_rollout_stats)
+
+    trainer = Trainer.__new__(Trainer)
+    samples = played_samples(1.0, None, 3.0)
+    for sample in samples[:2]:
+        sample.truncated = torch.tensor([True])
+    found = trainer._compute_rollout_stats(samples)
+    assert found == trainer._compute_rollout_stats([samples[0], samples[2]])
+    assert found["rollout/reward_mean"] == 2.0
+    assert found["rollout/num_samples"] == 2.0
+    assert found["rollout/truncated_rate"] == 0.5
+
+
+def test_failed_episodes_are_not_in_the_metrics_of_an_evaluation() -> None:
+    module: Any = module_like()
+    hooks.install(module)
+    samples = played_samples(1.0, None, None, None, 0.0, 0.5)
+    prompts = ["a", "a", "b", "b", "c", "c"]
+    for sample, prompt in zip(samples, prompts, strict=True):
+        sample.prompts = [prompt]
+    rows = [(["here"], [prompt], [""], [None]) for prompt in "abc"]
+    logs = module.compute_eval_metrics(rows, samples, 2)
+    assert logs["eval_here_pass1"] == pytest.approx((1.0 + 0.25) / 2)
+    assert logs["eval_here_pass2"] == pytest.approx((1.0 + 0.5) / 2)
+    assert logs["eval_num_samples"] == 4
+    assert logs["eval_test_gem/error_rate"] == 0.5
+    assert module.compute_eval_metrics(rows, samples[2:4], 2)["eval_test_gem/error_rate"] == 1.0
+
+
+class Generator(SamplesGenerator):  # type: ignore[misc]
+    """OpenRLHF's, as `hooks` leaves it, with a stand-in for its engines: it gets what it is asked for."""
+
+    _generate_vllm = failures.generate(SamplesGenerator._generate_vllm)
+    _process_response_into_experience = failures.process_response(
+        SamplesGenerator._process_response_into_experience
+    )
+
+    def __init__(self, *prompts: tuple[float | None, ...]) -> None:
+        self.args = parse("--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "3")
+        self.prompts = [([""], [str(n)], [""], [None]) for n in range(len(prompts))]
+        failed = episode([5.0], trainable=False)
+        self.answers = {
+            str(n): [
+                response(failed if score is None else episode([1.0]), seed=n, scores=score or 0.0)
+                for score in scores
+            ]
+            for n, scores in enumerate(prompts)
+        }
+
+    def _dispatch_prompts_to_vllm(self, prompts: list[str], labels: Any, **unused: Any) -> list[str]:
+        return list(prompts)
+
+    def collect(self, number: int) -> list[int]:
+        """Seeds of the samples that pass the filter."""
+        with mock.patch.multiple(
+            samples_generator.ray, wait=lambda refs, **_: (refs[:1], refs[1:]), get=self.answers.get
+        ):
+            kept, _, _ = self._generate_vllm(iter(self.prompts), number, dynamic_filtering=True)
+        return [played.episode.seed for sample in kept for played in map(played_of, sample.labels) if played]
+
+
+def test_failed_episodes_are_not_in_the_dynamic_filter() -> None:
+    """Prompt 0 was solved by all that could, prompt 1 by none, prompt 2 by half, prompt 3 failed."""
+    generator = Generator((1.0, 1.0, None), (None, 0.0, None), (None, 1.0, 0.0), (None, None, None))
+    assert generator.collect(3) == [2, 2, 2]
+
+
+def test_failures_alone_do_not_use_up_the_data_set() -> None:
+    fails: tuple[float | None, ...] = (None, None, None)
+    generator = Generator(fails, (1.0, 0.0, 0.0), *[fails] * 9)
+    with pytest.raises(EnvError, match=r"2 prompts in a row: .* 6 of 6 .* test with seed 2: "):
+        generator.collect(2)
+
+
+@pytest.mark.parametrize(
+    ("install", "name", "method"),
+    [
+        (hooks.install_generator, "trainer.ppo_utils.samples_generator", "SamplesGenerator._generate_vllm"),
+        (hooks.install_actor, "trainer.ray.ppo_actor", "ActorPPOTrainer.training_step"),
+        (hooks.install_critic, "trainer.ray.ppo_critic", "CriticPPOTrainer.training_step"),
+    ],
+)
+def test_the_other_replacements_check_the_interface(install: Any, name: str, method: str) -> None:
+    original = importlib.import_module(f"openrlhf.{name}")
+    kind, function = method.split(".")
+    copy = types.ModuleType(original.__name__)
+    setattr(copy, kind, type(kind, (getattr(original, kind),), {}))
+    install(copy)
+    assert getattr(getattr(copy, kind), function) is not getattr(getattr(original, kind), function)
+    setattr(copy, kind, type(kind, (), {function: lambda self: None}))
+    with pytest.raises(UnsupportedTrainer, match=rf"{method}.*supported versions of OpenRLHF: >="):
+        install(copy)

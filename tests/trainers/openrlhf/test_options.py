@@ -114,8 +114,8 @@ def test_the_command_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.11")
-    with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.8\.11 is not supported.*>=0\.10\.2,<0\.12"):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.10.4")
+    with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.10\.4 is not supported.*>=0\.11\.0,<0\.12"):
         gem_openrlhf.SUPPORTED.require()
 
 

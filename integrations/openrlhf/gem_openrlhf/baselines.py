@@ -1,0 +1,112 @@
+"""OpenRLHF's own baselines, taken over those samples whose environment did not fail.
+
+OpenRLHF expects `n_samples_per_prompt` rewards for each prompt. A failed episode has none: counted as a
+reward of 0, it would move the advantages of the other samples of its prompt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+
+WITHOUT_BASELINE = {
+    "gae": "gae",
+    "reinforce": "reinforce",
+    "reinforce_baseline": "reinforce",
+    "rloo": "",
+    "group_norm": "",
+    "dr_grpo": "",
+    "flash_reinforce": "",
+}
+"""OpenRLHF's estimators, and under which name it treats advantages alike but subtracts no baseline: it
+whitens those of the first three."""
+
+
+def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """What OpenRLHF makes of the rewards of each prompt, over the valid samples.
+
+    Args:
+        name: One of `WITHOUT_BASELINE`.
+        rewards: float (prompts, samples).
+        valid: bool of the same shape; False for a sample whose environment failed.
+
+    Returns:
+        float (prompts, samples): 0 for a sample that is not valid. A sample with no other to compare it
+        with has 0, too.
+    """
+    rewards = rewards * valid
+    if name == WITHOUT_BASELINE[name]:
+        return rewards
+    if name == "flash_reinforce":
+        return (rewards - rewards.sum() / valid.sum().clamp(min=1)) * valid
+    count = valid.sum(-1, keepdim=True)
+    total = rewards.sum(-1, keepdim=True)
+    if name == "rloo":
+        others = (total - rewards) / (count - 1).clamp(min=1)
+        return (rewards - others) * valid * (count > 1)
+    centered = (rewards - total / count.clamp(min=1)) * valid
+    if name == "group_norm":
+        return centered / (_std(centered, count) + 1e-9)
+    return centered
+
+
+def _std(centered: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """(prompts, 1): of the valid samples, as `torch.std` of those; 0 for fewer than two."""
+    return (centered.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+
+
+@contextlib.contextmanager
+def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) -> Iterator[None]:
+    """OpenRLHF's `compute_advantages_and_returns` in here takes its baselines over the valid samples.
+
+    It is given the rewards with the baseline subtracted already, in place of an estimator that would
+    subtract one. Its length penalties come before the baseline, so they are applied here as well.
+
+    Args:
+        args: OpenRLHF's flags; their estimator is one of `WITHOUT_BASELINE`.
+        experiences: Micro-batches of the whole batch.
+        valid: bool (rows,), in the order of `experiences`.
+    """
+    name, samples = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
+    flags = {
+        key: getattr(args.reward, key, None) for key in ("overlong_buffer_len", "stop_properly_penalty_coef")
+    }
+    for experience in experiences:
+        experience.rewards = experience.rewards.float()
+    apply_length_penalties(experiences, args)
+    given = [experience.rewards for experience in experiences]
+    logged = [experience.info["reward"] for experience in experiences]
+    index = torch.tensor([number for experience in experiences for number in experience.index])
+    order = index.argsort()  # samples of a prompt side by side
+    rewards, of_samples = (part[order].view(-1, samples) for part in (torch.cat(given), valid))
+    shaped = advantages_of_samples(name, rewards, of_samples)
+    sizes = [len(part) for part in given]
+    for experience, part in zip(experiences, _back(shaped, order).split(sizes), strict=True):
+        experience.rewards = part
+    args.algo.advantage.estimator = WITHOUT_BASELINE[name]
+    for key in flags:
+        setattr(args.reward, key, None)
+    try:
+        yield
+    finally:
+        args.algo.advantage.estimator = name
+        for key, value in flags.items():
+            setattr(args.reward, key, value)
+    count = of_samples.sum(-1, keepdim=True)
+    centered = advantages_of_samples("dr_grpo", rewards, of_samples)
+    spread = _back(_std(centered, count).expand(-1, samples), order).split(sizes)
+    for experience, own, reward, std in zip(experiences, given, logged, spread, strict=True):
+        experience.rewards, experience.info["reward"] = own, reward
+        if samples > 1:
+            experience.info["group_reward_std"] = std
+
+
+def _back(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """(rows,): values of samples in the order that their rows came in."""
+    result = torch.empty(len(order), dtype=values.dtype)
+    result[order] = values.reshape(-1)
+    return result

@@ -1,0 +1,217 @@
+"""Keeps failed episodes out of what OpenRLHF computes besides advantages.
+
+A failed episode is a row without an action token: it has a place in the batch because OpenRLHF expects
+one row for each sample. Its rewards of 0 would count in metrics and filters, and OpenRLHF divides by the
+number of action tokens of each micro-batch. The functions here wrap those methods of OpenRLHF that need
+to know better; `hooks` puts them in place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from gem_core.rollout import Episode, nothing_trainable
+from gem_openrlhf.labels import played_of
+
+TINY = 1e-30
+"""Weight of a micro-batch in a weighted mean that it has no part in; OpenRLHF divides by it, as float32."""
+
+
+def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
+    """Say of each row, bool (rows,), whether it is of the GEM agent and has no token that was sampled."""
+    rows = [played_of(label) for label in labels]
+    return torch.tensor([row is not None and row.is_empty for row in rows])
+
+
+def failed_episodes(labels: Sequence[Any]) -> list[Episode]:
+    """The episodes of all rows, if none of the rows has a token that was sampled; else none."""
+    rows = [played_of(label) for label in labels]
+    return [row.episode for row in rows if row is not None] if bool(empty_rows(labels).all()) else []
+
+
+def actor_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`ActorPPOTrainer.training_step`: metrics are those of the rows that are trained on."""
+
+    @functools.wraps(original)
+    def training_step(
+        self: Any, experience: Any, kl_ctl: float, step: int, loss_batch_info: Any = None
+    ) -> dict[str, Any]:
+        _require_tokens(self, experience, step, loss_batch_info)
+        empty = empty_rows(experience.labels)
+        status: dict[str, Any] = original(self, experience, kl_ctl, step, loss_batch_info)
+        return _without(status, empty) if empty.any() else status
+
+    return training_step
+
+
+def critic_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`CriticPPOTrainer.training_step`: a micro-batch without a token has a mean value of 0, not NaN."""
+
+    @functools.wraps(original)
+    def training_step(self: Any, experience: Any, step: int, loss_batch_info: Any = None) -> dict[str, float]:
+        _require_tokens(self, experience, step, loss_batch_info)
+        status: dict[str, float] = original(self, experience, step, loss_batch_info)
+        return status if experience.action_mask.any() else {**status, "values": 0.0}
+
+    return training_step
+
+
+def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: Any) -> None:
+    """Refuse to update from failed episodes alone: OpenRLHF's loss would be 0 / 0.
+
+    Raises:
+        EnvError: Names the first one of this micro-batch.
+    """
+    if loss_batch_info is None:
+        tokens = trainer.replay_buffer.dynamic_batch_num_tokens[step]
+    else:
+        tokens = loss_batch_info["batch_num_tokens"]
+    failed = failed_episodes(experience.labels)
+    if failed and not float(tokens):
+        raise nothing_trainable(failed, "an update of --train.batch_size rows")
+
+
+def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
+    """The status of a micro-batch with means over the rows that are not `empty`."""
+    metrics = {}
+    for name, value in status["metrics"].items():
+        if not isinstance(value, torch.Tensor):
+            metrics[name] = value
+        elif status["weights"][name] == "sample":
+            kept = value[~empty.to(value.device)].float()
+            metrics[name] = kept if len(kept) else torch.zeros(1)
+        else:
+            metrics[name] = value if status["num_action_tokens"] else torch.zeros_like(value)
+    return {
+        **status,
+        "metrics": metrics,
+        "num_samples": float((~empty).sum()) or TINY,
+        "num_action_tokens": status["num_action_tokens"] or TINY,
+    }
+
+
+def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`BasePPOTrainer._compute_rollout_stats`: over the rows whose environment did not fail."""
+
+    @functools.wraps(original)
+    def compute(self: Any, experiences: list[Any]) -> Any:
+        kept = []
+        for experience in experiences:
+            rows = ~empty_rows(experience.labels)
+            if rows.any():
+                parts = {name: getattr(experience, name) for name in ("response_length", "truncated")}
+                kept.append(
+                    SimpleNamespace(
+                        info={
+                            name: value[rows] for name, value in experience.info.items() if name == "reward"
+                        },
+                        **{name: None if part is None else part[rows] for name, part in parts.items()},
+                    )
+                )
+        return original(self, kept)
+
+    return compute
+
+
+class _Groups:
+    """The samples of prompts as OpenRLHF gets them from its workers: all of one prompt, then the next.
+
+    Args:
+        samples: Of each prompt.
+        wanted: Number of prompts that OpenRLHF is collecting.
+    """
+
+    def __init__(self, samples: int, wanted: int) -> None:
+        self._samples = samples
+        self._wanted = wanted
+        self._group: list[Any] = []
+        self._failed: list[Episode] = []
+
+    def add(self, sample: Any) -> None:
+        """Note a sample; the last one of a prompt settles the scores of those that failed.
+
+        Raises:
+            EnvError: As many prompts in a row as are wanted had failures alone. OpenRLHF would go through
+                its whole data set like this.
+        """
+        self._group.append(sample)
+        if len(self._group) < self._samples:
+            return
+        group, self._group = self._group, []
+        failed = [bool(empty_rows(one.labels).all()) for one in group]
+        scores = [one.scores for one, bad in zip(group, failed, strict=True) if not bad]
+        if any(score is None for score in scores):  # then OpenRLHF does not filter this prompt
+            return
+        mean = torch.stack(scores).float().mean(0) if scores else torch.tensor([torch.nan])
+        for one, bad in zip(group, failed, strict=True):
+            if bad:
+                one.scores = mean
+        labels = [label for one in group for label in one.labels]
+        self._failed = [] if scores else [*self._failed, *failed_episodes(labels)]
+        if len(self._failed) >= self._wanted * self._samples:
+            raise nothing_trainable(self._failed, f"{self._wanted} prompts in a row")
+
+
+def generate(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`SamplesGenerator._generate_vllm`: dynamic filtering does not see failed episodes.
+
+    OpenRLHF filters a prompt by the mean score of its samples. Those that failed get the mean of the
+    others. Without others it is NaN, which no range contains, so that OpenRLHF plays another prompt.
+    """
+
+    @functools.wraps(original)
+    def collect(
+        self: Any, dataloader_iter: Any, num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
+    ) -> Any:
+        samples = generate_kwargs.get("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt)
+        self.gem_groups = _Groups(samples, num_prompts) if dynamic_filtering else None
+        return original(
+            self,
+            dataloader_iter=dataloader_iter,
+            num_prompts=num_prompts,
+            dynamic_filtering=dynamic_filtering,
+            **generate_kwargs,
+        )
+
+    return collect
+
+
+def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`SamplesGenerator._process_response_into_experience`: see `generate`."""
+
+    @functools.wraps(original)
+    def process(self: Any, response: Any, **generate_kwargs: Any) -> Any:
+        sample = original(self, response, **generate_kwargs)
+        groups = getattr(self, "gem_groups", None)
+        if groups is not None:
+            groups.add(sample)
+        return sample
+
+    return process
+
+
+def eval_samples(samples_list: Sequence[Any], n_samples: int) -> list[Any]:
+    """The samples of an evaluation as OpenRLHF's own metrics get them, without those that failed.
+
+    Prompts keep their number of samples: one that failed has the mean reward of the others of its prompt.
+    A prompt without any other is left out.
+    """
+    kept: list[Any] = []
+    for first in range(0, len(samples_list), n_samples):
+        group = samples_list[first : first + n_samples]
+        failed = [bool(empty_rows(sample.labels).all()) for sample in group]
+        rewards = [sample.rewards.float() for sample, bad in zip(group, failed, strict=True) if not bad]
+        if rewards:
+            mean = torch.stack(rewards).mean(0)
+            unknown = {"rewards": mean, "response_length": None, "truncated": None}
+            kept += [
+                dataclasses.replace(sample, **unknown) if bad else sample
+                for sample, bad in zip(group, failed, strict=True)
+            ]
+    return kept
