@@ -15,12 +15,12 @@ from oat.algorithms.ppo import PPOActor
 
 from gem_core.errors import ConfigError
 from gem_core.eval.play import play_tasks
-from gem_core.rollout import EnvPool, Episode, Generation, extra_stop_id
+from gem_core.rollout import EnvPool, Episode, Generation, describe_failures, extra_stop_id
 from gem_core.rollout.engine import vllm_generation
 from gem_core.tasks import TaskRow
 from gem_oat import upstream
 from gem_oat.args import Args, import_modules
-from gem_oat.collect import collect, complaint
+from gem_oat.collect import collect
 from gem_oat.policy import BatchedPolicy
 from gem_oat.rows import lay_out, turn_values
 
@@ -94,7 +94,7 @@ class Actor(PPOActor):  # type: ignore[misc]
             Oat's handle to a list of `Row`, one per prompt.
 
         Raises:
-            EnvError: More episodes failed than turns are wanted.
+            EnvError: As `collect`.
         """
         start = time.perf_counter()
         args: Args = self.args
@@ -109,7 +109,7 @@ class Actor(PPOActor):  # type: ignore[misc]
             collect(self._waiting, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
         )
         if not all(episode.trainable for episode in episodes):
-            logger.warning("%s", complaint(episodes))
+            logger.warning("step %d: %s", self._steps, describe_failures(episodes))
         values, stats = turn_values(episodes, self._estimator, args.gamma, self._estimator_options)
         spent = time.perf_counter() - start
         rows = lay_out(
@@ -153,11 +153,9 @@ class Actor(PPOActor):  # type: ignore[misc]
             task,
             policy,
             self._context,
-            max_turns=self._options.max_turns,
             max_tokens_per_turn=max_tokens,
             max_total_tokens=self._max_total_tokens,
-            on_length_cut=self._options.on_length_cut,
-            step_timeout=self._options.step_timeout,
+            **self._options.play_kwargs(),
             metadata={
                 "step": self._steps,
                 "actor": self._name,

@@ -9,7 +9,7 @@ import importlib
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from oat.algorithms.ppo import PPOArgs
@@ -18,6 +18,7 @@ from oat.args import default_args_validation
 from gem_core.advantages.registry import Estimator, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
+from gem_core.rollout.pool import MAX_ENV_RETRIES
 from gem_core.tasks import TaskSource
 
 NO_PICTURES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
@@ -54,8 +55,12 @@ class Args(PPOArgs):  # type: ignore[misc]
     chat_template_kwargs: str = "{}"
     # What the environment gets for a response cut by the length limit: nothing, or the text as it is.
     on_length_cut: Literal["invalid", "pass"] = "invalid"
-    # Seconds for one step of a blocking environment; none waits.
+    # Seconds for the constructor, a reset or step of a blocking environment, and close; none waits.
     step_timeout: float | None = None
+    # An episode whose environment failed: 'mask' leaves it out, 'retry' first plays it again.
+    on_env_error: Literal["mask", "retry"] = "mask"
+    # Most attempts of 'retry' after the first one.
+    max_env_retries: int = MAX_ENV_RETRIES
     # Folder for train.jsonl and validation.jsonl; none writes none.
     traces: str | None = None
     # Modules to import in every process, such as one that registers environments.
@@ -104,8 +109,8 @@ class Args(PPOArgs):  # type: ignore[misc]
         Raises:
             ConfigError: A value is none of those allowed.
         """
-        names = ("max_turns", "context", "raw", "wrappers", "system_prompt", "on_length_cut", "step_timeout")
-        given = {name: getattr(self, name) for name in (*names, "traces")}
+        names = [field.name for field in fields(RolloutOptions) if field.name != "max_tokens_per_turn"]
+        given = {name: getattr(self, name) for name in names}
         return RolloutOptions.read({**given, "max_tokens_per_turn": self.generate_max_length}, prefix="--")
 
     def template_kwargs(self) -> dict[str, Any]:

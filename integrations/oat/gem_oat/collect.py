@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from gem_core.errors import EnvError
-from gem_core.rollout import Episode
+from gem_core.rollout import Episode, nothing_trainable
 from gem_core.tasks import TaskRow
 
 Play: TypeAlias = Callable[[TaskRow, int], Awaitable[Episode]]
@@ -25,7 +24,7 @@ async def collect(
     group is begun as a whole.
 
     Args:
-        tasks: At least one; they start over when a failure has used them up. Those that were begun are
+        tasks: At least one; they start over when failures have used them up. Those that were begun are
             removed, so that the next call goes on with the rest.
         play: Plays one of them.
         turns: Wanted.
@@ -36,12 +35,14 @@ async def collect(
         The episodes in the order of their tasks, those that are not trainable included.
 
     Raises:
-        EnvError: More episodes failed than turns are wanted; quotes the first failure.
+        EnvError: As many episodes in a row failed as turns are wanted, so that nothing is left to train
+            on; names the first of them.
     """
     numbers = itertools.count()
     running: dict[asyncio.Future[Episode], int] = {}
     ended: dict[int, Episode] = {}
-    begun = collected = failed = 0
+    failed: list[Episode] = []  # since the last one that did not
+    begun = collected = 0
     try:
         while True:
             while len(running) < at_once and (begun % group_size or collected + len(running) < turns):
@@ -55,20 +56,10 @@ async def collect(
             for future in done:
                 episode = ended[running.pop(future)] = future.result()
                 collected += len(episode.turns) if episode.trainable else 0
-                failed += not episode.trainable
-            if failed > turns:
-                raise EnvError(complaint([ended[number] for number in sorted(ended)]))
+                failed = [] if episode.trainable else [*failed, episode]
+            if len(failed) >= turns:
+                raise nothing_trainable(failed, f"the last {len(failed)} episodes of this step")
     finally:
         for future in running:
             future.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-def complaint(episodes: Sequence[Episode]) -> str:
-    """One line on the episodes that cannot be trained on, of which there is at least one."""
-    failures = [episode for episode in episodes if not episode.trainable]
-    first = failures[0]
-    return (
-        f"{len(failures)} of {len(episodes)} episodes of this step cannot be trained on; the first of them, "
-        f"{first.env_id} with seed {first.seed}: {first.error or first.stop_reason}"
-    )

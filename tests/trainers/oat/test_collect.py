@@ -86,14 +86,25 @@ def test_failures_are_replaced_and_kept_for_the_error_rate() -> None:
     assert found[-1].seed == 0  # tasks start over
 
 
+def test_failures_end_nothing_while_other_episodes_succeed() -> None:
+    async def play(task: TaskRow, sample: int) -> Episode:
+        return episode(task["seed"], 1, None if task["seed"] % 4 == 3 else "lost its board")
+
+    found = run(play, 16, turns=4, at_once=2)
+    assert sum(not e.trainable for e in found) == 12  # three times as many as turns are wanted
+    assert sum(e.trainable for e in found) == 4
+
+
 def test_nothing_but_failures_is_one_clear_line() -> None:
     async def play(task: TaskRow, sample: int) -> Episode:
-        return episode(task["seed"], 0, "step() failed: ValueError: the board fell off")
+        error = None if task["seed"] == 0 else "step() failed: ValueError: the board fell off"
+        return episode(task["seed"], 1, error)
 
     with pytest.raises(
-        EnvError, match=r"5 of 5 episodes .* test with seed 0: .*the board fell off"
+        EnvError,
+        match=r"nothing is left to train on: 4 of 4 episodes .* test with seed 1: .*the board fell off",
     ) as caught:
-        run(play, 4, turns=4, at_once=1)
+        run(play, 9, turns=4, at_once=1)
     assert "\n" not in str(caught.value)
 
 
