@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import math
 import multiprocessing
 import os
 import sys
@@ -68,8 +69,7 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
         upstream,
         failures_are_nan=upstream.is_index and plays_gem(config),
         updates=config.actor.update_per_rollout,
-        kl_in_loss=config.actor.kl.coef > 0 and config.actor.kl.type == "loss",
-        failure=(lambda: session.current().failure) if plays_gem(config) else None,
+        episodes=(lambda: session.current().played) if plays_gem(config) else None,
     )
     places = [sys.modules.get(name) for name in ("RL2.trainer.ppo", "__main__")]
     found = [
@@ -85,7 +85,11 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
 
 
 def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
-    """Add GEM's metrics to those of a rollout, and notice when RL2 pauses its engines."""
+    """Add GEM's metrics to those of a rollout, and notice when RL2 pauses its engines.
+
+    A failed episode has the reward NaN, or in rl-square 0.0.2 the score NaN, which RL2's own metrics leave
+    out.
+    """
     rollout: Any = importlib.import_module("RL2.workers.rollout")
     group = "device_mesh" if upstream.is_index else "process_group"
     log = expect(rollout, "gather_and_log", ("metrics", "step", group, "metrics_to_sum"))
@@ -95,11 +99,13 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
         split, suffix = ("validation", "/test") if is_test else ("train", "")
         numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
         own = playing.report(split, step, numbers)
+        metrics = {name: kept for name, values in metrics.items() if (kept := _finite(values))}
         log(metrics | {f"{name}{suffix}": [value] for name, value in own.items()}, step, *args, **kwargs)
 
     rollout.gather_and_log = gather_and_log
     if upstream.is_index:
         return
+    hook_groups(importlib.import_module("RL2.datasets.rl").SampleGroup)
     request = expect(
         rollout, "async_request", ("url", "endpoint", "method", "max_trials", "retry_delay", "kwargs")
     )
@@ -110,6 +116,23 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
         return request(url, endpoint, *args, **kwargs)
 
     rollout.async_request = async_request
+
+
+def hook_groups(kind: Any) -> None:
+    """Leave failed episodes out of the rewards that the newer tree filters the groups of `kind` by."""
+    make = expect(kind, "to_all_tensor_dicts_and_metrics", ("self",))
+
+    def to_all_tensor_dicts_and_metrics(group: Any) -> Any:
+        tensor_dicts, metrics = make(group)
+        metrics["rewards"] = _finite(metrics["rewards"])
+        return tensor_dicts, metrics
+
+    kind.to_all_tensor_dicts_and_metrics = to_all_tensor_dicts_and_metrics
+
+
+def _finite(values: list[Any]) -> list[Any]:
+    """Without the NaN of failed episodes."""
+    return [value for value in values if not (isinstance(value, float) and math.isnan(value))]
 
 
 def end_servers() -> None:

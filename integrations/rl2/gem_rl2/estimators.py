@@ -1,4 +1,4 @@
-"""``adv.estimator=rebn`` and its kin: gem_core's estimators behind RL2's `compute_advantages`.
+"""``adv.estimator=rebn`` and the others of gem_core, behind RL2's `compute_advantages`.
 
 They work on the rows of any environment file: gem_rl2's or your own. Turns are numbered along a
 trajectory before RL2 packs its action tokens together, and the numbers ride through that as one more
@@ -8,23 +8,28 @@ penalties, its packing, its timing.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
-from gem_core.errors import EnvError
+from gem_core.rollout import Episode, nothing_trainable
 from gem_rl2.options import ESTIMATORS, estimator_options
 from gem_rl2.upstream import Upstream
 
 logger = logging.getLogger(__name__)
 
 TURN_IDS = "gem_turn_ids"
+
+Credit: TypeAlias = Callable[..., dict[str, torch.Tensor]]
+"""RL2's function behind its estimator "reinforce": (tensors, responses per prompt, ...) to "advantages"."""
 
 
 class AdvantageHook:
@@ -35,8 +40,7 @@ class AdvantageHook:
         failures_are_nan: A reward that is NaN says that the environment of its trajectory failed;
             otherwise it is an error.
         updates: In how many parts RL2 cuts a batch, ``actor.update_per_rollout``.
-        kl_in_loss: Whether RL2 has a KL term in its loss.
-        failure: Says which episode of this batch failed first; None where nobody knows.
+        episodes: Returns all episodes of this batch, for messages; None where gem_core does not play.
     """
 
     def __init__(
@@ -45,14 +49,12 @@ class AdvantageHook:
         *,
         failures_are_nan: bool = False,
         updates: int = 1,
-        kl_in_loss: bool = False,
-        failure: Callable[[], str] | None = None,
+        episodes: Callable[[], Sequence[Episode]] | None = None,
     ) -> None:
         self._upstream = upstream
         self._failures_are_nan = failures_are_nan
         self._updates = updates
-        self._kl_in_loss = kl_in_loss
-        self._failure = failure
+        self._episodes = episodes
         self._told = False
 
     def __call__(self, config: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int) -> None:
@@ -65,24 +67,22 @@ class AdvantageHook:
             step: Of the training.
 
         Raises:
-            EnvError: No episode of an update is trainable, and the loss has a KL term.
+            EnvError: There are fewer rows to train on than updates; names the first episode that failed.
         """
         if self._failures_are_nan:
             leave_out_failed(tensor_dict, cu_seqs)
+        if int(tensor_dict["action_mask"].any(1).sum()) < self._updates:
+            episodes = [] if self._episodes is None else self._episodes()
+            raise nothing_trainable(episodes, f"step {step}, one of {self._updates} updates")
         adv = config if self._upstream.is_index else config.adv
         if str(adv.estimator) in ESTIMATORS:
             self._estimate(config, adv, tensor_dict, cu_seqs, step)
         else:
-            self._upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
-        added = keep_finite(tensor_dict, self._updates)
-        if added and self._kl_in_loss:
-            # Its reference log-prob stands as 0, which is a probability of 1, and its KL would be trained on.
-            first = f"; the first: {self._failure()}" if self._failure is not None else ""
-            raise EnvError(
-                f"{added} of the {self._updates} updates of step {step} have no episode that can be trained "
-                "on, and the KL term of actor.kl.type=loss needs one; mend the environments, or take fewer "
-                f"updates (actor.update_per_rollout) or more episodes a step{first}"
-            )
+            own = functools.partial(reinforce_of_valid, over_batch=not self._upstream.is_index)
+            failed = valid_trajectories(tensor_dict, cu_seqs).logical_not().any()
+            with self._in_place_of_reinforce(own) if failed else contextlib.nullcontext():
+                self._upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
+        spread_over_updates(tensor_dict, self._updates)
 
     def _estimate(
         self, config: Any, adv: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int
@@ -109,16 +109,24 @@ class AdvantageHook:
 
         instead = {"estimator": "reinforce"}
         changed = OmegaConf.merge(config, instead if self._upstream.is_index else {"adv": instead})
-        algorithms, reinforce = self._upstream.algorithms, self._upstream.reinforce
-        original = getattr(algorithms, reinforce)
         tensor_dict[TURN_IDS] = turn_ids_of(tensor_dict["action_mask"], cu_seqs)
-        setattr(algorithms, reinforce, credit)
         try:
-            self._upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
+            with self._in_place_of_reinforce(credit):
+                self._upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
         finally:
-            setattr(algorithms, reinforce, original)
             del tensor_dict[TURN_IDS]
         self._report(name, stats, step)
+
+    @contextlib.contextmanager
+    def _in_place_of_reinforce(self, credit: Credit) -> Iterator[None]:
+        """In here RL2's estimator "reinforce" is `credit`."""
+        algorithms, name = self._upstream.algorithms, self._upstream.reinforce
+        original = getattr(algorithms, name)
+        setattr(algorithms, name, credit)
+        try:
+            yield
+        finally:
+            setattr(algorithms, name, original)
 
     def _report(self, name: str, stats: ReturnStats, step: int) -> None:
         from RL2.utils.logging import rank0_log
@@ -161,20 +169,64 @@ def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None
                     tensor_dict[name][start:end] = 0
 
 
-def keep_finite(tensor_dict: dict[str, torch.Tensor], updates: int) -> int:
-    """RL2 divides the loss of an update by its number of action tokens: let that be at least one.
+def valid_trajectories(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> torch.Tensor:
+    """Say of each trajectory, bool (trajectories,), whether it has a token that was sampled."""
+    rows = tensor_dict["action_mask"].any(1)
+    return torch.stack([rows[start:end].any() for start, end in itertools.pairwise(map(int, cu_seqs))])
 
-    Where no episode of an update is trainable, one token without an advantage stands for them all. RL2 has
-    computed its log-probs by then, and left those of this token at 0.
 
-    Returns:
-        In how many updates there was none.
+def reinforce_of_valid(
+    tensor_dict: Mapping[str, torch.Tensor],
+    responses_per_prompt: int,
+    global_norm: bool,
+    norm_var: bool,
+    *,
+    over_batch: bool,
+) -> dict[str, torch.Tensor]:
+    """RL2's estimator "reinforce", with a baseline of those trajectories that did not fail.
+
+    Args:
+        tensor_dict: (trajectories, tokens) each.
+        responses_per_prompt: Trajectories of a prompt, which stand side by side.
+        global_norm: The baseline is that of the whole batch.
+        norm_var: Divide by the standard deviation, too.
+        over_batch: A single response per prompt is compared with the whole batch.
     """
-    added = 0
     mask = tensor_dict["action_mask"]
-    size = math.ceil(len(mask) / updates)
-    for start in range(0, len(mask), size):
-        if not mask[start : start + size].any():
-            mask[start, 0] = 1
-            added += 1
-    return added
+    whole = global_norm or (over_batch and responses_per_prompt == 1)
+    groups = (1, -1) if whole else (-1, responses_per_prompt)
+    valid = mask.any(-1).view(groups)
+    rewards = tensor_dict["rewards"].sum(-1).view(groups) * valid
+    count = valid.sum(-1, keepdim=True)
+    advantages = (rewards - rewards.sum(-1, keepdim=True) / count.clamp(min=1)) * valid
+    if norm_var:
+        std = (advantages.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+        advantages = advantages / (std + torch.finfo(advantages.dtype).eps)
+    return {"advantages": advantages.view(-1, 1) * mask}
+
+
+def spread_over_updates(tensor_dict: dict[str, torch.Tensor], updates: int) -> None:
+    """Keep the rows of failed episodes out of RL2's updates, in place.
+
+    RL2 counts a row by the end of its sequence and divides by that number (``actor.avg_level=sequence``),
+    so such a row has no end. It cuts the rows into `updates` parts of one size; where a part would have
+    failed episodes alone, the rows are put in another order.
+
+    Args:
+        tensor_dict: (rows, tokens) each; at least `updates` rows have a token that was sampled.
+        updates: Parts.
+    """
+    on = tensor_dict["action_mask"].any(1)
+    tensor_dict["eos_mask"] = tensor_dict["eos_mask"] * on[:, None]
+    sizes = [len(part) for part in on.split(math.ceil(len(on) / updates))]
+    if all(part.any() for part in on.split(sizes)):
+        return
+    first = on.nonzero()[: len(sizes), 0].tolist()
+    rest = iter([number for number in range(len(on)) if number not in first])
+    order = [
+        number
+        for row, size in zip(first, sizes, strict=True)
+        for number in (row, *itertools.islice(rest, size - 1))
+    ]
+    for name, values in tensor_dict.items():
+        tensor_dict[name] = values[order]

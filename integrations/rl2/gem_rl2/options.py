@@ -184,6 +184,11 @@ def _check_texts(config: Any, upstream: Upstream, options: GemOptions) -> None:
             "gem.max_tokens_per_turn: this version of RL2 samples by itself; "
             "set rollout.train_sampling_params.max_new_tokens"
         )
+    if options.on_env_error == "retry":
+        raise ConfigError(
+            "gem.on_env_error=retry: this version of RL2 keeps the responses of an episode whose environment "
+            "failed, so that it cannot be played again; the source tree of RL2 can, or use mask"
+        )
     if options.max_turns is not None and options.max_turns > config.rollout.max_turns:
         raise ConfigError(
             f"gem.max_turns={options.max_turns}, but RL2 ends an episode after rollout.max_turns="

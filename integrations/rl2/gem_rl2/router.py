@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +75,9 @@ class RouterPolicy:
 def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     """Put a finished episode into an RL2 `Sample`.
 
-    One row for the episode, or with rebuilt contexts one a turn. An episode that is not trainable is a
-    row without a single action token, so that the samples of its group keep their places.
+    One row for the episode, or one for each turn with rebuilt contexts. An episode that is not trainable is
+    a row without an action token, so that the samples of its group keep their places; its reward is NaN, and
+    RL2 gets no other metric of it.
     """
     rows = []
     if not episode.trainable:
@@ -96,15 +98,18 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
             )
     sample.state_dicts = rows
     sample.turn = len(episode.turns)
+    sample.status = type(sample).Status.DONE
     if episode.turns:
         last = episode.transitions()[-1]
         sample.state_text = tokenizer.decode(last.prompt_ids)
         sample.action_text = tokenizer.decode(last.response_ids)
+    if not episode.trainable:
+        sample.metrics["rewards"].append(math.nan)
+        return
     sample.metrics["turns"].append(len(episode.turns))
     sample.metrics["rewards"].append(episode.total_reward)
     sample.metrics["response_length"] += [len(turn.response_ids) for turn in episode.turns]
     sample.metrics["length_clip_ratio"] += [turn.finish_reason == "length" for turn in episode.turns]
-    sample.status = type(sample).Status.DONE
 
 
 def _row(

@@ -66,8 +66,8 @@ class Session:
         self.paused = False
         """Whether RL2 has its engines paused: SGLang then keeps new requests waiting, and RL2 waits for
         the samples (newer tree, partial rollouts)."""
-        self.failure = ""
-        """The first training episode of the last rollout that cannot be trained on, and why."""
+        self.played: list[Episode] = []
+        """The training episodes of the last rollout."""
 
     # -- the newer tree: ``generate`` --------------------------------------------------------------
 
@@ -115,12 +115,10 @@ class Session:
                 task,
                 policy,
                 self._context,
-                max_turns=self._options.max_turns,
-                max_tokens_per_turn=min(limits, default=512),
+                max_tokens_per_turn=min(limits, default=UNLIMITED),
                 max_total_tokens=self._longest_row(),
-                on_length_cut=self._options.on_length_cut,
-                step_timeout=self._options.step_timeout,
                 metadata={"index": task["index"]},
+                **self._options.play_kwargs(),
             )
         )
         return play
@@ -139,17 +137,16 @@ class Session:
         """Begin an episode: its first prompt, and ``extra_info`` with its number."""
         number, play = next(self._numbers), TextPlay(self._context)
         task = task_of(extra_info)
+        max_turns = self._options.max_turns or self._config.rollout.max_turns
         play.start(
             self._envs.play(
                 task,
                 play,
                 play.context,
-                max_turns=self._options.max_turns or self._config.rollout.max_turns,
                 max_tokens_per_turn=UNLIMITED,
-                on_length_cut=self._options.on_length_cut,
-                step_timeout=self._options.step_timeout,
                 metadata={"index": task["index"], "token_ids": "of texts"},
                 on_turn=play.on_turn,
+                **self._options.play_kwargs() | {"max_turns": max_turns},
             )
         )
         self._texts[number] = play
@@ -162,7 +159,7 @@ class Session:
         """Tell an episode the text of a response.
 
         Returns:
-            What RL2 wants; the reward of a trajectory whose environment failed ends in NaN.
+            What RL2 wants; reward and score of a trajectory whose environment failed end in NaN.
 
         Raises:
             ConfigError: The row of the data set had a prompt, so there was no reset.
@@ -191,7 +188,7 @@ class Session:
         return {
             "next_state": next_state,
             "reward": math.nan if failed else reward,
-            "score": 0.0 if failed else reward,
+            "score": math.nan if failed else reward,
             "done": episode is not None,
             "extra_info": dict(extra_info),
         }
@@ -219,9 +216,8 @@ class Session:
         if numbers is None:
             numbers = list(self._finished)
         episodes = [self._finished.pop(number) for number in numbers]
-        failed = next((episode for episode in episodes if not episode.trainable), None)
-        if failed is not None and split == "train":
-            self.failure = f"{failed.env_id}, seed {failed.seed}: {failed.error or failed.stop_reason}"
+        if split == "train":
+            self.played = episodes
         for episode in episodes:
             episode.metadata |= {"step": step, "split": split}
             if split in self._traces:

@@ -73,8 +73,8 @@ def find() -> Upstream:
     return Upstream(version, algorithms, compute)
 
 
-def expect(module: ModuleType, name: str, *allowed: tuple[str, ...]) -> Callable[..., Any]:
-    """The function of that name, if its parameters are among those allowed.
+def expect(module: ModuleType | type, name: str, *allowed: tuple[str, ...]) -> Callable[..., Any]:
+    """The function of that name in a module or class, if its parameters are among those allowed.
 
     Raises:
         UnsupportedTrainer: It is not there, or has others.

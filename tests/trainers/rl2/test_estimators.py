@@ -13,10 +13,12 @@ import torch.distributed as dist
 import wandb
 from gem_rl2 import upstream as upstream_module
 from gem_rl2.activation import hook_advantages
-from gem_rl2.estimators import AdvantageHook, keep_finite, turn_ids_of
+from gem_rl2.estimators import AdvantageHook, spread_over_updates, turn_ids_of
 from RL2.datasets import get_tensor_dict, pack_tensor_dicts
+from RL2.utils.functions import aggregate_values
 
 from gem_core.errors import EnvError, NonFiniteReward, UnsupportedTrainer
+from gem_core.rollout import Episode
 from tests.advantages.oracle import turn_returns
 from tests.trainers import evidence
 from tests.trainers.rl2.configs import gem_config
@@ -166,47 +168,74 @@ def test_a_reward_that_is_not_finite_is_an_error_or_marks_a_failed_environment()
         assert some == pytest.approx(others, abs=1e-5)
 
 
-def test_a_batch_without_any_turn_has_a_finite_loss() -> None:
-    made: list[Rows] = [[[(2, 3, float("nan"))]]] * 4
-    tensors = run(made, failures_are_nan=True, updates=2)
-    assert tensors["action_mask"].sum(1).tolist() == [1, 0, 1, 0]
+FAILED: Rows = [[(2, 3, float("nan"))]]
+
+
+@pytest.mark.parametrize("words", [[], ["adv.norm_var=true"], ["adv.global_norm=true", "adv.norm_var=true"]])
+def test_failed_episodes_are_in_no_baseline_of_rl2(words: list[str]) -> None:
+    """RL2's own result for two responses a prompt is that for three of which one failed."""
+    made = trajectories(8, count=6)
+    three = [
+        t for n in range(3) for t in [*made[2 * n : 2 * n + n % 3], FAILED, *made[2 * n + n % 3 : 2 * n + 2]]
+    ]
+    wanted, found = (
+        run(rows, "adv.estimator=reinforce", f"adv.responses_per_prompt={n}", *words, failures_are_nan=True)
+        for n, rows in ((2, made), (3, three))
+    )
+    kept = found["action_mask"].any(1)
+    assert kept.sum() == 6
+    theirs = wanted["advantages"]
+    torch.testing.assert_close(found["advantages"][kept][:, : theirs.shape[1]], theirs, atol=1e-5, rtol=1e-5)
+    assert not found["advantages"][~kept].any()
+    assert theirs.any()
+
+
+def test_a_response_whose_others_failed_has_no_advantage() -> None:
+    words = ("adv.estimator=reinforce", "adv.responses_per_prompt=2", "adv.norm_var=true")
+    tensors = run([[[(2, 3, 1.0)]], FAILED], *words, failures_are_nan=True)
     assert not tensors["advantages"].any()
-    whole = {"action_mask": torch.tensor([[0, 1], [0, 0]])}
-    keep_finite(whole, 1)
-    assert whole["action_mask"].tolist() == [[0, 1], [0, 0]]
 
 
-def test_with_kl_in_the_loss_an_update_without_any_turn_is_an_error() -> None:
-    """RL2's loss on such a batch: the one token would be pulled to a probability of 1."""
-    made: list[Rows] = [[[(2, 3, float("nan"))]], [[(2, 3, float("nan"))]], [[(2, 3, 1.0)]], [[(2, 3, 0.0)]]]
-    options = {"failures_are_nan": True, "updates": 2, "kl_in_loss": True}
-    message = r"1 of the 2 updates of step 1 .*actor\.kl\.type=loss.*; the first: test:Fails, seed 7: broken"
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_failed_episodes_are_not_in_the_mean_of_the_loss(level: str) -> None:
+    """With the numbers that RL2's update takes from a batch, as it takes them."""
+    good = trajectories(9, count=4)
+
+    def loss(made: list[Rows]) -> float:
+        tensors = run(made, failures_are_nan=True)
+        actions, sequences = int(tensors["action_mask"].sum()), int(tensors["eos_mask"].sum())
+        values = tensors["advantages"] ** 2  # of an action each
+        return float(aggregate_values(values, tensors["action_mask"], level, actions, sequences))
+
+    assert loss([good[0], FAILED, *good[1:], FAILED]) == pytest.approx(loss(good), rel=1e-6) != 0
+
+
+def test_every_update_has_an_episode_that_did_not_fail() -> None:
+    good = trajectories(10, count=3)
+    tensors = run([*good, *[FAILED] * 4], failures_are_nan=True, updates=3)  # parts of 3, 3 and 1
+    on = tensors["action_mask"].any(1)
+    assert [bool(part.any()) for part in on.split(3)] == [True] * 3
+    wanted = sorted([*map(sum, rewards_of(good)), *[0.0] * 4])
+    assert sorted(tensors["rewards"].sum(1).tolist()) == pytest.approx(wanted)
+    before = {name: values.clone() for name, values in tensors.items()}
+    spread_over_updates(tensors, 3)
+    assert all(torch.equal(tensors[name], before[name]) for name in tensors)
+
+
+def test_more_updates_than_episodes_that_did_not_fail_is_an_error() -> None:
+    episodes = [
+        Episode("test:Fails", 7, [], False, True, "env_error", "reset() failed", trainable=False),
+        Episode("test:Fails", 8, [], True, False, "terminated"),
+    ]
+    options: dict[str, Any] = {"failures_are_nan": True, "updates": 2}
+    message = (
+        r"step 1, one of 2 updates: nothing is left to train on: .* test:Fails with seed 7: reset\(\) failed"
+    )
     with pytest.raises(EnvError, match=message):
-        run(made, **options, failure=lambda: "test:Fails, seed 7: broken")
-    with pytest.raises(EnvError, match=r"more episodes a step$"):
-        run(made, **options)
-    run(made[1:], **options)  # each update has an episode
-
-
-@pytest.mark.parametrize(("words", "refused"), [(["coef=0.1", "type=loss"], True), (["coef=0.1"], False)])
-def test_the_hook_knows_where_the_kl_is(
-    words: list[str], refused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, upstream = gem_config("rollout.env_path=mine.py", *(f"actor.kl.{word}" for word in words))
-    trainer: Any = types.ModuleType("__main__")
-    trainer.compute_advantages = upstream.compute_advantages
-    monkeypatch.setitem(upstream_module.sys.modules, "__main__", trainer)
-    hook_advantages(config, upstream)
-    tensors, bounds = batch([[[(2, 3, 1.0)]]] * 4)
-    tensors["action_mask"][:] = 0
-    tensors["old_logps"] = tensors["ref_logps"] = torch.zeros(tensors["rewards"].shape)
-    arguments = (config.adv if upstream.is_index else config, tensors, bounds, 1)
-    if refused:
-        with pytest.raises(EnvError, match="1 of the 1 updates"):
-            trainer.compute_advantages(*arguments)
-    else:
-        trainer.compute_advantages(*arguments)
-        assert tensors["action_mask"].sum() == 1
+        run([FAILED, [[(2, 3, 1.0)]]], **options, episodes=lambda: episodes)
+    with pytest.raises(EnvError, match="no episodes to train on"):
+        run([FAILED, [[(2, 3, 1.0)]]], **options)
+    run([FAILED, FAILED, [[(2, 3, 1.0)]], [[(2, 3, 0.0)]]], **options)  # each update has one
 
 
 def test_turns_are_counted_along_a_trajectory() -> None:

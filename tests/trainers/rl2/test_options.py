@@ -97,6 +97,7 @@ def test_options_that_nobody_would_read_are_refused() -> None:
         (["rollout.train_sampling_params.no_stop_trim=false"], "no_stop_trim=true"),
         (["+gem.max_tokens_per_turn=9"], "set rollout.train_sampling_params.max_new_tokens"),
         (["+gem.max_turns=9"], "rollout.max_turns=8 turns; raise that one"),
+        (["+gem.on_env_error=retry"], "on_env_error=retry: this version of RL2 .* or use mask"),
     ],
 )
 def test_what_texts_cannot_tell_is_refused(words: list[str], message: str) -> None:

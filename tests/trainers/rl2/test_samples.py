@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gem_rl2.activation import hook_groups
 from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 
@@ -129,7 +131,60 @@ def test_a_failing_environment_is_a_row_without_actions(
     (row,) = played.play().state_dicts
     assert not any(row["action_mask"])
     assert played.session.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}
-    assert played.session.failure.startswith("rl2samples:Failing, seed ")
+    (episode,) = played.session.played
+    assert (episode.env_id, episode.trainable) == ("rl2samples:Failing", False)
+
+
+def test_a_failing_environment_is_played_again(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    fails = iter([1, None])  # the second step of the first environment
+
+    class Recovers(ScriptedEnv):
+        def __init__(self) -> None:
+            super().__init__(fail_at=next(fails))
+
+    gem_core.register("rl2samples:Recovers", Recovers)
+    router = Router(tokenizer)
+    words = ["+gem.on_env_error=retry", "+gem.max_env_retries=1"]
+    played = Played(monkeypatch, tiny, router, *words, env="Recovers")
+    (row,) = played.play().state_dicts
+    assert sum(row["rewards"]) == 1.5
+    metrics = played.session.report("train", 1)
+    assert (metrics["gem/error_rate"], metrics["gem/retry_rate"]) == (0.0, 1.0)
+    assert len(router.requests) == 2 + 3
+
+
+def test_a_failed_episode_is_not_in_the_filter_of_its_group(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    """RL2 drops a group whose rewards are all equal; those of the episodes that did not fail are."""
+    fails = itertools.cycle([None, 0, None])
+
+    class SomeFail(ScriptedEnv):
+        def __init__(self) -> None:
+            super().__init__(fail_at=next(fails))
+
+    gem_core.register("rl2samples:SomeFail", SomeFail)
+    words = ["rollout.train.responses_per_prompt=3"]
+    played = Played(monkeypatch, tiny, Router(tokenizer), *words, env="SomeFail")
+    played.play()
+    kind = type("Groups", (type(played.group),), {})
+    hook_groups(kind)
+    played.group.__class__ = kind
+    tensors, metrics = played.group.to_all_tensor_dicts_and_metrics()
+    assert len(tensors) == 3
+    assert metrics["rewards"] == [1.5, 1.5]
+    assert metrics["turns"] == [3, 3]
+
+
+def test_without_a_limit_a_response_may_fill_the_row(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    router = Router(tokenizer)
+    Played(monkeypatch, tiny, router, "rollout.train.sampling_params.max_new_tokens=null").play()
+    first = router.requests[0]
+    assert first["sampling_params"]["max_new_tokens"] == 1024 - len(first["input_ids"])
 
 
 def test_a_response_without_a_token_ends_the_episode(

@@ -109,7 +109,7 @@ def step(made: Scenario, tokenizer: Any, rollout: Any) -> list[Played]:
     packed = pack_tensor_dicts([row for of_episode in parts for row in of_episode])
     bounds = torch.tensor([0, *(len(of_episode) for of_episode in parts)]).cumsum(0)
     AdvantageHook(upstream, failures_are_nan=True)(config.adv, packed, bounds, 1)
-    lengths = (packed["eos_mask"].argmax(1) + 1).tolist()
+    lengths = (packed["position_ids"].argmax(1) + 1).tolist()
     saved = {
         name: [row[:length].tolist() for row, length in zip(packed[name], lengths, strict=True)]
         for name in COLUMNS

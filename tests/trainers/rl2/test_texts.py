@@ -35,11 +35,19 @@ class NeverReady(Env):
         raise AssertionError
 
 
+class NeverBuilt(NeverReady):
+    """Raises in its constructor."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no client")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def environments() -> None:
     gem_core.register("rl2texts:Scripted", ScriptedEnv)
     gem_core.register("rl2texts:Failing", ScriptedEnv, fail_at=1)
     gem_core.register("rl2texts:NeverReady", NeverReady)
+    gem_core.register("rl2texts:NeverBuilt", NeverBuilt)
 
 
 def session(tiny: Path, *overrides: str) -> Session:
@@ -124,7 +132,7 @@ def test_rebuilt_prompts_are_rows_of_their_own(tiny: Path, tokenizer: Any) -> No
     assert made["rewards"] == [0.0, 0.5, 1.0]
 
 
-@pytest.mark.parametrize(("env", "turns"), [("Failing", 2), ("NeverReady", 1)])
+@pytest.mark.parametrize(("env", "turns"), [("Failing", 2), ("NeverReady", 1), ("NeverBuilt", 1)])
 def test_a_failing_environment_ends_its_trajectory_in_nan(
     tiny: Path, tokenizer: Any, env: str, turns: int
 ) -> None:
@@ -133,7 +141,7 @@ def test_a_failing_environment_ends_its_trajectory_in_nan(
     assert made["done"]
     assert len(made["rewards"]) == turns
     assert math.isnan(made["rewards"][-1])
-    assert made["score"] == 0
+    assert math.isnan(made["score"])
     assert playing.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}
 
 

@@ -20,7 +20,7 @@ _counter = itertools.count()
 
 def note_rows(minibatch: dict[str, torch.Tensor]) -> None:
     """Save the rows of a minibatch without their padding; the loss is about to be taken of them."""
-    lengths = minibatch["eos_mask"].argmax(1) + 1
+    lengths = minibatch["position_ids"].argmax(1) + 1  # a row of a failed episode has no end in the eos_mask
     rows = {
         name: [row[:length].tolist() for row, length in zip(minibatch[name].detach(), lengths, strict=True)]
         for name in COLUMNS
