@@ -84,7 +84,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
     found._estimator, found._estimator_options = get_estimator("rebn"), {}
     found._max_total_tokens, found._envs = TOKENS, EnvPool("named")
     found._loop, found._thread = asyncio.new_event_loop(), thread
-    found._traces, found._steps, found._name = {}, 0, "0-0"
+    found._traces, found._waiting, found._steps, found._name = {}, [], 0, "0-0"
     found.sampling_params, found.generate = Sampling(), generate
     found.ipc_client = SimpleNamespace(serialize_ipc=pickle.dumps)
     return found
