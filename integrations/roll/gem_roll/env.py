@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_core.core import Observation, Split
+from gem_core.core import Env, Observation, Split
 from gem_core.data import Order
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.observations import observation_text, render_observation
@@ -33,9 +33,10 @@ _registering = threading.Lock()
 class GemEnv:
     """One of our environments with the methods that ROLL's env managers call.
 
-    The first observation is the ``env_instruction`` of the reset, which managers of either layout show.
-    A limit that ends an episode counts as its end, since ROLL goes on stepping otherwise. The info has
-    ``metrics`` and nothing that ROLL would take for a field of its own history.
+    The environment is built when it is first needed. The first observation is the ``env_instruction`` of
+    the reset, which managers of either layout show. A limit that ends an episode counts as its end, since
+    ROLL goes on stepping otherwise. The info has ``metrics`` and nothing that ROLL would take for a field
+    of its own history.
 
     Args:
         gem_core_id: Registered id.
@@ -44,39 +45,49 @@ class GemEnv:
 
     Attributes:
         split: Which items of a data set `reset` plays; a manager sets it.
-
-    Raises:
-        GemError: The environment cannot be built, or shows pictures.
     """
 
     split: Split = "train"
 
     def __init__(self, gem_core_id: str, wrappers: str = "", **kwargs: Any) -> None:
         self.source = TaskSource(gem_core_id, plain(kwargs))
-        self.env = self.source.make(wrappers)
-        if self.env.shows_images:
-            self.env.close()
-            raise ConfigError(
-                f"{self.source.label} shows pictures, and gem_roll hands texts to ROLL's env managers; train "
-                "on it with verl, OpenRLHF or `gem-core train`"
-            )
+        self.wrappers = wrappers
+        self._env: Env | None = None
+
+    def build(self) -> Env:
+        """The environment inside.
+
+        Raises:
+            GemError: The environment cannot be built, or shows pictures.
+        """
+        if self._env is None:
+            env = self.source.make(self.wrappers)
+            if env.shows_images:
+                env.close()
+                raise ConfigError(
+                    f"{self.source.label} shows pictures, and gem_roll hands texts to ROLL's env managers; "
+                    "train on it with verl, OpenRLHF or `gem-core train`"
+                )
+            self._env = env
+        return self._env
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """An empty observation, and the first one of the episode as ``env_instruction``.
 
         Consecutive seeds play different items of `split`, in the same order for every environment.
         """
-        items = self.env.items(self.split)
+        env = self.build()
+        items = env.items(self.split)
         if items is None or seed is None:
-            observation, info = self.env.reset(seed=seed)
+            observation, info = env.reset(seed=seed)
         else:
             item = items[Order(len(items), 0)[seed % len(items)]]
-            observation, info = self.env.reset(seed=seed, options={"index": item})
+            observation, info = env.reset(seed=seed, options={"index": item})
         return "", {"env_instruction": _shown(observation, info), "metrics": {}}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take a response, special tokens at its end left out."""
-        observation, reward, terminated, truncated, info = self.env.step(_END.sub("", action))
+        observation, reward, terminated, truncated, info = self.build().step(_END.sub("", action))
         invalid = info.get("invalid")
         metrics = {"action_is_valid": float(invalid is None), "format_error": float(invalid == "format")}
         if "success" in info:
@@ -90,8 +101,9 @@ class GemEnv:
         return shown, float(reward), bool(terminated or truncated), bool(truncated), cleaned
 
     def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
+        """Close the environment, if it was built."""
+        if self._env is not None:
+            self._env.close()
 
 
 def register(env_id: str) -> str:

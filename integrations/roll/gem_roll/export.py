@@ -52,7 +52,7 @@ def _section(row: TaskRow) -> dict[str, Any]:
         "env_type": PREFIX + row["env_id"],
         "env_manager_cls": TRAJECTORY,
         "max_steps": None,
-        "max_tokens_per_step": 512,
+        "max_tokens_per_step": None,
         "agent_system_template": None,
         "agent_template": "{observation}",
         "env_config": row["env_kwargs"],

@@ -1,6 +1,6 @@
 """Env managers for a YAML's ``env_manager_cls``.
 
-`GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core's `run_episode`: tasks by the
+`GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core's `EnvPool`: tasks by the
 number of the group and episode, tokens as they were sampled, limits that end an episode. `TrajEnvManager`
 and `StepEnvManager` are ROLL's own, which find our environments in `gem.make` because of the import.
 """
@@ -15,7 +15,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import gem
 import ray
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.env_manager.step_env_manager import StepEnvManager as RollStepEnvManager
@@ -24,8 +23,8 @@ from roll.utils.telemetry import attach_trace_context, get_tracer
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, TraceWriter, run_episode
-from gem_core.tasks import TaskSource, reset_arguments
+from gem_core.rollout import EnvPool, Episode, TraceWriter
+from gem_core.tasks import TaskSource
 from gem_roll import upstream
 from gem_roll.env import PREFIX, GemEnv, read_env_type, register
 from gem_roll.options import GemOptions, check_tag
@@ -61,16 +60,27 @@ class _Registers:
             self.env.split = split
 
 
-class TrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
-    """ROLL's own: a row an episode."""
+class _Builds(_Registers):
+    """Builds the environment at once, so that what is wrong with it shows before anything is played."""
+
+    env: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if isinstance(self.env, GemEnv):
+            self.env.build()
 
 
-class StepEnvManager(_Registers, RollStepEnvManager):  # type: ignore[misc]
-    """ROLL's own: a row a turn."""
+class TrajEnvManager(_Builds, RollTrajEnvManager):  # type: ignore[misc]
+    """ROLL's own: one row per episode."""
+
+
+class StepEnvManager(_Builds, RollStepEnvManager):  # type: ignore[misc]
+    """ROLL's own: one row per turn."""
 
 
 class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
-    """A row an episode."""
+    """One row per episode."""
 
     by_step = False
 
@@ -90,6 +100,7 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
             raise ConfigError(f"custom_envs.{tag}.env_type made a {type(self.env).__name__}, not one of ours")
         self.split = "train" if self.mode == "train" else "validation"
         options = self._options = GemOptions.from_config(pipeline_config)
+        self._envs = EnvPool(self.env.wrappers)
         self._context = options.make_context_with(tokenizer, system_prompt=self.agent_system_template or None)
         self._policy = ProxyPolicy(
             self.llm_proxy,
@@ -154,27 +165,20 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
             before = (self._first_step or 0) * self._section.max_traj_per_env
             task = self._tasks.task(group_id, before + self.episode_id)
             step = max(self.current_step, 0)
+            limits = self._options.play_kwargs() | {"max_turns": self.env_config.get("max_steps")}
             episode = asyncio.run(
-                run_episode(
-                    self.env.env,
+                self._envs.play(
+                    task,
                     self._policy,
                     self._context,
-                    **reset_arguments(task),
-                    max_turns=self.env_config.get("max_steps"),
-                    max_tokens_per_turn=min(
-                        self.env_config["max_tokens_per_step"],
-                        self.worker_config.generating_args.max_new_tokens,
-                    ),
+                    max_tokens_per_turn=self._max_tokens_per_turn(),
                     max_total_tokens=self.pipeline_config.sequence_length,
-                    on_length_cut=self._options.on_length_cut,
-                    step_timeout=self._options.step_timeout,
                     request_id=name,
                     metadata={"index": task["index"], "step": step, "group": group, "split": self.split}
                     | ({} if task["item"] is None else {"item": task["item"]}),
+                    **limits,
                 )
             )
-        if episode.stop_reason == "env_error":  # then run_episode has closed it
-            self.env = gem.make(env_id=self.env_config["env_type"], **self.env_config["config"])
         if self._traces is not None:
             with _shared:
                 self._traces.write(episode)
@@ -182,6 +186,11 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
         for key, value in (("traj_group_id", group), ("traj_id", name)):
             rollout.non_tensor_batch[key] = column([value] * len(rollout))
         return rollout
+
+    def _max_tokens_per_turn(self) -> int:
+        """ROLL's ``max_tokens_per_step``, or where that is null, what its engine samples at most."""
+        engine: int = self.worker_config.generating_args.max_new_tokens
+        return min(self.env_config.get("max_tokens_per_step") or engine, engine)
 
     def formulate_rollouts(self, episode: Episode) -> DataProto:
         """The rows of an episode."""
@@ -206,7 +215,7 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
 
 
 class GemStepEnvManager(GemTrajEnvManager):
-    """A row a turn."""
+    """One row per turn."""
 
     by_step = True
 

@@ -7,6 +7,7 @@ under ``custom_envs.gem``, beside the tags.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -158,7 +159,7 @@ def manager_of(config: Any, tag: str) -> str:
 
 
 def check_tag(config: Any, tag: str) -> None:
-    """Build the environment of a tag once, and refuse what its manager would not heed.
+    """Build the environment of a tag, once per process, and refuse what its manager would not heed.
 
     Raises:
         GemError: As `check_config`.
@@ -168,7 +169,7 @@ def check_tag(config: Any, tag: str) -> None:
     if manager not in (TRAJECTORY, STEP, *ROLL_OWN):
         return
     env_id = read_env_type(section.get("env_type"), f"{where}.env_type")
-    GemEnv(env_id, **dict(section.get("env_config") or {})).close()
+    _try_once(GemEnv(env_id, **dict(section.get("env_config") or {})))
     if manager in ROLL_OWN:
         return
     if str(section.get("agent_template", "{observation}")).strip() != "{observation}":
@@ -206,6 +207,21 @@ def _check_tasks(config: Any, tag: str, split: Split, path: str | None) -> None:
     else:
         managers = config.train_env_manager if split == "train" else config.val_env_manager
         table_of(config, managers, tag, source, split, path)
+
+
+_tried: set[tuple[str, str]] = set()
+"""Environments, with their wrappers, that this process has built once."""
+_trying = threading.Lock()
+
+
+def _try_once(env: GemEnv) -> None:
+    """Build an environment, unless this process has built one like it: env managers are made in threads."""
+    kind = (env.source.label, env.wrappers)
+    with _trying:
+        if kind not in _tried:
+            env.build()
+            env.close()
+            _tried.add(kind)
 
 
 def _section_of(config: Any, tag: str) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """``pipeline_cls: gem_roll.ReBNAgenticPipeline``: ROLL's agentic pipeline with gem_core's advantages.
 
 They are computed over all turns that were collected, before ROLL copies or drops rows to fill its
-batches, and take the place of ROLL's own right before the actor's update.
+batches, and replace ROLL's own right before the actor's update. Failed episodes are left out before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 from gem_core.rollout import episode_metrics
 from gem_roll import upstream
 from gem_roll.credit import assign_credit, episodes_of
+from gem_roll.failures import guard_group_filter, schedulers_leave_out_failed, take_failed
 from gem_roll.options import check_config, row_per_turn
 from gem_roll.rows import OUTLINE, TURN_IDS, column
 
@@ -37,16 +38,26 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
             # ROLL counts the updates of a step in episodes, and for one it takes the log-probs of the update
             # itself for the old ones. Rows of turns make several; with estimators of steps ROLL knows that.
             pipeline_config.enable_old_logprobs_recompute = True
-        super().__init__(pipeline_config)
+        for section in (pipeline_config.train_env_manager, pipeline_config.val_env_manager):
+            guard_group_filter(section)
+        with schedulers_leave_out_failed():
+            super().__init__(pipeline_config)
         self._train_step = self.actor_train.train_step
         self.actor_train.train_step = self._train_with_credit
 
     def adjust_batch(self, data: DataProto, mode: str = "copy") -> DataProto:
-        """Give credit to all rows of the step; then let ROLL copy or drop some, copies masked out."""
+        """Give credit to all rows of the step; then let ROLL copy or drop some, copies masked out.
+
+        Where failed episodes left a gap, rows are copied whatever `mode` says: no other episode is dropped
+        because of them.
+        """
         options, config = self.gem_options, self.pipeline_config
         credit = assign_credit(data, options.estimator, float(config.gamma), options.credit_options)
         data.batch[ADVANTAGES], data.batch[RETURNS] = credit.advantages, credit.returns
-        metrics = episode_metrics(episodes_of(data))
+        failed = take_failed(data)
+        metrics = episode_metrics(episodes_of(data) + failed)
+        if failed and "step" not in data.non_tensor_batch:
+            mode = "copy"
         if credit.stats.count:
             metrics |= credit.stats.metrics()
         for key in (TURN_IDS, OUTLINE):

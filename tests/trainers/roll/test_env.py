@@ -91,7 +91,7 @@ def test_an_unknown_id_has_neighbours() -> None:
 
 def test_an_unknown_argument_is_refused() -> None:
     with pytest.raises(ConfigError, match="accepted keyword arguments"):
-        made(high=4)
+        made(high=4).build()
 
 
 @pytest.mark.parametrize("text", [GUESS, "sokoban", "None"])
@@ -135,14 +135,14 @@ def test_special_tokens_are_no_part_of_an_action(end: str) -> None:
     env = made("test:Counting")
     env.reset(seed=0)
     env.step(action=f"x <|y|> z{end}")
-    assert env.env.actions == ["x <|y|> z"]
+    assert env.build().actions == ["x <|y|> z"]
 
 
 def test_the_arguments_may_come_from_a_yaml() -> None:
     """OmegaConf hands over maps and lists of its own."""
     assert "from 1 to 30 " in made(max_number=30).reset(seed=0)[1]["env_instruction"]
     gem_core.register("test:Keeping", Keeping)
-    kept = made("test:Keeping", nested=UserDict({"a": UserDict({"b": (1, 2)})})).env.nested
+    kept = made("test:Keeping", nested=UserDict({"a": UserDict({"b": (1, 2)})})).build().nested
     assert (type(kept), kept) == (dict, {"a": {"b": [1, 2]}})
 
 
@@ -160,7 +160,7 @@ def test_threads_do_not_disturb_each_other() -> None:
         env = made("game:Minesweeper-v0-easy")
         seen = [env.reset(seed=seed)[1]["env_instruction"]]
         for _ in range(20):
-            step = env.step(action=env.env.sample_random_action())
+            step = env.step(action=env.build().sample_random_action())
             seen.append(step[:4])
             if step[2]:
                 break
@@ -194,4 +194,4 @@ def test_roll_imports_the_same_gem() -> None:
 def test_pictures_are_refused_when_the_env_is_built() -> None:
     gem_core.register("test:RollPictures", PictureEnv)
     with pytest.raises(ConfigError, match="test:RollPictures shows pictures, and gem_roll hands texts"):
-        GemEnv("test:RollPictures")
+        GemEnv("test:RollPictures").build()

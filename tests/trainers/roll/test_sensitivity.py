@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from gem_roll import credit, managers
+from gem_roll.failures import FAILED, played_only
 from gem_roll.managers import GemTrajEnvManager
 from gem_roll.options import GemOptions
 from gem_roll.pipeline import ReBNAgenticPipeline, use_credit
@@ -83,7 +84,8 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
         manager.current_step = 0
         manager.run_rollout_loop(DataProto(meta_info={"seed": 1}))
         rollouts += queue.rollouts[:-1]
-    data = DataProto.concat(rollouts)
+    data = DataProto.concat(played_only(rollouts, True, "step 0"))
+    failed = [Episode.from_dict(json.loads(text)) for text in data.meta_info[FAILED]]
     outlines = [Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[OUTLINE]]
     rewards = data.batch["scores"].tolist()
     made_pipeline: Any = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
@@ -91,7 +93,7 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
     made_pipeline.actor_train = SimpleNamespace(dp_size=1)
     data = made_pipeline.adjust_batch(data)
     use_credit(data, None)
-    found = []
+    found = [read_row(outline, [], [], [], []) for outline in failed]
     for number, outline in enumerate(outlines):
         size = int(data.batch["attention_mask"][number].sum())
         tokens = data.batch["input_ids"][number, :size].tolist()

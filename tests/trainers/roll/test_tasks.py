@@ -94,12 +94,12 @@ def test_rolls_own_managers_play_items_of_their_split(tmp_path: Path, kind: str)
         arguments = source.for_split(split).env_kwargs  # type: ignore[arg-type]
         env = GemEnv(source.env_id, **arguments)
         env.split = split  # type: ignore[assignment]
-        items = env.env.items(env.split)
+        items = env.build().items(env.split)
         assert items
         played[split] = set()
         for seed in range(7, 7 + len(items)):  # ROLL counts seeds up
             env.reset(seed)
-            inner: Any = env.env.unwrapped
+            inner: Any = env.build().unwrapped
             played[split].add(inner.env.task_index if kind == "service" else inner.index)
         assert played[split] == set(items)
 

@@ -14,12 +14,14 @@ from tests.trainers import evidence
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.roll import harness
 from tests.trainers.roll.spied import updates as updates_of
+from tests.trainers.spies.gem_trouble import chaos_counts
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_ROLL"), reason="runs the pipeline: `nox -s roll` does"),
     pytest.mark.timeout(1200),
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
+CHAOS = "test:Chaos-v0"
 BY_TURN = {
     "env_manager_cls": "gem_roll.GemStepEnvManager",
     "env_config": {"wrappers": "spy, concat_with_action"},
@@ -27,16 +29,19 @@ BY_TURN = {
 ROWS_OF_TURNS = {"gem": {"context": "rebuild"}, "Guess": BY_TURN, "Mastermind": BY_TURN}
 
 
-def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
-    """Those of a step, by the names that all trainers share."""
+def assert_metrics_are_right(
+    metrics: dict[str, float], episodes: list[evidence.Played], failed: int = 0
+) -> None:
+    """Those of a step, by the names that all trainers share; `failed` more episodes have no row."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     turns = sum(len(episode.rewards) for episode in episodes)
     assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
     assert metrics["rollout/score/mean"] == pytest.approx(mean, abs=1e-6)
+    assert metrics["critic/score/mean"] == pytest.approx(mean, abs=1e-6)
     assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
     assert metrics["rebn/turns"] == turns
-    assert metrics["gem/error_rate"] == 0
+    assert metrics["gem/error_rate"] == pytest.approx(failed / (len(episodes) + failed))
     assert {
         "gem/success",
         "gem/truncation_rate",
@@ -45,31 +50,57 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
     } <= metrics.keys()
 
 
-def test_three_steps_with_a_row_an_episode(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = {"eval_steps": 2, "custom_envs": {"gem": {"traces": str(tmp_path / "traces")}}}
+    monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
+    chaos = {
+        "env_type": f"gem_core:{CHAOS}", "env_manager_cls": "gem_roll.GemTrajEnvManager", "max_steps": 8,
+        "max_tokens_per_step": None, "agent_system_template": None, "agent_template": "{observation}",
+        "env_config": {"wrappers": "spy", "p": 0.1, "hang": 6},
+    }  # fmt: skip
+    failures = {"step_timeout": 2, "on_env_error": "retry", "max_env_retries": 1}
+    changed = {
+        "eval_steps": 2,
+        "rollout_batch_size": 12,
+        "batch_adjust_mode": "delete",
+        "actor_train": {"training_args": {"gradient_accumulation_steps": 4}},
+        "train_env_manager": {
+            "max_env_num_per_worker": 12,
+            "num_env_groups": 6,
+            "tags": ["Guess", "Mastermind", "Chaos"],
+            "num_groups_partition": [2, 2, 2],
+        },
+        "custom_envs": {"gem": {"traces": str(tmp_path / "traces"), **failures}, "Chaos": chaos},
+    }
     run = harness.run_roll(tmp_path, warm, changed).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
-    assert len(updates) == len(steps) == 3
-    trained = []
-    for update, metrics in zip(updates, steps, strict=True):
-        assert len(update.rows) == 12  # 8 episodes, filled up with copies that are masked out
-        assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 4
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
-        assert len(mine) == 8
-        assert_metrics_are_right(metrics, mine)
-        trained += mine
-    assert any(len(episode.rewards) > 1 for episode in trained)
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     of_step = {step: [e for e in traces if e.metadata["step"] == step] for step in range(3)}
+    assert len(updates) == len(steps) == 3
+    trained = []
+    for update, metrics, collected in zip(updates, steps, of_step.values(), strict=True):
+        failed = sum(not episode.trainable for episode in collected)
+        assert (len(update.rows), len(collected)) == (16, 12)  # filled up with copies that are masked out
+        assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 4 + failed
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
+        assert len(mine) == 12 - failed
+        assert_metrics_are_right(metrics, mine, failed)
+        again = sum(episode.env_retries > 0 for episode in collected)
+        assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
+        trained += mine
+    counts = chaos_counts(tmp_path)
+    fatal = sum(count for (call, _), count in counts.items() if call != "close")
+    assert fatal == sum(e.env_retries + (not e.trainable) for e in traces) > 0, counts
+    assert {e.env_id for e in traces if e.error or e.env_retries} == {CHAOS}
+    assert any(len(episode.rewards) > 1 for episode in trained)
     played = sorted(episode.token_ids for episode in trained)
-    assert played == sorted(e.sequence().token_ids for episodes in of_step.values() for e in episodes)
+    assert played == sorted(e.sequence().token_ids for e in traces if e.trainable)
     for made in of_step.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
-        assert len(groups) == 4  # two samples each
-        assert {env_id for env_id, _ in groups} == {GUESS, MASTERMIND}
+        assert len(groups) == 6  # two samples each
+        assert {env_id for env_id, _ in groups} == {GUESS, MASTERMIND, CHAOS}
     assert sorted(e.metadata["index"] for e in traces if e.env_id == GUESS) == sorted([*range(6)] * 2)
     held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
     assert sorted(e.seed for e in held_out) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2

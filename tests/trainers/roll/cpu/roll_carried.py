@@ -1,4 +1,4 @@
-"""The pipeline, with a note of what its rows carry about episodes before ROLL copies or drops any: a spy."""
+"""The pipeline, with a note of what a batch carries about episodes before ROLL copies or drops any: a spy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gem_roll.failures import FAILED
 from gem_roll.pipeline import ReBNAgenticPipeline
 from gem_roll.rows import OUTLINE
 
@@ -20,4 +21,6 @@ class NotingPipeline(ReBNAgenticPipeline):
                 length = int(data.batch["attention_mask"][row].sum())
                 tokens = data.batch["input_ids"][row][:length].tolist()
                 file.write(json.dumps({"token_ids": tokens, "episode": json.loads(text)}) + "\n")
+            for text in data.meta_info.get(FAILED, []):
+                file.write(json.dumps({"token_ids": [], "episode": json.loads(text)}) + "\n")
         return super().adjust_batch(data, mode)
