@@ -25,12 +25,12 @@ def python_tool_no_int_reward_last_line_error(env: Env, **changes: Any) -> Tools
 
 
 def search_tool(env: Env, **changes: Any) -> Tools:
-    """GEM's preset: search, 0.3 for a call, at most five."""
+    """GEM's preset: search on the server in ``SEARCH_URL``, 0.3 for a call, at most five."""
     return _preset(env, changes, tools="search", tool_reward=0.3)
 
 
 def search_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
-    """Search without intermediate rewards, at most five calls."""
+    """Search on the server in ``SEARCH_URL`` without intermediate rewards, at most five calls."""
     return _preset(env, changes, tools="search")
 
 

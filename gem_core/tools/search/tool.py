@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,21 +25,22 @@ class SearchTool(Tool):
         tools(tools="search(backend='google')")
 
     Args:
-        backend: ``bm25``, ``dense``, ``server``, ``serpapi`` or ``google``.
-        k: Documents of a search.
-        max_chars: Letters of a document that are shown.
-        name: How the model calls it.
-        options: Of the backend, such as ``corpus=`` or ``url=``; without any, ``bm25`` searches the corpus
-            ``multihop``.
+        backend: ``bm25``, ``dense``, ``server``, ``serpapi`` or ``google``. None takes ``bm25`` with a
+            `corpus`, and otherwise the server at the URL in the environment variable ``SEARCH_URL``.
+        k: Number of documents that a search returns.
+        max_chars: Number of characters of a document that are shown.
+        name: Name of the tool, which the model calls.
+        options: Options of the backend, such as ``corpus=`` or ``url=``. The `url` of ``server`` defaults to
+            ``SEARCH_URL``.
 
     Raises:
-        ConfigError: A value that cannot be honoured.
-        TypeError: An option that the backend does not have.
+        ConfigError: A value is not supported, or nothing says what to search.
+        TypeError: The backend has no such option.
     """
 
     def __init__(
         self,
-        backend: str = "bm25",
+        backend: str | None = None,
         k: int = 3,
         max_chars: int = 2000,
         name: str = "search",
@@ -47,8 +49,15 @@ class SearchTool(Tool):
         for argument, value in (("k", k), ("max_chars", max_chars)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{argument}={value!r}: expected a whole number of at least 1")
-        if backend == "bm25" and "corpus" not in options:
-            options["corpus"] = "multihop"
+        if backend is None:
+            backend = "bm25" if "corpus" in options else "server"
+        if backend == "server" and "url" not in options:
+            options["url"] = _server_url()
+        elif backend in ("bm25", "dense") and "corpus" not in options:
+            raise ConfigError(
+                f"search(backend={backend!r}) needs a corpus, such as corpus='notes.jsonl', or "
+                "corpus='multihop' for the documents of qa:MultiHop-v0-search"
+            )
         self.name = name
         where = "the web" if backend in ("serpapi", "google") else "a collection of documents"
         self.description = f"Searches {where} and shows the {k} best results."
@@ -72,6 +81,20 @@ class SearchTool(Tool):
             return ToolResult(f"The search failed: {error}", ok=False, metadata={"hits": 0})
         found = {"hits": len(hits), "ids": [hit.document["id"] for hit in hits]}
         return ToolResult(as_text(hits, self.max_chars) or "Nothing was found.", metadata=found)
+
+
+def _server_url() -> str:
+    """The URL in the environment variable that GEM reads, too."""
+    url = os.environ.get("SEARCH_URL", "")
+    if not url:
+        raise ConfigError(
+            "the search tool does not know what to search: set the environment variable SEARCH_URL to a "
+            "retrieval server, such as http://localhost:8000/retrieve, or say "
+            "tools=\"search(url='http://...')\", or "
+            "tools=\"search(corpus='notes.jsonl')\" for documents of your own, or "
+            "tools=\"search(corpus='multihop')\" for those of qa:MultiHop-v0-search"
+        )
+    return url
 
 
 def as_text(hits: list[Hit], max_chars: int) -> str:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+import gem_core
 from gem_core.errors import ConfigError
 from gem_core.tools import make_tools
 from gem_core.tools.search import Hit
@@ -74,3 +75,33 @@ def test_wrong_options_show_when_the_tool_is_made(tmp_path):
     ):
         with pytest.raises(kind, match=said):
             make_tools(config)
+
+
+@pytest.mark.parametrize(
+    "config", ["search", "search(k=2)", "search(backend='server')", "search(backend='bm25')"]
+)
+def test_without_a_corpus_or_a_server_nothing_is_searched(config, monkeypatch):
+    for value in (None, ""):
+        monkeypatch.delenv("SEARCH_URL", raising=False) if value is None else monkeypatch.setenv(
+            "SEARCH_URL", ""
+        )
+        with pytest.raises(ConfigError, match=r"SEARCH_URL|needs a corpus"):
+            make_tools(config)
+
+
+@pytest.mark.parametrize("preset", ["search_tool", "search_tool_no_int_reward"])
+def test_presets_search_the_server_in_the_environment_variable(preset, monkeypatch):
+    monkeypatch.delenv("SEARCH_URL", raising=False)
+    with pytest.raises(ConfigError, match="set the environment variable SEARCH_URL"):
+        gem_core.make("math:Arithmetic-v0-easy", wrappers=preset)
+    documents = {
+        "result": [[{"document": {"id": "1", "contents": "Ada\nShe wrote programs."}, "score": 1.0}]]
+    }
+    with StandIn((200, {}, documents)) as server:
+        monkeypatch.setenv("SEARCH_URL", f"{server.url}/retrieve")
+        with gem_core.make("math:Arithmetic-v0-easy", wrappers=preset) as env:
+            env.reset(seed=0)
+            observation, *_, info = env.step("<search>Who was Ada?</search>")
+    assert "She wrote programs." in observation
+    assert info["use_tool"]
+    assert len(server.asked) == 1
