@@ -26,6 +26,7 @@ from gem_core.files import claimed
 from gem_core.rollout import (
     ChatPolicy,
     Context,
+    CutTurns,
     EnvPlayer,
     EnvPool,
     Episode,
@@ -178,11 +179,16 @@ def _play(
         own = player or open_player(config, reporter)
         reporter.start(totals, {label: totals[label] - remaining.get(label, 0) for label in totals})
         decode = None if own.tokenizer is None else own.tokenizer.decode
+        cut_turns: CutTurns | None = None
+        if config.max_tokens_per_turn == EvalConfig.max_tokens_per_turn:
+            cut_turns = CutTurns(config.max_tokens_per_turn, "max_tokens_per_turn")
         try:
             with TraceWriter(folder / folders.EPISODES, decode=decode) as traces:
 
-                async def play(number: int, job: _Job) -> Episode:
-                    return await _one(config, own, pool, job, traces, reporter)
+                async def play(number: int, job: _Job) -> None:
+                    episode = await _one(config, own, pool, job, traces, reporter)
+                    if cut_turns is not None:
+                        cut_turns.add(episode)
 
                 first = [job.row for job in left[: config.concurrency]]
                 await pool.reserve(first, config.step_timeout)

@@ -38,12 +38,17 @@ class CutTurns:
         self._warned = False
 
     def add(self, *episodes: Episode) -> None:
-        """Count the turns of trainable episodes that hold their tokens."""
+        """Count the turns of trainable episodes, in tokens or in messages.
+
+        In messages every answer that a length limit cut counts, because there are no tokens to tell one
+        limit from another.
+        """
         for episode in episodes:
             if episode.trainable:
                 self._turns += len(episode.turns)
+                least = 0 if episode.context_mode == "messages" else self._limit
                 self._cut += sum(
-                    turn.finish_reason == "length" and len(turn.response_ids) >= self._limit
+                    turn.finish_reason == "length" and len(turn.response_ids) >= least
                     for turn in episode.turns
                 )
         if self._turns < self.TURNS:
@@ -51,8 +56,8 @@ class CutTurns:
         if self._cut > self.SHARE * self._turns and not self._warned:
             self._warned = True
             logger.warning(
-                "%d of the last %d turns were cut at %d tokens, the default limit of one response; raise %s "
-                "if the model needs more, or set it to this value to be rid of this warning",
+                "%d of the last %d turns were cut at %d tokens, the default limit of one response, and count "
+                "as invalid unless on_length_cut says otherwise; raise %s if the model needs more",
                 self._cut, self._turns, self._limit, self._option,
             )  # fmt: skip
         self._turns = self._cut = 0

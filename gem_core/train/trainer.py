@@ -25,6 +25,7 @@ from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.files import claimed
 from gem_core.rollout import (
+    CutTurns,
     Episode,
     TraceWriter,
     describe_failures,
@@ -43,7 +44,7 @@ from gem_core.train.checkpoint import (
     save_checkpoint,
     write_text,
 )
-from gem_core.train.config import TrainConfig
+from gem_core.train.config import TINY, TrainConfig
 from gem_core.train.learner import Learner
 from gem_core.train.models import prepare_model
 from gem_core.train.report import Outcome, Reporter, write_report
@@ -127,6 +128,9 @@ class Trainer:
         shortest = min((limit for limit in limits if limit is not None), default=None)
         rollouts = Rollouts(config, self._players(f"{config.seed}/check"), shortest)
         self.rollouts = resources.enter_context(contextlib.closing(rollouts))
+        self.cut_turns: CutTurns | None = None
+        if config.model != TINY and config.max_tokens_per_turn == TrainConfig.max_tokens_per_turn:
+            self.cut_turns = CutTurns(config.max_tokens_per_turn, "max_tokens_per_turn")
         self.progress = Progress()
         if state is not None:
             self._restore(state)
@@ -184,6 +188,8 @@ class Trainer:
         tasks = training_tasks(config, step)
         episodes = self._play(tasks, f"{config.seed}/train", f"step {step}", step)
         rolled_out = time.perf_counter()
+        if self.cut_turns is not None:
+            self.cut_turns.add(*episodes)
         metrics: dict[str, float] = {"step": step}
         for agent, learner in self.learners.items():
             mine = [episode for episode in episodes if self._learner_of(episode) == agent]

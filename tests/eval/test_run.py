@@ -61,6 +61,19 @@ def test_a_run_and_what_it_leaves(tmp_path):
     assert outcome.episodes[0].turns[0].info["reply"] == {"prompt_tokens": 10, "response_tokens": 2}
 
 
+@pytest.mark.parametrize(("limit", "warnings"), [({}, 1), ({"max_tokens_per_turn": 100}, 0)])
+def test_a_default_limit_that_cuts_answers_is_warned_about(limit, warnings, tmp_path, caplog):
+    class Talker:
+        async def reply(self, messages, *, max_tokens, request_id):
+            return Reply("Let me think.", "length")
+
+    given = {"envs": [CODE], "episodes": 100, "max_turns": 3, "on_length_cut": "pass", **limit}
+    evaluate(config(tmp_path, **given), player=Player(Talker(), MessagesContext()))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == warnings
+    assert all("cut at 1024 tokens" in one and "raise max_tokens_per_turn" in one for one in said)
+
+
 @pytest.mark.parametrize("on_env_error", ["mask", "retry"])
 def test_failed_episodes_are_counted_and_in_no_figure(on_env_error, tmp_path, monkeypatch):
     monkeypatch.setenv("GEM_CHAOS", str(tmp_path))

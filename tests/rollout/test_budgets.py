@@ -38,6 +38,13 @@ def test_episodes_that_come_one_by_one_are_counted_together(caplog: pytest.LogCa
     assert caplog.records[0].getMessage().startswith("50 of the last 100 turns")
 
 
+def test_in_messages_every_cut_answer_counts(caplog: pytest.LogCaptureFixture) -> None:
+    spoken = episode(100, 2, length=0)
+    spoken.context_mode = "messages"
+    CutTurns(8, "max_tokens_per_turn").add(spoken)
+    assert len(caplog.records) == 1
+
+
 def test_other_limits_and_failed_episodes_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
     cut_turns = CutTurns(8, "max_new_tokens")
     cut_turns.add(episode(200, 200, length=7))  # cut by the tokens of the whole episode

@@ -224,6 +224,18 @@ def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
     assert {env.closed for env in Faulty.made} == {1}
 
 
+@pytest.mark.parametrize(("limit", "warnings"), [(32, 1), (31, 0)])
+def test_a_default_limit_that_cuts_turns_is_warned_about(limit, warnings, tiny_folder, tmp_path, caplog):
+    config = options(
+        tiny_folder, tmp_path, max_tokens_per_turn=limit, temperature=50.0, steps=1, episodes_per_step=104,
+        eval_episodes=0,
+    )  # fmt: skip
+    train(TrainConfig(**config))  # at this temperature hardly any response comes to an end
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == warnings
+    assert all("cut at 32 tokens" in one and "raise max_tokens_per_turn" in one for one in said)
+
+
 # -- the end ----------------------------------------------------------------------------------
 
 
