@@ -25,7 +25,7 @@ from tests.advantages.oracle import standardized, turn_returns
 GAMMA = 0.9
 """Of the short runs."""
 
-_NAME = re.compile(r"Episode (\d+-\d+)\.")
+NAME = re.compile(r"Episode (\d+-\d+)\.")
 
 
 @dataclass
@@ -136,7 +136,7 @@ def conversation(ids: list[int], requests: list[dict[str, Any]]) -> Played:
 
 def name_in(prompt: list[int], tokenizer: Any) -> str:
     """Name of the episode that a prompt belongs to."""
-    found = _NAME.search(tokenizer.decode(prompt))
+    found = NAME.search(tokenizer.decode(prompt))
     assert found, tokenizer.decode(prompt)
     return found[1]
 

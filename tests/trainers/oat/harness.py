@@ -83,7 +83,7 @@ def environment(folder: Path, *, standins: bool = True, spy: Path | None = None)
     path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
     path += filter(None, [os.environ.get("PYTHONPATH")])
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    env |= ENVIRONMENT | {"GEM_SPY": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
+    env |= ENVIRONMENT | {"GEM_SPY": str(spy), "GEM_CHAOS": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
     if standins:
         path.insert(0, str(STANDINS))
         env["GEM_OAT_STANDIN"] = "1"

@@ -6,12 +6,14 @@ import math
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gem_core.rollout import read_traces
+from gem_core.rollout import Episode, read_traces
+from tests.trainers import chaos
 from tests.trainers.evidence import Played, assert_update_is_right, played
 from tests.trainers.oat import harness, spied
 from tests.trainers.oat.measure import gem_seconds
@@ -36,35 +38,55 @@ def tokenizer(warm: Path) -> Any:
     return AutoTokenizer.from_pretrained(warm)
 
 
-def assert_updates_are_right(spy: Path, tokenizer: Any, model: Any, rows: int) -> list[list[Played]]:
-    """Each update of a run; returns the episodes collected for each."""
+def assert_updates_are_right(
+    spy: Path, tokenizer: Any, model: Any, rows: int, trainable: set[str] | None = None
+) -> list[list[Played]]:
+    """Each update of a run; returns the episodes collected for each.
+
+    `trainable` are the names of those that did not fail; None for a run in which none fails.
+    """
     episodes, found = played(spy, tokenizer), []
     for update in spied.updates(spy):
         assert len(update.rows) == rows
+        names = [name for name in update.collected if trainable is None or name in trainable]
         found.append(
-            assert_update_is_right(
-                update, episodes, tokenizer, model, row_per_turn=True, collected=update.collected
-            )
+            assert_update_is_right(update, episodes, tokenizer, model, row_per_turn=True, collected=names)
         )
     return found
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) -> None:
-    """Those of a step, by the names that all trainers share; Oat averages them in float32."""
+    """Those of a step, by the names that all trainers share; `episodes` are the trainable ones.
+
+    Oat averages metrics in float32.
+    """
     returns = [sum(episode.rewards) for episode in episodes]
     turns = sum(len(episode.rewards) for episode in episodes)
     assert metrics["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
     assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
     assert metrics["rebn/turns"] == turns
-    assert metrics["gem/error_rate"] == 0
-    names = {"gem/success", "gem/truncation_rate", "gem/format_error_rate", "rebn/return_mean"}
+    names = {
+        "gem/error_rate",
+        "gem/success",
+        "gem/truncation_rate",
+        "gem/format_error_rate",
+        "rebn/return_mean",
+    }
     assert names <= metrics.keys()
+
+
+def calm(episode: Episode) -> Episode:
+    """The same episode in an environment that does not fail."""
+    return episode if episode.env_id in harness.MIX else replace(episode, env_id=harness.GAME, env_kwargs={})
 
 
 def test_three_steps_on_a_mix(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With Oat's fused head, one row at a time, and an evaluation before and after."""
+    """With Oat's fused head, one row at a time, and an evaluation before and after.
+
+    One of the environments fails in every way.
+    """
     run = harness.run_oat(
         tmp_path,
         warm,
@@ -72,19 +94,27 @@ def test_three_steps_on_a_mix(
         train_batch_size_per_device="1",
         eval_steps="100",
         max_eval="4",
+        env_id=f"{chaos.CHAOS} {harness.MIX[1]}",
+        eval_env_id=" ".join(harness.MIX),
+        on_env_error="retry",
+        max_env_retries="1",
+        step_timeout=chaos.STEP_TIMEOUT,
         traces=str(tmp_path / "traces"),
     ).check()
-    collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16)
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    trainable = chaos.names_of(traces)
+    collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3
     turns = [sum(len(episode.rewards) for episode in episodes) for episodes in collected]
     assert max(turns) > 16  # some were dropped, and count all the same
     before, *steps, after = harness.metrics_of(run)
     assert len(steps) == 3
-    for episodes, metrics in zip(collected, steps, strict=True):
+    for number, (episodes, metrics) in enumerate(zip(collected, steps, strict=True), start=1):
         assert_metrics_are_right(metrics, episodes)
+        chaos.assert_rates_are_right(metrics, [e for e in traces if e.metadata["step"] == number])
         assert metrics["actor/collected_turns"] == metrics["rebn/turns"]
-    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    prompts = sorted(episode.sequence().token_ids for episode in traces)
+    chaos.assert_every_failure_is_counted(traces, run.spy)
+    prompts = sorted(episode.sequence().token_ids for episode in traces if episode.trainable)
     assert prompts == sorted(episode.token_ids for episodes in collected for episode in episodes)
     held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
     assert sorted(episode.seed for episode in held_out) == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -92,7 +122,7 @@ def test_three_steps_on_a_mix(
         for env_id in harness.MIX:
             returns = [episode.total_reward for episode in mine if episode.env_id == env_id]
             assert metrics[f"eval/{env_id}/gem/return"] == pytest.approx(sum(returns) / 2, abs=1e-6)
-    last = [episode for episode in traces if episode.metadata["step"] == 3]
+    last = [calm(episode) for episode in traces if episode.metadata["step"] == 3 and episode.trainable]
     parts = ("actor/total_time", "train/learn_batch_time", "misc/weight_sync_elapse")
     spent, step = gem_seconds(last, tokenizer), sum(steps[-1][name] for name in parts)
     with capsys.disabled():
@@ -147,7 +177,7 @@ def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm
     assert run.code == 2
     (line,) = [line for line in run.output.splitlines() if "gem_oat: " in line]  # behind Oat's progress bar
     assert re.search(
-        r"episodes of this step cannot be trained on; the first of them, test:Broken with seed \d+: "
+        r"episodes of this step: nothing is left to train on: .* first of them, test:Broken with seed \d+: "
         r"step\(\) failed: ValueError: the board fell off the table$",
         line,
     )

@@ -1,0 +1,43 @@
+"""A run whose environment fails in every possible way, and what its trainer must count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from gem_core.rollout import Episode
+from tests.trainers.evidence import NAME
+from tests.trainers.spies import gem_trouble
+
+gem_trouble.register()  # in this process, which makes the tasks
+
+CHAOS = "test:Chaos-v0(min_number=1,max_number=10,max_turns=4,hang=6)"
+"""A game that the warm model knows; its constructor, reset, step and close each fail with probability 0.1."""
+
+STEP_TIMEOUT = "2"
+"""Seconds: below `hang`, and more than a call ever takes on a busy machine."""
+
+
+def names_of(episodes: Sequence[Episode]) -> set[str]:
+    """The names that the spy gave the episodes that can be trained on."""
+    shown = [str(episode.turns[0].observation) for episode in episodes if episode.trainable]
+    return {found[1] for text in shown if (found := NAME.search(text))}
+
+
+def assert_rates_are_right(metrics: dict[str, float], episodes: Sequence[Episode]) -> None:
+    """The shares of failed and of repeated episodes that a step logs, against all that it played."""
+    failed = fmean(not episode.trainable for episode in episodes)
+    again = fmean(episode.env_retries > 0 for episode in episodes)
+    assert metrics["gem/error_rate"] == pytest.approx(failed)
+    assert metrics["gem/retry_rate"] == pytest.approx(again)
+
+
+def assert_every_failure_is_counted(episodes: Sequence[Episode], spy: Path) -> None:
+    """Each failure that the environment itself noted is an episode's error, or one of its retries."""
+    noted = gem_trouble.chaos_counts(spy)
+    attempts = sum(number for (call, _), number in noted.items() if call != "close")
+    assert sum(episode.env_retries + (episode.error is not None) for episode in episodes) == attempts > 0
+    assert any(not episode.trainable for episode in episodes)
