@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from gem_core.rollout import read_traces
 from tests.advantages.oracle import case, episode
 from tests.trainers import evidence
 from tests.trainers.evidence import GAMMA, assert_update_is_right
@@ -219,38 +217,6 @@ def test_a_critic(tmp_path: Path, warm: Path, tokenizer: Any, rows: Path) -> Non
         for (_, _, advantages, mask), expected in zip(rows_of_batch, spread, strict=True):
             found = [advantage for advantage, on in zip(advantages, mask, strict=True) if on]
             assert found == pytest.approx([(e - float(mean)) / deviation for e in expected], abs=1e-4)
-
-
-def test_a_run_survives_environments_that_misbehave(
-    tmp_path: Path, warm: Path, tokenizer: Any, model: Any
-) -> None:
-    rows = write_rows(tmp_path / "rows.jsonl", [GUESS, "test:Raises", "test:Hangs", "test:Endless"], 12)
-    flags = {
-        "rollout.batch_size": "12",
-        "train.batch_size": "24",
-        "train.micro_batch_size": "1",  # OpenRLHF's default; a failed episode has one to itself
-        "gem.step_timeout": "5",
-        "gem.traces": str(tmp_path / "traces"),
-    }
-    run = run_openrlhf(tmp_path, warm, rows, flags).check()
-    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    ends = Counter((episode.env_id, episode.stop_reason) for episode in traces if episode.env_id != GUESS)
-    assert set(ends) == {
-        ("test:Raises", "env_error"),
-        ("test:Hangs", "env_error"),
-        ("test:Endless", "token_budget"),
-    }
-    (update,), (metrics,) = updates_of(run.spy), metrics_of(run)
-    failed = ends["test:Raises", "env_error"] + ends["test:Hangs", "env_error"]
-    assert metrics["gem/error_rate"] == pytest.approx(failed / 24)
-    for row in update.rows:
-        if len(row.prompt) == 1:  # it stands for a failed episode
-            assert (row.mask, row.advantages, row.old) == ([1], [0.0], row.rollout)
-            row.mask = [0]
-    assert sum(row.is_pad for row in update.rows) == failed
-    mine = assert_update_is_right(update, evidence.played(run.spy, tokenizer), tokenizer, model)
-    assert len(mine) == 24 - failed
-    assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
 
 
 def test_in_bfloat16(

@@ -138,27 +138,6 @@ def test_a_config_that_cannot_be_honoured_is_one_line(tmp_path: Path, warm: Path
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
-def test_failing_environments_are_left_out(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
-) -> None:
-    run = harness.run_rl2(
-        tmp_path, warm, "+gem.modules=[failing_env]", version=version, envs=["failing:Guess", "test:Endless"]
-    ).check()
-    episodes = evidence.played(run.spy, warm_tokenizer)
-    updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
-    assert len(updates) == 3
-    failed = 0
-    for number, update in enumerate(updates, start=1):
-        assert len(update.rows) == 8
-        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model)
-        assert metrics[number]["gem/error_rate"] == pytest.approx(1 - len(mine) / 8)
-        failed += 8 - len(mine)
-    assert 0 < failed < 24
-    assert "the server is gone" in run.output
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("version", VERSIONS)
 def test_a_penalty_in_the_reward(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
 ) -> None:
