@@ -11,6 +11,9 @@ Runs as ``python -I -S _server.py SOCKET CONFIG``. Three generations:
 
 A channel ends in the caller, in the child and in the server, which kills the child when the caller closes its
 end, and writes the exit code into it of a child that could not do so itself.
+
+With ``isolated: false`` the same three generations run at level `process`: they stay in the caller's
+namespaces, and the child's process group ends with the child.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import select
 import signal
 import socket
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,11 +58,12 @@ def main() -> None:
 
 def launch(control: socket.socket, config: dict[str, Any]) -> None:
     user, group = os.geteuid(), os.getegid()
-    namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
-    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
+    if config["isolated"]:
+        namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
     control.send(b"{}")
     ids = json.loads(control.recv(100))["ids"]  # what the caller could map for us
-    if not ids:
+    if config["isolated"] and not ids:
         write("/proc/self/setgroups", "deny")
         write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
         write("/proc/self/gid_map", f"{INSIDE_ID} {group} 1")
@@ -70,7 +75,8 @@ def launch(control: socket.socket, config: dict[str, Any]) -> None:
     try:
         kernel.die_with_parent()
         own = os.open("/proc/self/ns/pid", os.O_RDONLY)
-        build_root(config)
+        if config["isolated"]:
+            build_root(config)
         warm_up(config)
         kernel.no_new_privileges()
         Server(control, config, ids, own).serve()
@@ -115,6 +121,10 @@ def warm_up(config: dict[str, Any]) -> None:
             __import__(name)
         except Exception:
             continue  # the program that wants it is told why
+    for name, source in config["modules"].items():
+        module = sys.modules[name] = types.ModuleType(name)
+        exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+        module.warm_up()
     compile("0", "", "exec")  # the first one makes all classes of the syntax tree
     sys.dont_write_bytecode = True
     sys.stdin, sys.stdout, sys.stderr = STREAMS
@@ -156,13 +166,15 @@ class Server:
             os._exit(0)  # the caller is gone
         channel = socket.socket(fileno=descriptors[0])
         self.made += 1
-        kernel.unshare(kernel.CLONE_NEWPID)
+        if self.config["isolated"]:
+            kernel.unshare(kernel.CLONE_NEWPID)
         try:
             pid = os.fork()
             if pid == 0:
                 self.become_child(channel)
         finally:
-            kernel.setns(self.own, kernel.CLONE_NEWPID)
+            if self.config["isolated"]:
+                kernel.setns(self.own, kernel.CLONE_NEWPID)
         process = os.pidfd_open(pid)
         self.children[process] = (pid, channel)
         self.channels[channel.fileno()] = pid
@@ -171,6 +183,8 @@ class Server:
 
     def reap(self, process: int) -> None:
         pid, channel = self.children.pop(process)
+        if not self.config["isolated"]:
+            kill_group(pid)  # before it is reaped: the number is still its own
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self.poll.unregister(process)
         if self.channels.pop(channel.fileno(), None):
@@ -186,7 +200,12 @@ class Server:
         try:
             os.closerange(3, channel.fileno())
             os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-            shut_in(INSIDE_ID + 1 + self.made % self.ids if self.ids else INSIDE_ID, self.config)
+            if self.config["isolated"]:
+                shut_in(INSIDE_ID + 1 + self.made % self.ids if self.ids else INSIDE_ID, self.config)
+            else:
+                kernel.die_with_parent()
+                os.setsid()
+                kernel.filter_calls()
             Child(channel).serve()
         except BaseException:
             os._exit(120)
@@ -218,6 +237,13 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # it ended before it could make a group of its own
 
 
 main()

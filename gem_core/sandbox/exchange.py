@@ -14,7 +14,6 @@ from gem_core.sandbox.files import relative
 from gem_core.sandbox.fork_server import ForkServer
 from gem_core.sandbox.process import Ending, Limits, RunResult
 
-LEVEL = "namespace"
 _KILL_SECONDS = 5.0
 
 
@@ -75,7 +74,9 @@ def exchange(
         ending = "killed"
     else:
         ending = "failed" if exit_code else "ok"
-    return RunResult(stdout, stderr, ending, exit_code, seconds, more_out or more_err, LEVEL, fetched)
+    return RunResult(
+        stdout, stderr, ending, exit_code, seconds, more_out or more_err, channel.server.level, fetched
+    )
 
 
 def _wait(channel: Channel, seconds: float) -> tuple[int | None, bool]:

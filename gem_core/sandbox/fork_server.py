@@ -1,4 +1,4 @@
-"""Fork servers of level `namespace`: how one is started, asked for children and ended."""
+"""Fork servers: how one is started, asked for children and ended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gem_core.errors import SandboxError
@@ -33,6 +34,8 @@ class ForkServer:
     """One process of `_server`, with its children."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
+        self.level = "namespace" if config["isolated"] else "process"
+        self._isolated: bool = config["isolated"]
         self._lock = threading.Lock()
         self._spare: list[socket.socket] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -60,11 +63,11 @@ class ForkServer:
         if not message:
             raise SandboxError("the fork server did not start")
         if problem := json.loads(message).get("error"):
-            raise SandboxError(f"level 'namespace' is not available here: {problem}")
+            raise SandboxError(f"level {self.level!r} is not available here: {problem}")
 
     def _map_ids(self) -> int:
         """Give the children user ids of their own; 0 where that is not ours to do."""
-        if os.geteuid() != 0:
+        if os.geteuid() != 0 or not self._isolated:
             return 0
         for first in _FIRST_IDS:
             with contextlib.suppress(OSError):
@@ -110,9 +113,20 @@ class ForkServer:
         self.process.returncode = 0  # not ours to wait for
 
 
-def configure(packages: Sequence[str], disk_bytes: int, programs: bool = False) -> dict[str, Any]:
-    """What the fork server has to know; `programs`: whether those of the machine can be run."""
-    python = os.path.realpath(sys.executable)
+def configure(
+    packages: Sequence[str],
+    disk_bytes: int,
+    programs: bool = False,
+    modules: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Configuration of a fork server of level `namespace`.
+
+    Args:
+        packages: Distributions that programs can import.
+        disk_bytes: Size of the folder that a program can write in.
+        programs: Whether the programs of the machine can be run.
+        modules: Source of trusted modules by name, which the server runs ahead of all programs.
+    """
     shown = dict.fromkeys([os.path.realpath(sys.base_prefix), *_LIBRARIES, *(_PROGRAMS if programs else ())])
     bind: list[list[str]] = []
     links = [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
@@ -123,14 +137,29 @@ def configure(packages: Sequence[str], disk_bytes: int, programs: bool = False) 
             bind.append([path, path])
     site = {top: path for top, path in package_paths(packages).items() if os.path.exists(path)}
     bind += [[path, f"/packages/{top}"] for top, path in site.items()]
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {
-        "python": python,
+        **_common(modules),
+        "isolated": True,
         "mount_point": tempfile.gettempdir(),
         "bind": bind,
         "links": links,
         "path": ["/packages"] if packages else [],
         "preload": list(packages),
+        "disk_bytes": disk_bytes,
+        "files": 4096,
+    }
+
+
+def configure_process(modules: Mapping[str, str]) -> dict[str, Any]:
+    """Configuration of a fork server of level `process`, whose modules can import all that is installed."""
+    return {**_common(modules), "isolated": False, "path": [path for path in sys.path if path], "preload": []}
+
+
+def _common(modules: Mapping[str, str]) -> dict[str, Any]:
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {
+        "python": os.path.realpath(sys.executable),
+        "modules": dict(modules),
         "env": {
             "PYTHONHASHSEED": "0",
             "LANG": "C.UTF-8",
@@ -138,6 +167,4 @@ def configure(packages: Sequence[str], disk_bytes: int, programs: bool = False) 
             "TMPDIR": "/program",
             **threads,
         },
-        "disk_bytes": disk_bytes,
-        "files": 4096,
     }

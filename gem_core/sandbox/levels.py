@@ -160,6 +160,15 @@ def self_check(*, again: bool = False) -> dict[str, Check]:
         return dict(_checks)
 
 
+def strongest() -> Check:
+    """The level that `open_sandbox` takes without a name, and why it is not a stronger one."""
+    with _lock:
+        if "namespace" not in _checks:
+            _checks["namespace"] = _check("namespace")
+        check = _checks["namespace"]
+    return check if check.available else Check("process", True, check.reason)
+
+
 def open_sandbox(
     level: str | None = None,
     *,
@@ -186,14 +195,10 @@ def open_sandbox(
         if name is not None and name not in LEVELS:
             raise ConfigError(f"no sandbox level {name!r}; there are: {', '.join(LEVELS)}")
     with _lock:
+        reason = ""
         if level is None:
-            if "namespace" not in _checks:
-                _checks["namespace"] = _check("namespace")
-            check = _checks["namespace"]
-            level = "namespace" if check.available else "process"
-            reason = "" if check.available else f" ({check.reason})"
-        else:
-            reason = ""
+            level, _, why = strongest()
+            reason = f" ({why})" if level == "process" else ""
         if min_level is not None and LEVELS[level].strength < LEVELS[min_level].strength:
             raise SandboxError(
                 f"min_level={min_level!r}, but only level {level!r} is available or asked for{reason}"

@@ -27,10 +27,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_core.sandbox.exchange import LEVEL, Channel, exchange
-from gem_core.sandbox.fork_server import ForkServer, configure
+from gem_core.sandbox.exchange import Channel, exchange
+from gem_core.sandbox.fork_server import ForkServer, configure, configure_process
 from gem_core.sandbox.process import ISOLATED, Limits, RunResult
 
 _AT_ONCE = 4
@@ -47,13 +49,15 @@ class Namespace:
             one a core.
         disk_bytes: Size of the folder that a program can write in.
         programs: Whether the programs of the machine (``/usr/bin``) can be run, as a shell needs them.
+        modules: Source of trusted modules by name. Each fork server runs it once, then calls ``warm_up()``
+            of the module; programs can import it.
 
     Raises:
         SandboxError: The machine does not allow it.
         MissingDependency: A package is not installed.
     """
 
-    level = LEVEL
+    level = "namespace"
 
     def __init__(
         self,
@@ -62,11 +66,15 @@ class Namespace:
         workers: int | None = None,
         disk_bytes: int = 64 * 2**20,
         programs: bool = False,
+        modules: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         if sys.platform != "linux":
             raise SandboxError("level 'namespace' needs Linux")
+        self._start(configure(packages, disk_bytes, programs, modules), workers)
+
+    def _start(self, config: dict[str, Any], workers: int | None) -> None:
         workers = workers or len(os.sched_getaffinity(0))
-        self._config = configure(packages, disk_bytes, programs)
+        self._config = config
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(_AT_ONCE * workers)
         self._turn = itertools.count()
@@ -145,6 +153,19 @@ class Namespace:
         self._servers = [None] * len(self._servers)
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(_AT_ONCE * len(self._servers))
+
+
+class ForkedProcess(Namespace):
+    """Programs at level `process`, in children of a fork server that has run trusted modules; Linux only.
+
+    What gets through is what gets through `process`, except for the kernel calls in `_denied`, which are
+    refused here too where seccomp works.
+    """
+
+    level = "process"
+
+    def __init__(self, *, modules: Mapping[str, str], workers: int | None = None) -> None:
+        self._start(configure_process(modules), workers)
 
 
 class Session:

@@ -136,10 +136,10 @@ def test_math_verify_from_a_thread():
 
 def test_out_of_time_is_wrong_and_said(monkeypatch):
     def out_of_time(*args, **kwargs):
-        raise symbolic.limited.OutOfTime
+        raise symbolic.CallTimeout
 
     monkeypatch.setattr(symbolic, "require", lambda: None)
-    monkeypatch.setattr(symbolic.limited, "call", out_of_time)
+    monkeypatch.setattr(symbolic, "calls", out_of_time)
     assert judge(r"\int_0^1 x dx", "1/2") == Verdict(False, "timeout")
 
 

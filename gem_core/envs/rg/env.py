@@ -25,6 +25,7 @@ from reasoning_gym.composite import DatasetSpec
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, check_held_out
+from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.errors import ConfigError, EnvError
 from gem_core.graders import limited
 from gem_core.text import last_boxed, undecorated
@@ -36,7 +37,7 @@ _LONGEST = 20_000
 """Characters of an answer that are scored; a longer one is wrong."""
 _SHORT = 10_000
 _KEPT = 16
-_RUNS_TEXT = re.compile(r"(?<![_.\w])eval\(|parse_expr|sympify")
+_RUNS_TEXT = re.compile(r"(?<![_.\w])(?:eval|exec|compile)\(|parse_expr|sympify|pickle|yaml")
 _GLOBAL_DRAW = re.compile(
     r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
     r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from them
@@ -77,8 +78,7 @@ class ReasoningGymEnv(DataSetEnv):
     The best return is 1. The oracle answers with the item's own answer, or with the example that its
     metadata hold, and is None where there is neither.
 
-    Some data sets score by evaluating the answer as an expression. They do so in another process with a
-    limit of time and memory; the answer of the item itself is scored here.
+    No answer is ever evaluated as a program: `scorers` has its own scores for the data sets that would do so.
     """
 
     format_error_reward = 0.0
@@ -106,7 +106,8 @@ class ReasoningGymEnv(DataSetEnv):
                 7, 15, 23, ... are held out.
 
         Raises:
-            ConfigError: No such data set, or settings that it refuses.
+            ConfigError: No such data set, settings that it refuses, or a data set of another version of the
+                package that would evaluate answers.
         """
         if name not in reasoning_gym.factory.DATASETS:
             raise ConfigError(f"reasoning-gym has no data set {name!r}")
@@ -122,8 +123,12 @@ class ReasoningGymEnv(DataSetEnv):
         self.held_out = check_held_out(held_out)
         self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
-        self.guarded = _runs_text(name, _parts(settings))
-        if self.guarded or self._items.elsewhere:
+        for part in _parts(settings) or (name,):
+            if _runs_text(part):
+                raise ConfigError(
+                    f"reasoning-gym scores {part!r} by evaluating the answer; gem-core has no scorer for it"
+                )
+        if self._items.elsewhere:
             self.blocking = True
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
@@ -137,7 +142,7 @@ class ReasoningGymEnv(DataSetEnv):
         return item["question"] + _INSTRUCTION, {}
 
     def step(self, action: str) -> StepResult:
-        if not self._running or self.guarded or not isinstance(action, str):
+        if not self._running or not isinstance(action, str):
             return super().step(action)
         answer = last_boxed(action)
         if answer is None:
@@ -158,12 +163,7 @@ class ReasoningGymEnv(DataSetEnv):
     parse = staticmethod(last_boxed)
 
     def grade(self, answer: str, row: Row) -> Graded:
-        score = 0.0
-        if len(answer) <= _LONGEST:
-            if self.guarded and answer != row["answer"]:
-                score = self._items.score_elsewhere(answer, row)
-            else:
-                score = self._items.score(answer, row)
+        score = self._items.score(answer, row) if len(answer) <= _LONGEST else 0.0
         return Graded(score, _text(score))
 
     def right_answer(self, row: Row) -> str | None:
@@ -203,7 +203,7 @@ class _Items:
         self._endless = size is None
         self._chunk = 0
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
-        self._score = self._data.score_answer
+        self._score = scorer(name, self._data)
         self._global = _uses_global_generators(name, _parts(settings))
         self.elsewhere = not here and not _MADE_ELSEWHERE.isdisjoint((name, *_parts(settings)))
         kept = size is None or self._global or self.elsewhere
@@ -266,21 +266,6 @@ class _Items:
         except Exception:  # its parsers raise whatever comes
             return 0.0
 
-    def score_elsewhere(self, answer: str, row: Row) -> float:
-        """The same in a process that can be stopped."""
-        try:
-            score = limited.call(
-                "gem_core.envs.rg.env:score_here", self.name, self.seed, self.settings, answer, row
-            )
-        except (limited.OutOfTime, limited.CallFailed):
-            return 0.0
-        return float(score)
-
-
-def score_here(name: str, seed: int, settings: dict[str, Any], answer: str, row: Row) -> float:
-    """`_Items.score` in the worker process."""
-    return _Items(name, 1, seed, settings).score(answer, row)
-
 
 def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:
     """`_Items.made_here` in the worker process, in an empty folder: programs of codeio write files."""
@@ -320,17 +305,19 @@ def _log_prints() -> None:
 
 
 @lru_cache
-def _runs_text(name: str, parts: tuple[str, ...]) -> bool:
-    """Whether scoring evaluates the model's text, as far as the source of the data set tells."""
-    for part in parts or (name,):
-        data_set = reasoning_gym.factory.DATASETS[part][0]
-        source = inspect.getsource(data_set.score_answer)
-        for method in re.findall(r"self\.(\w+)\(", source):
-            if inspect.isfunction(getattr(data_set, method, None)):
-                source += inspect.getsource(getattr(data_set, method))
-        if _RUNS_TEXT.search(source):
-            return True
-    return False
+def _runs_text(name: str) -> bool:
+    """Return whether the package's scoring would evaluate the model's text, as far as its source tells.
+
+    All data sets of the recorded version have been read; this is for those of other versions.
+    """
+    if name in SCORERS or name not in reasoning_gym.factory.DATASETS:
+        return False
+    data_set = reasoning_gym.factory.DATASETS[name][0]
+    source = inspect.getsource(data_set.score_answer)
+    for method in re.findall(r"self\.(\w+)\(", source):
+        if inspect.isfunction(getattr(data_set, method, None)):
+            source += inspect.getsource(getattr(data_set, method))
+    return _RUNS_TEXT.search(source) is not None
 
 
 @lru_cache

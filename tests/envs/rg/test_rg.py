@@ -20,8 +20,6 @@ FAST = [
     "graph_color",
     "propositional_logic",
 ]
-RUNS_TEXT = ["binary_matrix", "countdown", "n_queens", "polynomial_multiplication", "simple_integration",
-             "spiral_matrix", "string_insertion"]  # fmt: skip
 
 
 def test_every_data_set_of_the_installed_package_has_an_id():
@@ -117,23 +115,6 @@ def test_oracles_score_one():
         for seed in range(3):
             env.reset(seed=seed)
             assert env.step(env.oracle_action())[1] == 1.0
-
-
-@pytest.mark.parametrize("name", RUNS_TEXT)
-def test_answers_that_would_be_evaluated_are_scored_elsewhere(name, tmp_path):
-    env = gem_core.make(f"rg:{name}", size=3)
-    assert env.guarded
-    data = reasoning_gym.create_dataset(name, size=3, seed=42)
-    mark = tmp_path / "mark"
-    for answer in ("1", "9**9**9**9**9", f"__import__('os').environ.update(GEM_TEST_MARK='{mark}')"):
-        env.reset(options={"index": 0})
-        _, reward, terminated, _, _ = env.step(rf"\boxed{{{answer}}}")
-        assert terminated
-        if answer == "1":
-            assert reward == pytest.approx(data.score_answer("1", data[0]))
-    import os
-
-    assert "GEM_TEST_MARK" not in os.environ
 
 
 def test_items_without_an_end():

@@ -1,0 +1,182 @@
+"""Scores of data sets whose own scoring evaluates the model's text, or pays for text that solves nothing.
+
+A scorer takes the data set, the answer and the item, and returns a number from 0 to 1. On plain answers,
+right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; docs/envs/reasoning-gym.md lists what
+differs. Nothing here evaluates text: `expressions` reads it.
+"""
+
+from __future__ import annotations
+
+import cmath
+import json
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from gem_core.data import Row
+from gem_core.envs.rg.expressions import arithmetic, is_antiderivative, is_expanded, literal
+
+Scorer: TypeAlias = Callable[[Any, str, Row], float]
+
+_MOST_MOVES = 1000
+_MOST_ATOMS, _LONGEST_LOGIC = 10, 1000
+_LOGIC = re.compile(r"[\u2227\u2228\u2192\u2194\u00ac()]")
+"""The operators and, or, implies, if and only if, not; and brackets."""
+_INTEGER = re.compile(r"\b\d+\b")
+_SHORT_FRACTION = re.compile(r"\s*[+-]?[0-9.]{1,60}(?:[eE][+-]?[0-9]{1,2}|/[0-9]{1,60})?\s*")
+
+
+def scorer(name: str, data: Any) -> Callable[[str, Row], float]:
+    """Return the scorer of a data set: our own where there is one, else the package's."""
+    if name == "composite":
+        parts = {part: scorer(part, inner) for part, inner in data.datasets.items()}
+        return lambda answer, row: parts[row["metadata"]["source_dataset"]](answer, row)
+    own = SCORERS.get(name)
+    if own is None:
+        package: Callable[[str, Row], float] = data.score_answer
+        return package
+    return lambda answer, row: own(data, answer, row)
+
+
+def _countdown(data: Any, answer: str, row: Row) -> float:
+    value = arithmetic(answer)
+    if value is None:
+        return 0.01
+    numbers = sorted(map(int, _INTEGER.findall(answer)))
+    target = row["metadata"]["target"]
+    close = abs(value - target) <= 1e-6 + 1e-5 * abs(target)
+    return 1.0 if close and numbers == sorted(row["metadata"]["numbers"]) else 0.05
+
+
+def _puzzle24(data: Any, answer: str, row: Row) -> float:
+    numbers = sorted(map(int, _INTEGER.findall(answer)))
+    right = arithmetic(answer) == 24 and numbers == sorted(row["metadata"]["numbers"])
+    return 1.0 if right else 0.01
+
+
+def _binary_matrix(data: Any, answer: str, row: Row) -> float:
+    if answer == row["answer"]:
+        return 1.0
+    return 0.1 if data._matrix_to_str(literal(answer)) == row["answer"] else 0.0
+
+
+def _n_queens(data: Any, answer: str, row: Row) -> float:
+    solutions = row["metadata"]["valid_answers"]
+    if answer in solutions:
+        return 1.0
+    return 0.5 if data._board_to_string(literal(answer)) in solutions else 0.0
+
+
+def _spiral_matrix(data: Any, answer: str, row: Row) -> float:
+    answer, right = answer.strip(), row["answer"].strip()
+    if answer == right:
+        return 1.0
+    return 0.1 if " ".join(map(str, literal(answer))) == right else 0.0
+
+
+def _string_insertion(data: Any, answer: str, row: Row) -> float:
+    if answer == row["answer"]:
+        return 1.0
+    return 0.1 if "".join(literal(answer)) == row["answer"] else 0.0
+
+
+def _integration(data: Any, answer: str, row: Row) -> float:
+    metadata = row["metadata"]
+    if answer == row["answer"]:
+        return 1.0
+    return float(is_antiderivative(answer, metadata["integrand"], metadata["variable"]))
+
+
+def _polynomial_multiplication(data: Any, answer: str, row: Row) -> float:
+    return float(is_expanded(answer, row["answer"], row["metadata"]["variables"]))
+
+
+def _game_of_life_halting(data: Any, answer: str, row: Row) -> float:
+    return float(answer.strip().lower() == row["answer"].lower())
+
+
+def _complex_arithmetic(data: Any, answer: str, row: Row) -> float:
+    value = data.parse_string_to_complex(answer)
+    if value is None or not cmath.isfinite(value):
+        return 0.0
+    return min(1.0, math.exp(-abs(value - complex(*row["metadata"]["result"]))))
+
+
+def _coin_flip(data: Any, answer: str, row: Row) -> float:
+    """Score the share of leading characters that agree, out of the longer number: "0" is not 0.375."""
+    answer = answer.replace(",", "")
+    if not _SHORT_FRACTION.fullmatch(answer):  # "1e999999999" is a fraction of a billion digits
+        return 0.0
+    value, right = Fraction(answer), Fraction(row["answer"])
+    if abs(value - right) <= 1e-4:
+        return 1.0
+    a, b = f"{float(value):.10g}", f"{float(right):.10g}"
+    agreeing = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return agreeing / max(len(a), len(b))
+
+
+def _calendar_arithmetic(data: Any, answer: str, row: Row) -> float:
+    """Divide by the size of the right number, which is -1 where there is no such day."""
+    try:
+        right = int(row["answer"])
+    except ValueError:
+        return float(data.score_answer(answer, row))
+    if right >= 0:
+        return float(data.score_answer(answer, row))
+    return math.exp(-5 * min(100.0, abs(int(answer.strip()) - right) / -right))
+
+
+def _number_sorting(data: Any, answer: str, row: Row) -> float:
+    """A list of NaN is sorted, and no distance to NaN is too large."""
+    values = json.loads(answer.replace("'", '"'))
+    if not isinstance(values, list) or not all(math.isfinite(float(value)) for value in values):
+        return 0.0
+    return float(data.score_answer(answer, row))
+
+
+def _spell_backward(data: Any, answer: str, row: Row) -> float:
+    """The right word and more earns 0.8, also where a sum of fractions misses 1.0 by rounding."""
+    word, right = answer.lower(), row["answer"].lower()
+    longer = word != right and word.startswith(right)
+    return 0.8 if longer else float(data.score_answer(answer, row))
+
+
+def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
+    """``R999999999`` is that many moves."""
+    moves = answer.split()
+    counts = [re.sub(r"[^0-9]", "", move) for move in moves]
+    if any(len(count) > 4 for count in counts) or sum(int(count or 1) for count in counts) > _MOST_MOVES:
+        return 0.01
+    return float(data.score_answer(answer, row))
+
+
+def _propositional_logic(data: Any, answer: str, row: Row) -> float:
+    """The package makes a table of all values of all names, 2 to the power of their number."""
+    atoms = {atom.strip() for atom in _LOGIC.split(answer)} - {""}
+    if len(atoms) > _MOST_ATOMS or len(answer) > _LONGEST_LOGIC:
+        return 0.0
+    return float(data.score_answer(answer, row))
+
+
+SCORERS: dict[str, Scorer] = {
+    "binary_matrix": _binary_matrix,
+    "calendar_arithmetic": _calendar_arithmetic,
+    "coin_flip": _coin_flip,
+    "complex_arithmetic": _complex_arithmetic,
+    "countdown": _countdown,
+    "game_of_life_halting": _game_of_life_halting,
+    "intermediate_integration": _integration,
+    "n_queens": _n_queens,
+    "number_sorting": _number_sorting,
+    "polynomial_multiplication": _polynomial_multiplication,
+    "propositional_logic": _propositional_logic,
+    "puzzle24": _puzzle24,
+    "rubiks_cube": _rubiks_cube,
+    "simple_integration": _integration,
+    "spell_backward": _spell_backward,
+    "spiral_matrix": _spiral_matrix,
+    "string_insertion": _string_insertion,
+}
+"""By data set. What a scorer raises is a score of 0."""

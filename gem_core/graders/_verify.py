@@ -1,0 +1,37 @@
+"""The verdict of math-verify. `symbolic` sends this file into the sandbox, so it cannot import gem_core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+_WARM = (
+    (r"\int_0^1 2x\,dx", "1", "7"),
+    (r"\sum_{k=1}^{3} k^2", "14", "9"),
+    (r"\sin^2(x)+\log_2(x)", r"\log_2(x)+\sin^2(x)", "x+y"),
+    (r"\begin{pmatrix}1&2\end{pmatrix}", "(1, 2)", "3"),
+    (r"x\in[3,9)", "[3,9)", "[2,9)"),
+)
+"""An answer, and a reference that it equals and one that it does not: the two take different paths."""
+
+
+def warm_up() -> None:
+    """Import what sympy imports late and fill its tables, before children are forked."""
+    for answer, *references in _WARM:
+        for reference in references:
+            equal(answer, reference)
+
+
+def equal(answer: str, reference: str) -> bool:
+    """Return whether math-verify finds two answers equal; without its time limit, which uses a signal."""
+    return bool(verify(_parsed(reference), _parsed(answer), timeout_seconds=None, raise_on_error=False))
+
+
+def _parsed(text: str) -> Any:
+    return parse(
+        f"${text}$",
+        [LatexExtractionConfig(), ExprExtractionConfig()],
+        parsing_timeout=None,
+        raise_on_error=False,
+    )

@@ -1,0 +1,151 @@
+"""Trusted functions on untrusted text: each call runs in a fresh process of a sandbox.
+
+    verify = Calls(Path("verify.py"), packages=("math-verify",))
+    verify("equal", answer, reference)
+
+The file is a module of ours, run once per fork server together with its function ``warm_up()``. A call forks
+a child, which imports nothing, runs the function on arguments that crossed as JSON, and writes its result as
+JSON. The child ends after one call, so nothing that a text does to the module outlives that call.
+
+The level is the strongest that works here: `namespace`, else `process`. Code that an attacker gets to run
+inside the child can still forge the result of this one call, so functions should parse, not evaluate.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import GemError
+from gem_core.sandbox.levels import Sandbox, strongest
+from gem_core.sandbox.local import Process
+from gem_core.sandbox.process import Limits
+
+CPU_SECONDS = 2.0
+_LIMITS = Limits(
+    wall_seconds=30.0, cpu_seconds=CPU_SECONDS, memory_bytes=2 * 2**30, file_bytes=2**20, output_bytes=2**16
+)
+_PROGRAM = """
+import json, sys
+import {module}
+_arguments, _out = json.load(sys.stdin), sys.stdout
+sys.stdout = sys.stderr
+_result = json.dumps({module}.{function}(*_arguments))
+_out.write(_result)
+_out.flush()
+"""
+_WORKERS = 2
+"""Fork servers per file: each holds the imported packages in memory."""
+_log = logging.getLogger(__name__)
+
+
+class CallError(GemError):
+    """The function raised, or its process was killed; the message has the last line that it wrote."""
+
+
+class CallTimeout(CallError):
+    """The call used up its CPU time, or never returned."""
+
+
+class Calls:
+    """Functions of one file; call them from any thread.
+
+    The sandbox starts with the first call and is started again in a forked process.
+
+    Args:
+        file: Python source of the functions. It must define ``warm_up()`` and cannot import gem_core.
+        packages: Distributions that it imports; their dependencies come along.
+    """
+
+    def __init__(self, file: Path, packages: Sequence[str]) -> None:
+        self._file = file
+        self._packages = tuple(packages)
+        self._module = f"trusted_{file.stem.strip('_')}"
+        self._lock = threading.Lock()
+        self._sandbox: Sandbox | None = None
+        _made.add(self)
+
+    def __call__(self, function: str, *args: Any, limits: Limits = _LIMITS) -> Any:
+        """Return what ``function(*args)`` returns; arguments and result must be JSON.
+
+        Raises:
+            CallTimeout: It ran out of time.
+            CallError: It raised, ran out of memory, or returned something that is not JSON.
+        """
+        sandbox = self._open()
+        program = _PROGRAM.format(module=self._module, function=function)
+        files = {f"{self._module}.py": self._file.read_bytes()} if isinstance(sandbox, Process) else None
+        result = sandbox.run(program, stdin=json.dumps(args), files=files, limits=limits)
+        if result.ending == "timeout":
+            raise CallTimeout(f"{function} used more than {limits.cpu_seconds:g} seconds of CPU time")
+        if result.ending != "ok":
+            raise CallError(f"{function}: {result.stderr.strip()[-300:] or result.exit_code}")
+        try:
+            return json.loads(result.stdout)
+        except (ValueError, RecursionError):
+            raise CallError(f"{function} wrote no JSON: {result.stdout[:100]!r}") from None
+
+    @property
+    def level(self) -> str:
+        """Level that the calls run at."""
+        return self._open().level
+
+    def close(self) -> None:
+        """End the sandbox; the next call starts another one."""
+        with self._lock:
+            if self._sandbox is not None:
+                self._sandbox.close()
+            self._sandbox = None
+
+    def _open(self) -> Sandbox:
+        with self._lock:
+            if self._sandbox is None:
+                self._sandbox = self._start()
+            return self._sandbox
+
+    def _start(self) -> Sandbox:
+        check = strongest()
+        if check.level != "namespace":
+            _warn(check.reason)
+        if sys.platform != "linux":  # no fork servers there: an interpreter per call, which is slow
+            return Process(packages=True)
+        from gem_core.sandbox.namespace import ForkedProcess, Namespace  # exists on Linux only
+
+        modules = {self._module: self._file.read_text(encoding="utf-8")}
+        workers = min(_WORKERS, len(os.sched_getaffinity(0)))
+        if check.level == "namespace":
+            return Namespace(packages=self._packages, workers=workers, modules=modules)
+        return ForkedProcess(modules=modules, workers=workers)
+
+    def _forget(self) -> None:
+        """In a forked process: the sandbox is the parent's, and another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self._sandbox = None
+
+
+@lru_cache(maxsize=1)
+def _warn(reason: str) -> None:
+    _log.warning(
+        "answers that need symbolic algebra are graded at sandbox level 'process', because level 'namespace' "
+        "is not available here: %s",
+        reason,
+    )
+
+
+_made: weakref.WeakSet[Calls] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for calls in list(_made):
+        calls._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,199 @@
+"""Own scorers: they execute nothing, agree with the package on plain answers, and pay for no empty answer."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
+
+import gem_core  # noqa: E402
+from gem_core.envs.rg import env as rg_env  # noqa: E402
+from gem_core.envs.rg.scorers import SCORERS  # noqa: E402
+from gem_core.errors import ConfigError  # noqa: E402
+
+EVALUATED = ("binary_matrix", "countdown", "intermediate_integration", "n_queens", "spiral_matrix",
+             "polynomial_multiplication", "puzzle24", "simple_integration", "string_insertion")  # fmt: skip
+"""Data sets whose own scoring evaluates the answer."""
+ITEMS = 12
+
+
+def items(name: str) -> Any:
+    return gem_core.make(f"rg:{name}", size=ITEMS, seed=11).unwrapped.rows
+
+
+def right(row: Any) -> str:
+    answer = (
+        row["answer"] or row["metadata"].get("example_answer") or row["metadata"]["example_correct_answer"]
+    )
+    return str(answer)
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_an_answer_is_never_executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = tmp_path / "marker"
+    data_set = f"sys.modules['reasoning_gym'].factory.DATASETS[{name!r}][0]"
+    env = gem_core.make(f"rg:{name}", size=2)
+    for answer in (
+        f"__import__('pathlib').Path({str(marker)!r}).touch()",
+        f"[__import__('pathlib').Path({str(marker)!r}).touch()]",
+        f"setattr(__import__('sys').modules['builtins'], 'gem_test_mark', open({str(marker)!r}, 'w'))",
+        f"__import__('builtins').setattr({data_set}, 'score_answer', lambda *_: 1.0)",
+        f"().__class__.__base__.__subclasses__()[0] if open({str(marker)!r}, 'w') else 1",
+    ):
+        env.reset(options={"index": 0})
+        _, reward, terminated, _, _ = env.step(rf"\boxed{{{answer}}}")
+        assert terminated
+        assert reward <= 0.05
+    assert not marker.exists()
+    assert not hasattr(builtins, "gem_test_mark")
+    env.reset(options={"index": 1})
+    assert env.step(r"\boxed{not an answer}")[1] <= 0.05, "an answer changed the scores of later ones"
+
+
+@pytest.mark.parametrize("name", [*EVALUATED, "coin_flip", "rubiks_cube", "propositional_logic"])
+def test_answers_that_are_large_to_compute_are_refused_at_once(name: str) -> None:
+    data, start = items(name), time.process_time()
+    names = " ∧ ".join(f"p{number}" for number in range(40))
+    for answer in ("9**9**9**9", "(" * 9000, "1" * 9000 + "a", "-" * 9000 + "1", "1e999999999", "'a" * 999,
+                   "R999999999 " * 9, "R999 " * 900, names, "[" * 900 + "]" * 900, "x**9999999*y",
+                   "(x+1)**999"):  # fmt: skip
+        assert data.score(answer, data[0]) <= 0.05
+    assert time.process_time() - start < 5
+
+
+def plain_answers(name: str, row: Any, other: Any) -> list[str]:
+    """Right, wrong and malformed answers in the forms that models write."""
+    answer, metadata = right(row), row["metadata"]
+    answers = [
+        answer,
+        right(other),
+        answer[:-1],
+        "0",
+        "x",
+        "[]",
+        "",
+        "3",
+        "1/0",
+        "(1,2)",
+        "'ab'",
+        "1+",
+        "2**0.5",
+    ]
+    if name in ("countdown", "puzzle24"):
+        answers += [" + ".join(map(str, metadata["numbers"])), f"({answer})*1/1", f"{answer}+0.5"]
+        answers += [f"({answer})", answer.replace(" ", ""), answer + "(", answer.replace("*", "\u00d7")]
+    elif "integration" in name:
+        x = metadata["variable"]
+        answers += [answer.replace("+ C", ""), f"{answer} + 5", f"2*({answer})", f"{x}**2", f"{answer} + {x}"]
+        answers += [answer.replace(x, "q"), f"log({x}) + sin({x})", metadata["integrand"]]
+    elif name == "polynomial_multiplication":
+        x = metadata["variables"][0]
+        answers += [metadata["polynomial_expr"], " + ".join(reversed(answer.split(" + "))), f"2*({answer})/2"]
+        answers += [
+            answer.replace(f"*{x}", x),
+            f"({answer})",
+            f"{answer} + 1",
+            f"{x}*{x}/{x} - {x} + {answer}",
+        ]
+        answers += [f"{answer} + 0", f"{answer} + 0.5"]
+    elif name == "n_queens":
+        answers += [str(metadata["solutions"][0]), str(other["metadata"]["solutions"][0])]
+    elif "solution" in metadata:
+        answers += [
+            str(metadata["solution"]),
+            repr(list(metadata["solution"])),
+            repr(tuple(metadata["solution"])),
+        ]
+    return answers
+
+
+@pytest.mark.parametrize("name", [*EVALUATED, "complex_arithmetic", "number_sorting", "rubiks_cube"])
+def test_scores_are_the_package_s_own(name: str) -> None:
+    data, package = items(name), reasoning_gym.create_dataset(name, size=ITEMS, seed=11)
+    for index in range(4 if "integration" in name else ITEMS):
+        row, other = data[index], data[(index + 1) % ITEMS]
+        for answer in plain_answers(name, row, other):
+            if name == "puzzle24" and answer == right(other):
+                continue  # the package takes 24 out of any numbers
+            if "Integral" in answer and answer != row["answer"]:
+                continue  # it takes the question for an answer
+            assert data._scored(answer, row) == pytest.approx(package.score_answer(answer, row)), answer
+
+
+@pytest.mark.parametrize("name", sorted(SCORERS))
+def test_the_item_s_own_answer_is_right(name: str) -> None:
+    data = items(name)
+    for index in range(ITEMS):
+        assert data._scored(right(data[index]), data[index]) == 1.0 or name == "propositional_logic"
+
+
+EMPTY = ("0", "1", "True!", "nan", "inf", "-inf", "nan+nanj", "[]", "[NaN]", "None", "()", "a", "0,0", "{}")
+
+
+@pytest.mark.parametrize(
+    "name", ["game_of_life_halting", "complex_arithmetic", "coin_flip", "number_sorting", "spell_backward"]
+)
+def test_constants_earn_nothing(name: str) -> None:
+    data = gem_core.make(f"rg:{name}", size=60).unwrapped.rows
+    for answer in EMPTY:
+        scores = [data.score(answer, data[index]) for index in range(60)]
+        assert sum(score == 1.0 for score in scores) <= 6, answer  # a probability may be 1
+
+
+def test_what_used_to_be_free_is_not() -> None:
+    data = items("number_sorting")
+    count = data[0]["answer"].count(",") + 1
+    assert data.score(f"[{', '.join(['NaN'] * count)}]", data[0]) == 0.0
+    data = items("puzzle24")
+    assert sum(data.score("4*6*1*1", data[index]) == 1.0 for index in range(ITEMS)) <= 1
+    data = items("spell_backward")
+    assert data.score(data[0]["answer"] + "and so on", data[0]) == 0.8
+    data = items("intermediate_integration")
+    metadata = data[0]["metadata"]
+    assert data.score(f"Integral({metadata['integrand']}, {metadata['variable']})", data[0]) == 0.0
+    row = {"answer": "-1", "metadata": {"task": "recurring_event_calculations"}}
+    scored = items("calendar_arithmetic")._scored
+    assert scored("-1", row) == 1.0
+    assert scored("7", row) < 0.01
+
+
+def test_both_answers_of_game_of_life_halting_are_read() -> None:
+    data = gem_core.make("rg:game_of_life_halting", size=20).unwrapped.rows
+    for index in range(20):
+        for answer in ("True", "true", " False", r"\text{False}"):
+            assert data.score(answer, data[index]) == float(data[index]["answer"].lower() in answer.lower())
+
+
+def test_a_mix_scores_each_part_by_its_own_scorer() -> None:
+    parts = [{"name": name, "weight": 1, "config": {}} for name in ("countdown", "complex_arithmetic")]
+    data = gem_core.make("rg:composite", datasets=parts).unwrapped.rows
+    for index in range(20):
+        assert data.score("nan", data[index]) <= 0.05
+        assert data.score("__import__('os').abort()", data[index]) <= 0.05
+        assert data.score(right(data[index]), data[index]) == 1.0
+
+
+def test_no_data_set_of_the_installed_version_is_refused() -> None:
+    rg_env._runs_text.cache_clear()
+    assert not [name for name in reasoning_gym.factory.DATASETS if rg_env._runs_text(name)]
+
+
+def test_an_unknown_data_set_that_evaluates_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, config = reasoning_gym.factory.DATASETS["gcd"]
+
+    class Evaluates(kind):  # type: ignore[misc, valid-type]
+        """A stand-in for a data set of a later version of the package."""
+
+        def score_answer(self, answer: str, entry: Any) -> float:
+            return float(eval(answer))
+
+    monkeypatch.setitem(reasoning_gym.factory.DATASETS, "evaluates", (Evaluates, config))
+    with pytest.raises(ConfigError, match="scores 'evaluates' by evaluating the answer"):
+        gem_core.make("rg:gcd", name="evaluates")
+    assert "evaluates" not in sys.modules
