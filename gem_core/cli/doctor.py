@@ -77,12 +77,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Print the state of this Python environment."""
+    from gem_core.sandbox import strongest  # here: the other commands do not need it
+
+    sandbox = strongest()
     base = {
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),
         "gem-core": gem_core.__version__,
         "numpy": _version("numpy") or "not installed",
+        "sandbox": f"{sandbox.level}: {sandbox.reason}",
     }
     extras = _extras()
     trainers = [_diagnose(plugin) for plugin in PLUGINS]

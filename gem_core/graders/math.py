@@ -4,8 +4,8 @@ r"""Whether a mathematical answer equals the reference.
     True
 
 Three steps, the first that knows decides: the same text or number; the same tree (`latex` and `values`,
-some tens of microseconds); math-verify in another process with a limit of CPU time (`symbolic`,
-milliseconds), which knows more of LaTeX. Nothing uses a signal or a global, so any thread may call.
+some tens of microseconds); math-verify in a fresh process of the sandbox with a limit of CPU time
+(`symbolic`, milliseconds), which knows more of LaTeX. Nothing uses a signal, so any thread may call.
 
 What counts as equal: a value in any exact form; a decimal of six significant digits or more that rounds
 the reference; a unit or a percent sign that one side leaves out (50% is 50 or 0.5); units that convert;

@@ -9,7 +9,15 @@ a memory leak) and does not stop an attacker; its module says so in full.
 
 from __future__ import annotations
 
-from gem_core.sandbox.levels import LEVELS, Check, Sandbox, close_sandboxes, open_sandbox, self_check
+from gem_core.sandbox.levels import (
+    LEVELS,
+    Check,
+    Sandbox,
+    close_sandboxes,
+    open_sandbox,
+    self_check,
+    strongest,
+)
 from gem_core.sandbox.process import ISOLATED, Limits, RunResult, run_python
 
 __all__ = [
@@ -23,4 +31,5 @@ __all__ = [
     "open_sandbox",
     "run_python",
     "self_check",
+    "strongest",
 ]

@@ -35,6 +35,7 @@ _LIMITS = Limits(
 )
 _PROGRAM = """
 import json, sys
+sys.path.insert(0, ".")
 import {module}
 _arguments, _out = json.load(sys.stdin), sys.stdout
 sys.stdout = sys.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from gem_core.cli import main
 from gem_core.integration import SupportedTrainer
+from gem_core.sandbox import Check, levels, strongest
 
 
 def doctor(capsys, code: int = 0) -> dict:
@@ -28,6 +29,12 @@ def plugin(monkeypatch, **changes) -> None:
     monkeypatch.setitem(sys.modules, "gem_oat", module)
 
 
+def test_a_machine_without_namespaces_is_named(capsys, monkeypatch):
+    check = Check("namespace", False, "unshare: Operation not permitted")
+    monkeypatch.setitem(levels._checks, "namespace", check)
+    assert doctor(capsys)["sandbox"] == "process: unshare: Operation not permitted"
+
+
 def oat(report: dict) -> dict:
     return next(trainer for trainer in report["trainers"] if trainer["plugin"] == "gem_oat")
 
@@ -42,6 +49,7 @@ def test_this_environment(capsys):
     report = doctor(capsys)
     assert report["numpy"] == np.__version__
     assert report["python"] == sys.version.split()[0]
+    assert report["sandbox"] == "{0.level}: {0.reason}".format(strongest())
     train = {
         package["requirement"].split(">")[0]: package["installed"] for package in report["extras"]["train"]
     }

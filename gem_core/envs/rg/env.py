@@ -25,9 +25,9 @@ from reasoning_gym.composite import DatasetSpec
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, check_held_out
+from gem_core.envs.rg import trusted
 from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.errors import ConfigError, EnvError
-from gem_core.graders import limited
 from gem_core.text import last_boxed, undecorated
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
@@ -225,8 +225,8 @@ class _Items:
     def _made_elsewhere(self, index: int) -> Row:
         task = (self.name, None if self._endless else self.size, self.seed, self.settings, index)
         try:
-            item: Row = limited.call("gem_core.envs.rg.env:item_here", *task, cpu_seconds=_MOST_CPU_SECONDS)
-        except (limited.OutOfTime, limited.CallFailed) as error:
+            item: Row = trusted.call("gem_core.envs.rg.env:item_here", *task, cpu_seconds=_MOST_CPU_SECONDS)
+        except (trusted.OutOfTime, trusted.CallFailed) as error:
             raise EnvError(f"reasoning-gym made no item {index} of {self.name!r}: {error}") from error
         return item
 

@@ -28,7 +28,7 @@ _ALGEBRAIC = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?![\w.])|[A-Za-z]+(?![\w.])|[+\
 _REFUSED = (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError)
 
 _DRAWS = 200
-_POINTS, _FEWEST_POINTS = 16, 4
+_POINTS, _FEWEST_POINTS = 10, 4
 _TOLERANCE = 1e-9
 _CONSTANTS = {"pi": math.pi, "E": math.e, "C": 0.61803}
 """``C`` is the constant of an integral: any value will do."""
@@ -56,7 +56,7 @@ def arithmetic(text: str) -> Fraction | None:
 
 
 def is_antiderivative(answer: str, integrand: str, variable: str) -> bool:
-    """Return whether the derivative of the answer is the integrand, by their values at 16 points.
+    """Return whether the derivative of the answer is the integrand, by their values at 10 points.
 
     The points depend on both texts, and lie where the integrand is real. The derivative is exact up to
     rounding (dual numbers).

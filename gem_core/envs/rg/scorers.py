@@ -152,6 +152,11 @@ def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
     return float(data.score_answer(answer, row))
 
 
+def _rush_hour(data: Any, answer: str, row: Row) -> float:
+    """Cut moves to the size of the board: a piece stops there, and ``F+99999999`` is that many tries."""
+    return float(data.score_answer(re.sub(r"([+-])\d{2,}", r"\g<1>9", answer), row))
+
+
 def _propositional_logic(data: Any, answer: str, row: Row) -> float:
     """The package makes a table of all values of all names, 2 to the power of their number."""
     atoms = {atom.strip() for atom in _LOGIC.split(answer)} - {""}
@@ -174,6 +179,7 @@ SCORERS: dict[str, Scorer] = {
     "propositional_logic": _propositional_logic,
     "puzzle24": _puzzle24,
     "rubiks_cube": _rubiks_cube,
+    "rush_hour": _rush_hour,
     "simple_integration": _integration,
     "spell_backward": _spell_backward,
     "spiral_matrix": _spiral_matrix,

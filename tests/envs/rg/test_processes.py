@@ -14,9 +14,9 @@ import pytest
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
 import gem_core  # noqa: E402
+from gem_core.envs.rg import trusted  # noqa: E402
 from gem_core.envs.rg.env import _MADE_ELSEWHERE  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
-from gem_core.graders import limited  # noqa: E402
 
 NAMES = sorted(_MADE_ELSEWHERE)
 PARTS = [{"name": name, "weight": 1, "config": {}} for name in ("ransom_note", "chain_sum")]
@@ -80,7 +80,7 @@ def test_only_programs_are_not_deterministic() -> None:
 
 def test_programs_of_codeio_leave_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    limited.close_workers()  # the next one starts in this folder
+    trusted.close_workers()  # the next one starts in this folder
     observation, _ = gem_core.make("rg:codeio").reset(options={"index": 406})
     assert "sailor_performance.csv" in observation  # the program writes it to its working directory
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,7 @@
-"""Calling a function that may never come back: in another process, with a limit of CPU time.
+"""Trusted functions that may never return, in worker processes with a limit of CPU time.
+
+For making items only: a worker serves many calls without isolation, so no text of a model may reach it (for
+that there is `gem_core.sandbox.calls`).
 
 Signals (`signal.alarm`) work in the main thread only, and threads cannot be ended; a process can. Workers
 stay between calls, so a call costs about a tenth of a millisecond on top of the function's own time. The
@@ -65,7 +68,7 @@ def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
 class _Worker:
     def __init__(self, module: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gem_core.graders._worker", module],
+            [sys.executable, "-m", "gem_core.envs.rg._worker", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Functions for `gem_core.graders.limited` to call: stand-ins for a grader that fails or hangs."""
+"""Functions for `gem_core.envs.rg.trusted` to call: stand-ins for a function that fails or hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process behind `gem_core.graders.limited`: ``python -m gem_core.graders._worker MODULE``.
+"""The process behind `gem_core.envs.rg.trusted`: ``python -m gem_core.envs.rg._worker MODULE``.
 
 The module is imported once, then a child is forked that answers requests until one of them uses up its
 CPU time or memory and the kernel ends it; the next child is there a millisecond later, with the module
@@ -26,7 +26,7 @@ def main() -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)  # what a library prints is no reply
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    getattr(importlib.import_module(sys.argv[1]), "preload", int)()  # once, for all children
+    importlib.import_module(sys.argv[1])  # once, for all children
     while True:
         child = os.fork()
         if not child:

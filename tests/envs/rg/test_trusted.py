@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gem_core.graders import limited
+from gem_core.envs.rg import trusted
 
-HERE = "tests.graders.slow"
+HERE = "tests.envs.rg.slow"
 
 
 def call(name, *args, cpu_seconds=20.0):
-    return limited.call(f"{HERE}:{name}", *args, cpu_seconds=cpu_seconds)
+    return trusted.call(f"{HERE}:{name}", *args, cpu_seconds=cpu_seconds)
 
 
 def test_a_result_comes_back():
@@ -24,20 +24,20 @@ def test_a_result_comes_back():
 
 
 def test_what_the_function_raises_is_told():
-    with pytest.raises(limited.CallFailed, match="KeyError: 'no'"):
+    with pytest.raises(trusted.CallFailed, match="KeyError: 'no'"):
         call("fail")
     assert call("add", 1, 1) == 2
 
 
 @pytest.mark.parametrize("name", ["forever", "one_long_operation"])
 def test_a_call_that_hangs_is_ended_and_the_next_one_works(name):
-    with pytest.raises(limited.OutOfTime):
+    with pytest.raises(trusted.OutOfTime):
         call(name, cpu_seconds=0.2)
     assert call("add", 2, 2) == 4
 
 
 def test_memory_is_limited():
-    with pytest.raises((limited.CallFailed, limited.OutOfTime)):
+    with pytest.raises((trusted.CallFailed, trusted.OutOfTime)):
         call("eat_memory")
 
 
@@ -45,7 +45,7 @@ def test_any_thread_may_call():
     def one(number):
         assert threading.current_thread() is not threading.main_thread()
         if number % 5 == 0:
-            with pytest.raises(limited.OutOfTime):
+            with pytest.raises(trusted.OutOfTime):
                 call("forever", cpu_seconds=0.1)
         return call("add", number, 1)
 
@@ -55,7 +55,7 @@ def test_any_thread_may_call():
 
 def test_the_caller_s_secrets_stay_here(monkeypatch):
     monkeypatch.setenv("GEM_TEST_SECRET", "x")
-    limited.close_workers()
+    trusted.close_workers()
     assert "GEM_TEST_SECRET" not in call("environment")
 
 
@@ -66,7 +66,7 @@ def test_a_forked_child_makes_its_own_worker():
     child = os.fork()
     if not child:
         os.write(writing, b"ok" if call("add", 20, 22) == 42 else b"no")
-        limited.close_workers()
+        trusted.close_workers()
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
@@ -77,9 +77,9 @@ def test_a_forked_child_makes_its_own_worker():
 
 def test_workers_end_with_the_program():
     code = """
-        from gem_core.graders import limited
-        assert limited.call("tests.graders.slow:add", 1, 2, cpu_seconds=20) == 3
-        print(limited._idle["tests.graders.slow"][0].process.pid)
+        from gem_core.envs.rg import trusted
+        assert trusted.call("tests.envs.rg.slow:add", 1, 2, cpu_seconds=20) == 3
+        print(trusted._idle["tests.envs.rg.slow"][0].process.pid)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True,
