@@ -1,0 +1,76 @@
+"""Answers scored per second, for the data sets of reasoning-gym whose own scoring would evaluate them.
+
+A third of the answers is right, a third is for another item, a third is malformed. Answers that need
+math-verify follow, each in a fresh process of the sandbox.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+
+import common
+
+import gem_core
+from gem_core.graders import symbolic
+
+NAMES = (
+    "binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication",
+    "puzzle24", "simple_integration", "spiral_matrix", "string_insertion",
+)  # fmt: skip
+LEAST = 1000.0
+"""Answers per second and core."""
+ITEMS = 50
+BATCH = 30
+
+
+def line(name: str, quick: bool) -> common.Result:
+    items = gem_core.make(f"rg:{name}", size=ITEMS).unwrapped.rows
+    rows = [items[index] for index in range(ITEMS)]
+    pairs = []
+    for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
+        right = row["answer"]
+        # Blanks around a right answer: it is read, not only compared with the item's.
+        pairs += [(f" {right} ", row), (other["answer"], row), (f"The answer is ({right}", row)]
+    stream = cycle(pairs)
+
+    def work() -> int:
+        for _ in range(BATCH):
+            items.score(*next(stream))
+        return BATCH
+
+    work()
+    rounds = 3 if quick else 9
+    rate = sorted(common.rate(work, 0.05 if quick else 0.2) for _ in range(rounds))[rounds // 2]
+    note = "a third right, a third wrong, a third malformed; CPU time; peer: the limit"
+    return common.Result(
+        f"scores: rg:{name}", rate, LEAST, rate / LEAST, "answers/s", at_least=1.0, note=note
+    )
+
+
+def math_verify(quick: bool) -> common.Result:
+    numbers = iter(range(10**9))
+
+    def one(number: int) -> bool | None:
+        return symbolic.equal(
+            rf"\int_0^{{{number % 97 + 2}}} 2x\,dx", f"{(number % 97 + 2) ** 2 + number % 2}"
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+
+        def work() -> int:
+            return len(list(pool.map(one, [next(numbers) for _ in range(8)])))
+
+        work()
+        rounds = 1 if quick else 5
+        rate = sorted(common.rate(work, 0.5 if quick else 2.0, "wall") for _ in range(rounds))[rounds // 2]
+    note = f"integrals, half of them wrong, 4 threads, level {symbolic.calls.level}; wall time"
+    return common.Result("scores: math-verify, a process per answer", rate, unit="answers/s", note=note)
+
+
+def run(quick: bool) -> list[common.Result]:
+    return [*(line(name, quick) for name in NAMES), math_verify(quick)]
+
+
+if __name__ == "__main__":
+    common.main(run)
