@@ -28,10 +28,10 @@ def items(name: str) -> Any:
 
 
 def right(row: Any) -> str:
-    answer = (
-        row["answer"] or row["metadata"].get("example_answer") or row["metadata"]["example_correct_answer"]
-    )
-    return str(answer)
+    """The item's own answer; some moves for rush_hour, which has none."""
+    metadata = row["metadata"]
+    examples = (metadata.get("example_answer"), metadata.get("example_correct_answer"), "A+1 B-12 C+3 D-100")
+    return str(next(filter(None, (row["answer"], *examples))))
 
 
 @pytest.mark.parametrize("name", EVALUATED)
@@ -128,11 +128,12 @@ def test_scores_are_the_package_s_own(name: str) -> None:
             assert data._scored(answer, row) == pytest.approx(package.score_answer(answer, row)), answer
 
 
-@pytest.mark.parametrize("name", sorted(SCORERS))
+@pytest.mark.parametrize("name", sorted(set(SCORERS) - {"rush_hour"}))
 def test_the_item_s_own_answer_is_right(name: str) -> None:
     data = items(name)
     for index in range(ITEMS):
-        assert data._scored(right(data[index]), data[index]) == 1.0 or name == "propositional_logic"
+        least = 0.25 if name == "propositional_logic" else 1.0  # some examples there are trivial
+        assert data._scored(right(data[index]), data[index]) >= least
 
 
 EMPTY = ("0", "1", "True!", "nan", "inf", "-inf", "nan+nanj", "[]", "[NaN]", "None", "()", "a", "0,0", "{}")
