@@ -103,6 +103,7 @@ def test_what_is_exported_is_a_config(folder: Path) -> None:
     options = check_config(config)
     assert options.tasks == str(folder / "tasks.jsonl")
     assert config.custom_envs.GuessTheNumber.env_config == {"max_number": 9}
+    assert config.custom_envs.GuessTheNumber.max_tokens_per_step is None  # as many as the engine samples
     text = (folder / "tasks.yaml").read_text()
     assert text.startswith("# Tasks of each tag, for num_groups_partition: ")
     with pytest.raises(ConfigError, match=r"end its name with \.yaml"):

@@ -168,6 +168,12 @@ def test_each_turns_reward_is_on_its_last_token() -> None:
     assert server.calls[0][1]["max_tokens"] == 300
 
 
+def test_a_response_may_use_the_whole_length_unless_a_limit_is_set() -> None:
+    for words, limit in (([], 2000), (["+gem.max_tokens_per_turn=700"], 700)):
+        _, server, _ = play("test:VerlScripted", ["one<|im_end|>"], "data.max_response_length=2000", *words)
+        assert server.calls[0][1]["max_tokens"] == limit
+
+
 def test_rows_of_turns() -> None:
     texts = ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]
     rows, server, _ = play("test:VerlScripted", texts, "+gem.context=rebuild")
