@@ -243,6 +243,29 @@ def count_items(source: TaskSource, split: Split) -> int | None:
     return None if items is None else len(items)
 
 
+def check_train_row(task: TaskRow) -> None:
+    """Refuse to train on a row whose item is held out, or that names no item of a data set.
+
+    Raises:
+        ConfigError: Says what to do.
+        GemError: As `TaskSource.make`.
+    """
+    source = TaskSource(task["env_id"], task["env_kwargs"])
+    items, item = _split_of(source, "train")[1], task.get("item")
+    if items is None:
+        return
+    if item is None:
+        raise ConfigError(
+            f"the row names no item of {source.label}, so that it might play a held-out one; make the rows "
+            "again with `gem-core export`"
+        )
+    if item not in items:
+        raise ConfigError(
+            f"item {item} of {source.label} is held out for evaluation, or does not exist; make rows for "
+            "training without --held-out"
+        )
+
+
 def tasks_per_epoch(sources: Sequence[TaskSource]) -> int | None:
     """Number of training tasks in which every item is played once; None where no source has items.
 

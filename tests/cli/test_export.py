@@ -21,7 +21,7 @@ def export(tmp_path, *argv: str) -> list[dict]:
 def test_rows(tmp_path, capsys):
     rows = export(tmp_path, "--num", "3", "--group-size", "2", "--seed", "5")
     assert len(rows) == 6
-    assert all(set(row) == {"env_id", "env_kwargs", "seed", "index"} for row in rows)
+    assert all(set(row) == {"env_id", "env_kwargs", "seed", "index", "item"} for row in rows)
     assert [row["index"] for row in rows] == [0, 0, 1, 1, 2, 2]
     assert "wrote 6 rows" in capsys.readouterr().err
     assert export(tmp_path, "--num", "3", "--group-size", "2", "--seed", "5") == rows
@@ -32,6 +32,20 @@ def test_held_out_rows_share_no_seed(tmp_path):
     held_out = {row["seed"] for row in export(tmp_path, "--num", "50", "--held-out")}
     assert len(train) == len(held_out) == 50
     assert not train & held_out
+
+
+def test_without_a_number_every_item_is_there_once(tmp_path, capsys):
+    shop = ["--env", "service:Shop-v0(max_turns=20)"]
+    out = tmp_path / "rows.jsonl"
+    items = []
+    for words in ([], ["--held-out"], ["--held-out", "--num", "50"]):
+        assert main(["export", "--to", "tasks", *shop, "--out", str(out), *words]) == 0
+        items.append([json.loads(line)["item"] for line in out.read_text().splitlines()])
+    assert sorted(items[0] + items[1]) == list(range(70))
+    assert items[2] == items[1]
+    assert f"wrote {len(items[2])} rows to {out}; there are no more held-out items" in capsys.readouterr().err
+    assert main(["export", "--to", "tasks", *shop, "--env", EASY, "--out", str(out)]) == 2
+    assert f"give --num: {EASY} has no items" in capsys.readouterr().err
 
 
 def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys, monkeypatch):

@@ -117,7 +117,7 @@ def test_every_algorithm_gives_its_advantages_and_changes_the_weights(algorithm,
         given = [[turn.advantage for turn in episode.turns] for episode in episodes]
         assert len(episodes) == 16
         groups = [episode.metadata["group"] for episode in episodes]
-        assert groups == [number // 4 for number in range(16)]
+        assert groups == [4 * (step - 1) + number // 4 for number in range(16)]
         assert len({(e.metadata["group"], e.seed) for e in episodes}) == 4
         if algorithm == "ppo":
             assert all(math.isfinite(value) for credit in given for value in credit)

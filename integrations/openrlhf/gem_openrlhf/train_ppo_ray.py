@@ -22,7 +22,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from gem_core.rollout.vision import processor_or_tokenizer
-from gem_core.tasks import TaskSource
+from gem_core.tasks import TaskSource, check_train_row
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import task_of
 from gem_openrlhf.options import ESTIMATORS, VARIABLE, GemOptions, check_args
@@ -120,12 +120,16 @@ def check_data(args: Any) -> None:
     """Build every environment of local data files once, so that a wrong row shows now.
 
     Raises:
-        GemError: A row names no task, or an environment that cannot be built; names file and line.
+        GemError: A row names no task, an environment that cannot be built, or for training a held-out item;
+            names file and line.
     """
     if not args.data.label_key:
         raise ConfigError("the GEM agent needs the label of each row: --data.label_key label")
     built: set[str] = set()
-    for path in f"{args.data.prompt_dataset or ''},{args.eval.dataset or ''}".split(","):
+    training, evaluation = (
+        str(value or "").split(",") for value in (args.data.prompt_dataset, args.eval.dataset)
+    )
+    for place, path in enumerate([*training, *evaluation]):
         if not path.strip().endswith(".jsonl") or not Path(path.strip()).is_file():
             continue  # another format or place: the rollout workers will see its rows
         for number, line in enumerate(Path(path.strip()).read_text(encoding="utf-8").splitlines(), start=1):
@@ -135,6 +139,8 @@ def check_data(args: Any) -> None:
                 if source.label not in built:
                     source.try_once(no_pictures=lambda: pictures_refused(args))
                     built.add(source.label)
+                if place < len(training):
+                    check_train_row(task)
             except (GemError, ValueError, AttributeError) as error:
                 raise ConfigError(f"{path.strip()}, line {number}: {error}") from error
 

@@ -116,7 +116,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
             raise ConfigError(f"{where} is not set; `gem-core export --to rl2` writes a file for it")
         for path in paths:
             if path is not None:
-                check_file(str(path))
+                check_file(str(path), for_training=path == paths[0])
 
 
 def _check_estimator(config: Any, upstream: Upstream) -> None:

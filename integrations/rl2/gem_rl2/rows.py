@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, read_task
+from gem_core.tasks import TaskRow, TaskSource, check_train_row, read_task
 
 NO_PICTURES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
@@ -44,17 +44,22 @@ def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
         ) from None
 
 
-def check_file(path: str) -> None:
+def check_file(path: str, *, for_training: bool = False) -> None:
     """Look at the rows of a JSON Lines file before anything is loaded; other files show when played.
 
+    Args:
+        path: As in a config of RL2.
+        for_training: Refuse rows whose item is held out.
+
     Raises:
-        ConfigError: A row names no environment, or has a prompt of its own; says which line.
+        ConfigError: A row names no environment, has a prompt of its own, or is refused; says which line.
         GemError: An environment cannot be built.
     """
     path = path.rpartition("@")[2]  # RL2 writes a split before it
     if not path.endswith(".jsonl") or not Path(path).is_file():
         return
     sources: dict[str, TaskSource] = {}
+    tasks: list[TaskRow] = []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -66,5 +71,11 @@ def check_file(path: str) -> None:
                 raise ConfigError(f"{path}, line {number}: {error}") from None
             source = TaskSource(task["env_id"], task["env_kwargs"])
             sources[source.label] = source
+            tasks.append(task)
     for source in sources.values():
         source.try_once(no_pictures=NO_PICTURES)
+    for number, task in enumerate(tasks if for_training else [], start=1):
+        try:
+            check_train_row(task)
+        except ConfigError as error:
+            raise ConfigError(f"{path}, line {number}: {error}") from None

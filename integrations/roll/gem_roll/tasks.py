@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks, read_task
+from gem_core.tasks import TaskRow, TaskSource, check_train_row, count_items, make_tasks, read_task
 
 
 class TaskTable:
@@ -55,8 +55,8 @@ def table_of(
         path: JSON Lines of task rows, which start over after the last one; None makes them on the fly.
 
     Raises:
-        ConfigError: The file cannot be read or has no task of this environment; or a validation would play
-            held-out items more than once; or all items are held out and this is training.
+        ConfigError: The file cannot be read or has no task of this environment; a validation would play
+            held-out items more than once; or training would play any.
         GemError: The environment cannot be built.
     """
     tags, partition = list(section.tags), list(section.num_groups_partition)
@@ -78,6 +78,8 @@ def table_of(
                 f"{path} has no task of {played.label}, the environment of tag {tag!r}; "
                 "`gem-core export --to roll` writes tasks and custom_envs that fit"
             )
+        for task in rows if split == "train" else ():
+            check_train_row(task)
         row = partial(_of_file, rows)
     return TaskTable(row, sum(partition[:at]), groups, rounds)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, read_task
+from gem_core.tasks import TaskRow, TaskSource, check_train_row, read_task
 
 AGENT_NAME = "gem"
 """The agent loop that plays these rows; a row's own name goes before ``default_agent_loop``."""
@@ -64,6 +64,8 @@ def check_rows(
     wrappers: str,
     default_agent_loop: str = "",
     no_pictures: Callable[[], str | None] = lambda: None,
+    *,
+    for_training: bool = False,
 ) -> bool:
     """Build every environment that rows name once, so that what is wrong shows before anything is played.
 
@@ -72,6 +74,7 @@ def check_rows(
         wrappers: Around every environment.
         default_agent_loop: Plays the rows that name none.
         no_pictures: Says why the model cannot be shown pictures; None when it can.
+        for_training: Refuse rows whose item is held out.
 
     Returns:
         Whether any row is one of ours.
@@ -88,4 +91,6 @@ def check_rows(
             if (source.label, wrappers) not in _built:
                 source.try_once(wrappers, no_pictures=no_pictures)
                 _built.add((source.label, wrappers))
+            if for_training:
+                check_train_row(task)
     return ours

@@ -48,7 +48,9 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
         refused = functools.partial(pictures_refused, self.config)
         for dataset in (self.train_dataset, self.val_dataset):
-            if check_rows(_rows_of(dataset), self.gem_options.wrappers, default, refused):
+            training = dataset is self.train_dataset
+            wrappers = self.gem_options.wrappers
+            if check_rows(_rows_of(dataset), wrappers, default, refused, for_training=training):
                 check_rewards(self.config)
 
     def _build_replay_buffer(self) -> Any:

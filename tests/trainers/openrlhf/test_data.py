@@ -7,11 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gem_openrlhf.export import write
 from gem_openrlhf.labels import task_of
+from gem_openrlhf.train_ppo_ray import check_data
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 
 from gem_core.cli import main
+from gem_core.errors import ConfigError
 from gem_core.tasks import TaskSource, make_tasks
 from tests.trainers.conftest import GAMES
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
@@ -50,3 +53,13 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
 
     check_epochs(source, read())
     check_held_out(source, read("--held-out"))
+
+
+def test_rows_of_held_out_items_are_not_trained_on(tmp_path: Path) -> None:
+    source, path = source_of("service", tmp_path), tmp_path / "val.jsonl"
+    write(make_tasks([source], 4, split="held_out"), path)
+    words = ("--data.label_key", "label", "--data.prompt_dataset", str(path))
+    with pytest.raises(ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is held out"):
+        check_data(parse(*words))
+    write(make_tasks([source], 4), tmp_path / "train.jsonl")
+    check_data(parse(*words[:3], str(tmp_path / "train.jsonl"), "--eval.dataset", str(path)))

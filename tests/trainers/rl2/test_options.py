@@ -181,3 +181,14 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
 
     check_epochs(source, read())
     check_held_out(source, read("--held-out"))
+
+
+def test_a_file_of_held_out_items_is_not_trained_on(tmp_path: Path) -> None:
+    source, path = source_of("service", tmp_path), str(tmp_path / "val.jsonl")
+    write(make_tasks([source], 4, split="held_out"), path)
+    check_file(path)
+    with pytest.raises(ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is held out"):
+        check_file(path, for_training=True)
+    write([TaskRow(env_id=source.env_id, env_kwargs={}, seed=1, index=0, item=None)], path)
+    with pytest.raises(ConfigError, match="the row names no item of service:Shop-v0"):
+        check_file(path, for_training=True)

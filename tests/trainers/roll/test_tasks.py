@@ -110,3 +110,10 @@ def test_the_items_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
     write_tasks(rows, path)
     table = table_of(CONFIG, section(), "A", source, "held_out", str(path))
     assert [table.task(group, 0) for group in range(3)] == rows[:3]
+
+
+def test_a_file_of_held_out_items_is_not_trained_on(tmp_path: Path) -> None:
+    source, path = source_of("service", tmp_path), tmp_path / "val.jsonl"
+    write_tasks(make_tasks([source], 4, split="held_out"), path)
+    with pytest.raises(ConfigError, match="is held out for evaluation"):
+        table_of(CONFIG, section(), "A", source, "train", str(path))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from gem_verl.dataset import TRAIN_TASKS
-from gem_verl.rows import check_rows, task_of
+from gem_verl.rows import check_rows, task_of, verl_row
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from gem_core.cli import main
 from gem_core.errors import ConfigError, GemError, UnknownEnv
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items, make_tasks
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.verl.configs import verl_config
 
@@ -136,3 +136,11 @@ def test_a_benchmark_is_not_trained_on_unless_it_is_asked_for(tmp_path: Path) ->
     named = bench.replace("symbolic", "held_out=False, symbolic")
     train, val = datasets(f"[{named}]", f"[{bench}]")
     assert len(train) == len(val) == 50
+
+
+def test_rows_of_held_out_items_are_not_trained_on(tmp_path: Path) -> None:
+    source = source_of("service", tmp_path)
+    rows = [verl_row(task) for task in make_tasks([source], 4, split="held_out")]
+    assert check_rows(rows, "") is True
+    with pytest.raises(ConfigError, match="is held out for evaluation"):
+        check_rows(rows, "", for_training=True)
