@@ -40,6 +40,8 @@ FULL: dict[str, Any] = {
     "template_kwargs": {"enable_thinking": False},
     "on_length_cut": "pass",
     "step_timeout": 30.0,
+    "on_env_error": "retry",
+    "max_env_retries": 3,
     "traces": "traces",
 }
 """Every option but rebuilt contexts, with a text that needs quotes everywhere."""

@@ -137,11 +137,15 @@ def test_an_option_with_the_value_of_the_estimator_is_no_option() -> None:
 
 
 def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:
-    gem_rl2.repro.write(recipe(PLAIN), tmp_path)
-    assert (tmp_path / "run-0.0.2.sh").exists()
-    notes = gem_rl2.repro.write(recipe(PLAIN, max_turns=None), tmp_path)
-    assert "max_turns: this version wants a number" in notes[-1]
-    assert not (tmp_path / "run-0.0.2.sh").exists()
+    for changed, why in (
+        ({"max_turns": None}, "max_turns: this version wants a number"),
+        ({"on_env_error": "retry"}, "on_env_error: this version keeps the responses of a failed episode"),
+    ):
+        gem_rl2.repro.write(recipe(PLAIN), tmp_path)
+        assert (tmp_path / "run-0.0.2.sh").exists()
+        notes = gem_rl2.repro.write(recipe(PLAIN, **changed), tmp_path)
+        assert why in notes[-1]
+        assert not (tmp_path / "run-0.0.2.sh").exists()
 
 
 def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:

@@ -89,9 +89,12 @@ def _tree(recipe: Recipe) -> dict[str, Any]:
 
 
 def _index(recipe: Recipe) -> dict[str, Any]:
+    reasons = {}
     if recipe.max_turns is None:
-        why = "this version wants a number, in max_turns"
-        refuse("rl-square 0.0.2", {"max_turns": why})
+        reasons["max_turns"] = "this version wants a number, in max_turns"
+    if recipe.on_env_error == "retry":
+        reasons["on_env_error"] = "this version keeps the responses of a failed episode; use mask"
+    refuse("rl-square 0.0.2", reasons)
     return {
         **_both(recipe),
         "train_data.path": "train.jsonl",
