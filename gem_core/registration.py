@@ -63,6 +63,8 @@ class EnvSpec:
         stateful: `get_state` and `set_state` save and restore the whole episode.
         eval_kwargs: Added to `kwargs` for held-out tasks, such as ``{"split": "test"}`` for a data set with
             a test split. Empty: `Env.items` tells held-out items from those to train on, or seeds do.
+        floor: Share of the episodes in which the best player that solves nothing succeeds, from 0 to 1, with
+            these arguments; None where it is not declared (see `gem_core.checker.floors`).
     """
 
     id: str
@@ -74,6 +76,7 @@ class EnvSpec:
     deterministic: bool = True
     stateful: bool = True
     eval_kwargs: dict[str, Any] = field(default_factory=dict)
+    floor: float | None = None
 
     def make(self, **kwargs: Any) -> Env:
         """Build the environment; `kwargs` override the spec's."""
@@ -130,19 +133,24 @@ def register(
     deterministic: bool = True,
     stateful: bool = True,
     eval_kwargs: dict[str, Any] | None = None,
+    floor: float | None = None,
     **kwargs: Any,
 ) -> None:
     """File an environment under `id`; see `EnvSpec` for the arguments, `kwargs` go to the constructor.
 
     Raises:
-        ConfigError: The id is taken by a different spec, or the entry point is malformed.
+        ConfigError: The id is taken by a different spec, the entry point is malformed, or the floor is not a
+            share.
     """
     if isinstance(entry_point, str) and entry_point.count(":") != 1:
         raise ConfigError(f"{id}: entry point {entry_point!r} is not of the form 'module:attribute'")
+    if floor is not None and not 0 <= floor <= 1:
+        raise ConfigError(f"{id}: floor is a share of episodes, from 0 to 1, not {floor!r}")
     spec_wrappers = tuple(w for given in _as_sequence(wrappers) for w in _wrapper_specs(given))
     new = EnvSpec(
-        id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful, eval_kwargs or {}
-    )
+        id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful, eval_kwargs or {},
+        floor,
+    )  # fmt: skip
     if _envs.get(id, new) != new:
         raise ConfigError(f"{id} is registered already, with {_envs[id].entry_point!r}")
     _envs[id] = new

@@ -10,7 +10,7 @@ as a pytest mixin, one test per rule:
         env_id = "my:Env-v0"
 
 and on the command line, ``gem-core check my:Env-v0``. The rules are the functions in
-`gem_core.checker.rules` and `gem_core.checker.replay_rules`.
+`gem_core.checker.rules`, `gem_core.checker.replay_rules` and `gem_core.checker.trust_rules`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import gem_core.checker.replay_rules  # noqa: F401  # adds its rules to RULES
+import gem_core.checker.replay_rules  # adds its rules to RULES, like the next one
+import gem_core.checker.trust_rules  # noqa: F401
 from gem_core.checker.rules import RULES, Rule
 from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject
 from gem_core.core import Env, require_one_agent

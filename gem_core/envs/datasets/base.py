@@ -219,10 +219,12 @@ class DataSetEnv(Env):
         return self.right_answer(self.row)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
+        before = getattr(self, "index", None)
         super().set_state(state)
         if self._running:
             self._checked(self.index)
-        self._item = None
+        if self.index != before:  # making an item may take a second
+            self._item = None
 
     @property
     def row(self) -> Row:

@@ -1,0 +1,126 @@
+"""What a text that was run would have changed on this machine: a snapshot to compare with, and to go back to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from types import ModuleType
+from typing import Any
+
+from gem_core.core import Env
+
+_WATCHED = frozenset(
+    (
+        "ast", "builtins", "decimal", "fractions", "json", "math", "numpy", "operator", "os", "pickle", "posixpath",
+        "random", "re", "string", "subprocess", "sympy", "sys", "time",
+    )
+)  # fmt: skip
+_PACKAGES = ("gem_core", "reasoning_gym")
+_GONE = object()
+_GRACE = 1.0
+"""Seconds in which a process that is being ended may still be there."""
+_SPIN = 0.2
+
+
+class Host:
+    """This process and its machine at one moment.
+
+    Watched are the attributes of `builtins`, `sys`, `os` and other modules of the standard library, of numpy,
+    of gem_core, of reasoning-gym, of the environment's own modules and of the classes that these define; the
+    environment variables; the working directory; a folder for files; and the processes whose command line
+    holds `token`, so that the workers of the package are never among them.
+
+    Attributes:
+        folder: An empty folder.
+        token: A text that occurs nowhere else.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self.token = f"gem-core-attack-{token_hex(8)}"
+        self._temporary = tempfile.TemporaryDirectory(prefix="gem-core-attack-")
+        self.folder = Path(self._temporary.name)
+        own = {kind.__module__ for kind in type(env.unwrapped).__mro__}
+        self._places: list[tuple[str, Any, dict[str, Any]]] = []
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, ModuleType) and (
+                name in _WATCHED or name in own or name.partition(".")[0] in _PACKAGES
+            ):
+                self._places.append((name, module, dict(vars(module))))
+                self._places += [
+                    (f"{name}.{kind.__name__}", kind, dict(vars(kind)))
+                    for kind in list(vars(module).values())
+                    if isinstance(kind, type) and kind.__module__ == name and name not in _WATCHED
+                ]
+        self._environ = dict(os.environ)
+        self._cwd = Path.cwd()
+
+    def changes(self) -> list[str]:
+        """What is different now, in words; processes that were started are given a second to end."""
+        found = [f"it wrote the file {path.name!r}" for path in sorted(self.folder.iterdir())]
+        found += [f"{name}.{key} changed" for name, _, key, _ in self._changed()]
+        names = {*self._environ, *os.environ} - _OWN_VARIABLES
+        found += [
+            f"the environment variable {name} changed"
+            for name in sorted(names)
+            if self._environ.get(name) != os.environ.get(name)
+        ]
+        if Path.cwd() != self._cwd:
+            found.append(f"the working directory changed to {Path.cwd()}")
+        end = time.monotonic() + _GRACE
+        while (started := self._processes()) and time.monotonic() < end:
+            time.sleep(0.02)
+        return found + [f"process {number} is still running" for number in started]
+
+    def restore(self) -> None:
+        """Take the changes back, and delete the folder."""
+        for _, place, key, before in self._changed():
+            if before is _GONE:
+                delattr(place, key)
+            else:
+                setattr(place, key, before)
+        os.environ.clear()
+        os.environ.update(self._environ)
+        os.chdir(self._cwd)
+        for number in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        self._temporary.cleanup()
+
+    def _changed(self) -> list[tuple[str, Any, str, Any]]:
+        """Name, module or class, attribute and former value of what changed; modules may have been imported."""
+        changed = []
+        for name, place, before in self._places:
+            now = vars(place)
+            for key in before.keys() | now.keys():
+                old, new = before.get(key, _GONE), now.get(key, _GONE)
+                if old is not new and not isinstance(new, ModuleType) and key not in _BOOKKEEPING:
+                    changed.append((name, place, key, old))
+        return changed
+
+    def _processes(self) -> list[int]:
+        """Processes whose command line holds the token; none where there is no /proc."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has just ended
+                if self.token.encode() in path.read_bytes():
+                    found.append(int(path.parent.name))
+        return found
+
+
+_OWN_VARIABLES = {"PYTEST_CURRENT_TEST", "LINES", "COLUMNS"}
+_BOOKKEEPING = {"__warningregistry__", "_abc_impl", "last_type", "last_value", "last_traceback", "last_exc"}
+"""Attributes that the interpreter sets itself."""
+
+
+def slowdown() -> float:
+    """How many times as long as its CPU time a computation takes at present, because others compute too."""
+    start, used = time.perf_counter(), time.process_time()
+    while time.process_time() - used < _SPIN:
+        pass
+    return max(1.0, (time.perf_counter() - start) / (time.process_time() - used))

@@ -1,0 +1,175 @@
+"""The rules about trust: no text of a model runs outside the sandbox, and no reward comes without solving."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from gem_core.checker.attacks import UNDO, Payload, payloads, wrapped
+from gem_core.checker.floors import documented
+from gem_core.checker.host import Host, slowdown
+from gem_core.checker.null_policies import FORMS, play, readable_forms
+from gem_core.checker.rules import rule
+from gem_core.checker.subject import Subject, broken, clip, reset, skip, step
+from gem_core.core import Env
+from gem_core.registration import list_envs, spec
+from gem_core.sandbox import self_check
+from gem_core.text import last_boxed
+
+PATIENCE = 5.0
+"""Seconds that a step may take on a text that tries to be run, on a machine that does nothing else."""
+NULL_SEEDS = 20
+"""Episodes of each null policy."""
+NULL_SECONDS = 5.0
+"""After so long no further seed is begun: some environments start processes in every step."""
+UNDOCUMENTED = 0.1
+"""Success of a null policy that is allowed where no floor is documented."""
+RESOLUTION = 0.005
+"""What a floor measured as 0 over 200 seeds may be in truth."""
+_CHANCE = 1e-3
+_PROGRAMS = frozenset(("program", "command"))
+_FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format", "yaml", "jinja"))
+"""Payloads that are sent in forms that the environment does not read."""
+_ADVICE = (
+    "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
+    "str.format, a shell or sympy in this process or in a worker that is used again; run what has to be run in "
+    "gem_core.sandbox"
+)
+
+
+@rule()
+def attacks_change_nothing(subject: Subject) -> None:
+    """A text that tries to be run leaves no file, process or changed attribute, grades nothing, and ends in time."""
+    env = subject.fresh()
+    seed = subject.seeds[0]
+    read = readable_forms(play(env, seed, max_turns=subject.max_turns))
+    for recording in subject.recordings():  # what is loaded lazily is there before the snapshot
+        subject.play(env, recording.seed, lambda env: env.sample_random_action())
+    panel = _Panel(subject, env, seed)
+    before = panel.graded()
+    host = Host(env)
+    try:
+        for payload in payloads(host.folder, host.token):
+            for form, text in wrapped(payload.text, action=panel.action, answer=panel.answer):
+                if _is_sent(payload, form, read):
+                    panel.send(payload.name, form, text)
+        if changes := host.changes():
+            broken(f"a text was run: {'; '.join(changes[:5])}", _ADVICE)
+        after = panel.graded()
+        if after != before and panel.repeatable:
+            broken(
+                f"the answers {clip(panel.probes)} earned {before} before the attacks and {after} after them",
+                _ADVICE,
+            )
+    finally:
+        for form in FORMS.values():
+            env.reset(seed=seed)
+            env.step(form % UNDO)
+        host.restore()
+
+
+class _Panel:
+    """One item, to which texts are sent again and again."""
+
+    def __init__(self, subject: Subject, env: Env, seed: int) -> None:
+        self.env = env
+        self.seed = seed
+        reset(env, seed)
+        self.repeatable = subject.spec is None or (subject.spec.stateful and subject.spec.deterministic)
+        self.state = env.get_state() if self.repeatable else None
+        self.action = env.sample_random_action()
+        oracle = env.oracle_action()
+        self.answer = last_boxed(oracle or "") or ""
+        self.probes = [text for text in (oracle, self.action, "\\boxed{gem}", "\\boxed{1}") if text is not None]
+        self.ended = False
+
+    def start(self) -> None:
+        """Back to the start of the item; an item that takes long to make is not made again."""
+        if self.state is None:
+            reset(self.env, self.seed)
+        else:
+            self.env.set_state(self.state)
+        self.ended = False
+
+    def graded(self) -> list[float]:
+        """What an oracle's, a random and two wrong answers earn."""
+        rewards = []
+        for text in self.probes:
+            self.start()
+            rewards.append(step(self.env, text).reward)
+        self.ended = True
+        return rewards
+
+    def send(self, payload: str, form: str, text: str) -> None:
+        """Have the text answered, and see that it was not formatted and took no longer than it may."""
+        for attempt in (1, 2, 3):  # another program may have had the machine for itself for a while
+            if self.ended:
+                self.start()
+            start = time.perf_counter()
+            frame = step(self.env, text)
+            seconds = time.perf_counter() - start
+            self.ended = frame.ended
+            if seconds > PATIENCE:
+                seconds /= slowdown()
+            if seconds <= PATIENCE:
+                break
+            if attempt == 3:
+                broken(
+                    f"the payload {payload!r} ({form}), {clip(text, 60)}, took {seconds:.1f} s; {PATIENCE:g} s are allowed",
+                    "limit the time that grading takes, below that",
+                )
+        if "<class '" in frame.text and "<class '" not in text:
+            broken(f"the payload {payload!r} ({form}) was formatted: {clip(frame.observation)}", _ADVICE)
+
+
+def _is_sent(payload: Payload, form: str, read: list[str]) -> bool:
+    if form in FORMS and form not in read:
+        return payload.name in _FEW
+    if form in _PROGRAMS:  # they run by design, within their limits of time
+        return not payload.slow and self_check()["namespace"].available
+    return form in FORMS or not payload.slow
+
+
+@rule()
+def floor_holds(subject: Subject) -> None:
+    """Players that solve nothing succeed no more often than the documented floor of the environment."""
+    if subject.spec is None:
+        skip("the environment was not made from a registered id, which may declare a floor")
+    if subject.spec.id in list_envs(subject.spec.id):
+        registered = spec(subject.spec.id)
+        if (subject.spec.kwargs, subject.spec.wrappers) != (registered.kwargs, registered.wrappers):
+            skip("the floor holds for the registered arguments and wrappers, and others were given")
+    floor = documented(subject.spec)
+    limit = UNDOCUMENTED if floor is None else floor.success + RESOLUTION
+    env = subject.fresh()
+    wins: dict[str, int] = {}
+    forms = list(FORMS)
+    end = time.monotonic() + NULL_SECONDS
+    seeds = 0
+    for seed in range(subject.seeds[0], subject.seeds[0] + NULL_SEEDS):
+        outcomes = list(play(env, seed, forms=forms, max_turns=subject.max_turns))
+        if not seeds:
+            forms = readable_forms(outcomes) or ["bare"]
+        for outcome in outcomes:
+            player = FORMS[outcome.form] % outcome.policy
+            wins[player] = wins.get(player, 0) + outcome.success
+        seeds += 1
+        if time.monotonic() > end:
+            break
+    best = max(wins, key=lambda player: wins[player])
+    if _at_least(wins[best], seeds, limit) < _CHANCE:
+        known = "no floor is documented" if floor is None else f"the documented floor is {floor.success:g}"
+        broken(
+            f"always answering {clip(best)} succeeded in {wins[best]} of {seeds} episodes; {known}",
+            "have the scorer tell an answer from a guess; where a guess is often right, because there are few "
+            "answers or one of them is common, declare it: register(..., floor=share of successes)",
+        )
+
+
+def _at_least(wins: int, episodes: int, chance: float) -> float:
+    """Probability of `wins` or more successes."""
+    if chance >= 1:
+        return 1.0
+    return sum(
+        math.comb(episodes, n) * chance**n * (1 - chance) ** (episodes - n) for n in range(wins, episodes + 1)
+    )

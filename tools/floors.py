@@ -1,0 +1,125 @@
+"""Measure how often players that solve nothing succeed, and write the floors that the package documents.
+
+    python tools/floors.py measure '*' docs/results/floors.jsonl --seeds 200 --workers 2
+    python tools/floors.py write docs/results/floors.jsonl gem_core/checker/floors.json
+
+`measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and appends one
+line for each id: the share of successes and the mean return of each player, in each form in which the
+environment reads answers. It skips ids that the file already has with at least as many seeds, so it can be
+stopped and started again; `--again` measures them anew. The forms are those that are read on the first three seeds.
+`write` takes the best player of each id, from its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import gem_core
+from gem_core.checker.null_policies import FORMS, play, readable_forms
+from gem_core.errors import DataError, MissingDependency
+from gem_core.files import write_atomically
+
+SEEDS = 200
+TRIED = 3
+"""Seeds on which every form is tried."""
+
+
+def measured(id: str, seeds: int) -> dict[str, Any] | None:
+    """What each player earns; None where this machine lacks the data."""
+    start = time.perf_counter()
+    try:
+        env = gem_core.make(id)
+    except (DataError, MissingDependency) as error:
+        sys.stderr.write(f"{id} was skipped: {error}\n")
+        return None
+    with env:
+        tried = [outcome for seed in range(min(TRIED, seeds)) for outcome in play(env, seed)]
+        forms = readable_forms(tried)
+        outcomes = [outcome for outcome in tried if outcome.form in forms]
+        for seed in range(TRIED, seeds):
+            outcomes += play(env, seed, forms=forms)
+    played: dict[str, dict[str, list[tuple[bool, float]]]] = {form: defaultdict(list) for form in forms}
+    for outcome in outcomes:
+        played[outcome.form][outcome.policy].append((outcome.success, outcome.total_reward))
+    means = {
+        form: {policy: [round(sum(column) / seeds, 4) for column in zip(*values, strict=True)]
+               for policy, values in players.items()}
+        for form, players in played.items()
+    }  # fmt: skip
+    return {"id": id, "seeds": seeds, "seconds": round(time.perf_counter() - start, 1), "success, return": means}
+
+
+def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> None:
+    """Append a line for each id that is not there yet."""
+    known = read(out)
+    ids = [
+        id
+        for id in gem_core.list_envs(pattern)
+        if "dataset_name" not in gem_core.spec(id).kwargs
+        and (again or known.get(id, {}).get("seeds", 0) < seeds)
+    ]
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    command = f"python tools/floors.py measure {pattern!r} {out} --seeds {seeds} --workers {workers}"
+    with ProcessPoolExecutor(workers) as pool, out.open("a") as file:
+        for done in as_completed([pool.submit(measured, id, seeds) for id in ids]):
+            record = done.result()
+            if record is not None:
+                file.write(json.dumps({**record, "commit": commit, "command": command}) + "\n")
+                file.flush()
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The last line of each id."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {record["id"]: record for record in map(json.loads, lines)}
+
+
+def floor(record: dict[str, Any]) -> list[Any]:
+    """Best share of successes, the player that reached it (as it writes its answer), and the seeds."""
+    shares = {
+        FORMS[form] % policy: values[0]
+        for form, players in record["success, return"].items()
+        for policy, values in players.items()
+    }
+    best = max(shares, key=lambda player: shares[player], default="")
+    return [shares[best], best.replace("\n", " "), record["seeds"]] if best and shares[best] else [
+        0.0, None, record["seeds"]
+    ]  # fmt: skip
+
+
+def write(records: Path, out: Path) -> None:
+    """Write the floor of each id, one line each."""
+    lines = (f"{json.dumps(id)}: {json.dumps(floor(record))}" for id, record in sorted(read(records).items()))
+    write_atomically(out, ["{\n", ",\n".join(lines), "\n}\n"])
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("pattern")
+    one.add_argument("out", type=Path)
+    one.add_argument("--seeds", type=int, default=SEEDS)
+    one.add_argument("--workers", type=int, default=2)
+    one.add_argument("--again", action="store_true", help="also those that the file has")
+    two = commands.add_parser("write")
+    two.add_argument("records", type=Path)
+    two.add_argument("out", type=Path)
+    args = parser.parse_args()
+    if args.command == "measure":
+        measure(args.pattern, args.out, args.seeds, args.workers, args.again)
+    else:
+        write(args.records, args.out)
+
+
+if __name__ == "__main__":
+    main()
