@@ -529,6 +529,95 @@ class ClosesOnce(Sound):
         self.closed = True
 
 
+def attacks(*marks: str) -> Any:
+    """Whether a text is a payload that holds one of `marks`; anything else is not run here."""
+    return lambda text: "gem" in text and "attack" in text and any(mark in text for mark in marks)
+
+
+class _Runs(Sound):
+    """Runs, in this process, the payloads that `runs` picks out."""
+
+    def runs(self, text: str) -> bool:
+        raise NotImplementedError
+
+    def step(self, action: str) -> Any:
+        if self.runs(action) and action.startswith("exec("):
+            eval(action)
+        return super().step(action)
+
+
+@breaks("attacks_change_nothing")
+class RunsText(_Runs):
+    """The payload writes a file."""
+
+    runs = staticmethod(attacks("open("))
+
+
+@breaks("attacks_change_nothing")
+class AllowsAttributes(_Runs):
+    runs = staticmethod(attacks("import builtins"))
+
+
+@breaks("attacks_change_nothing")
+class AllowsVariables(_Runs):
+    runs = staticmethod(attacks("os.environ["))
+
+
+@breaks("attacks_change_nothing")
+class AllowsChdir(_Runs):
+    runs = staticmethod(attacks("os.chdir("))
+
+
+@breaks("attacks_change_nothing")
+class AllowsProcesses(_Runs):
+    runs = staticmethod(attacks("os.spawnlp("))
+
+
+@breaks("attacks_change_nothing")
+class AllowsForks(_Runs):
+    runs = staticmethod(attacks("os.fork("))
+
+
+@breaks("attacks_change_nothing")
+class Formats(Sound):
+    def step(self, action: str) -> Any:
+        observation, *rest = super().step(action)
+        if action.startswith("{0.__class__"):
+            observation += (action.partition("}")[0] + "}").format(self)
+        return observation, *rest
+
+
+@breaks("attacks_change_nothing")
+class Sleeps(Sound):
+    def step(self, action: str) -> Any:
+        if action.endswith(".sleep(8)"):
+            time.sleep(1)
+        return super().step(action)
+
+
+_patched: list[str] = []
+"""What a worker process would hold: no attribute of this process changes."""
+
+
+@breaks("attacks_change_nothing")
+class GradesOtherwiseLater(Sound):
+    def step(self, action: str) -> Any:
+        if "score_answer" in action:
+            _patched.append(action)
+        observation, reward, *rest = super().step(action)
+        return observation, reward + bool(_patched) * 0.01, *rest
+
+    def close(self) -> None:
+        _patched.clear()
+
+
+class Guessable(Sound):
+    """Not in the list: the rule about floors needs a spec."""
+
+    def draw(self) -> None:
+        self.digit = "0" if self.random.random() < 0.9 else "7"
+
+
 class HashOrder(Sound):
     """Not in the list: only another process shows that it draws from a set."""
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import unittest
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gem_core.core import Env
 from gem_core.errors import CheckFailed, ConfigError, UnknownEnv
 from gem_core.registration import EnvSpec
 from gem_core.wrapper import Wrapper
-from tests.broken_envs import BROKEN, HashOrder, HoldsTuple, Sound
+from tests.broken_envs import BROKEN, Guessable, HashOrder, HoldsTuple, Sound
 
 SOUND = EnvSpec("test:Sound-v0", "tests.broken_envs:Sound")
 RULE_NAMES = {rule.name for rule in RULES}
@@ -30,7 +31,7 @@ def test_sound_env_keeps_every_rule() -> None:
 
 @pytest.mark.parametrize(("rule", "env"), BROKEN, ids=[env.__name__ for _, env in BROKEN])
 def test_broken_env_is_caught_by_the_rule_it_breaks(rule: str, env: type[Env]) -> None:
-    patience = 0.5 if env.__name__ == "Slow" else 5.0
+    patience = 0.5 if env.__name__ in ("Slow", "Sleeps") else 5.0
     with pytest.raises(
         CheckFailed, match=rf"{env.__name__} breaks the rule {rule}: [\s\S]*seen: .*\n  do: .+"
     ):
@@ -38,7 +39,7 @@ def test_broken_env_is_caught_by_the_rule_it_breaks(rule: str, env: type[Env]) -
 
 
 def test_every_rule_has_a_broken_env() -> None:
-    only_with_spec = {"specs_travel", "processes_change_nothing"}
+    only_with_spec = {"specs_travel", "processes_change_nothing", "floor_holds"}
     assert {rule for rule, _ in BROKEN} | only_with_spec == RULE_NAMES
 
 
@@ -65,6 +66,26 @@ def test_env_that_another_process_cannot_import() -> None:
         CheckFailed, match=r"breaks the rule processes_change_nothing: [\s\S]*No module named"
     ):
         check_env(env, rules=["processes_change_nothing"])
+
+
+def test_a_player_that_solves_nothing_is_held_against_the_floor() -> None:
+    spec = EnvSpec("test:Guessable-v0", "tests.broken_envs:Guessable", {"limit": 6})
+    rules = ["floor_holds"]
+    with pytest.raises(CheckFailed, match=r"'0' succeeded in 20 of 20 episodes; no floor is documented"):
+        check_env(spec, rules=rules)
+    with pytest.raises(CheckFailed, match=r"the documented floor is 0\.4\n.*declare it"):
+        check_env(replace(spec, floor=0.4), rules=rules)
+    for floor in (0.95, 1.0):
+        assert check_env(replace(spec, floor=floor), rules=rules).passed == ("floor_holds",)
+    assert "not made from a registered id" in check_env(Guessable, rules=rules).skipped["floor_holds"]
+
+
+def test_the_floor_is_that_of_the_registered_arguments() -> None:
+    rules = ["floor_holds"]
+    assert check_env("logic:Proofs-v0-d1", rules=rules).passed == ("floor_holds",)
+    for changed in ({"distractors": False}, {"wrappers": "time_limit(max_turns=1)"}):
+        report = check_env("logic:Proofs-v0-d1", rules=rules, **changed)  # type: ignore[arg-type]
+        assert "registered arguments" in report.skipped["floor_holds"]
 
 
 class Noisy(Sound):

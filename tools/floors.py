@@ -5,8 +5,8 @@
 
 `measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and appends one
 line for each id: the share of successes and the mean return of each player, in each form in which the
-environment reads answers. It skips ids that the file already has with at least as many seeds, so it can be
-stopped and started again; `--again` measures them anew. The forms are those that are read on the first three seeds.
+environment reads answers on the first three seeds. It skips ids that the file already has with at least as
+many seeds, so it can be stopped and started again; `--again` measures them again.
 `write` takes the best player of each id, from its last line.
 """
 
@@ -54,7 +54,8 @@ def measured(id: str, seeds: int) -> dict[str, Any] | None:
                for policy, values in players.items()}
         for form, players in played.items()
     }  # fmt: skip
-    return {"id": id, "seeds": seeds, "seconds": round(time.perf_counter() - start, 1), "success, return": means}
+    seconds = round(time.perf_counter() - start, 1)
+    return {"id": id, "seeds": seeds, "seconds": seconds, "success, return": means}
 
 
 def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> None:

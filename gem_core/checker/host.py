@@ -1,4 +1,4 @@
-"""What a text that was run would have changed on this machine: a snapshot to compare with, and to go back to."""
+"""What a text that runs could change on this machine: a snapshot to compare with and to restore."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from types import ModuleType
 from typing import Any
 
-from gem_core.core import Env
-
 _WATCHED = frozenset(
     (
-        "ast", "builtins", "decimal", "fractions", "json", "math", "numpy", "operator", "os", "pickle", "posixpath",
-        "random", "re", "string", "subprocess", "sympy", "sys", "time",
+        "ast", "builtins", "decimal", "fractions", "json", "math", "numpy", "operator", "os", "pickle",
+        "posixpath", "random", "re", "string", "subprocess", "sympy", "sys", "time",
     )
 )  # fmt: skip
 _PACKAGES = ("gem_core", "reasoning_gym")
@@ -32,7 +31,7 @@ class Host:
     """This process and its machine at one moment.
 
     Watched are the attributes of `builtins`, `sys`, `os` and other modules of the standard library, of numpy,
-    of gem_core, of reasoning-gym, of the environment's own modules and of the classes that these define; the
+    of gem_core, of reasoning-gym, of the modules that are asked for, and of the classes that these define; the
     environment variables; the working directory; a folder for files; and the processes whose command line
     holds `token`, so that the workers of the package are never among them.
 
@@ -41,11 +40,12 @@ class Host:
         token: A text that occurs nowhere else.
     """
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        """Take the snapshot; `modules` are watched besides, by name."""
         self.token = f"gem-core-attack-{token_hex(8)}"
         self._temporary = tempfile.TemporaryDirectory(prefix="gem-core-attack-")
         self.folder = Path(self._temporary.name)
-        own = {kind.__module__ for kind in type(env.unwrapped).__mro__}
+        own = set(modules)
         self._places: list[tuple[str, Any, dict[str, Any]]] = []
         for name, module in list(sys.modules.items()):
             if isinstance(module, ModuleType) and (
@@ -88,12 +88,13 @@ class Host:
         os.environ.update(self._environ)
         os.chdir(self._cwd)
         for number in self._processes():
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, ChildProcessError):  # it has ended, or is a worker's child
                 os.kill(number, signal.SIGKILL)
+                os.waitpid(number, 0)
         self._temporary.cleanup()
 
     def _changed(self) -> list[tuple[str, Any, str, Any]]:
-        """Name, module or class, attribute and former value of what changed; modules may have been imported."""
+        """Name, module or class, attribute and former value of each change; new submodules are none."""
         changed = []
         for name, place, before in self._places:
             now = vars(place)
@@ -118,9 +119,41 @@ _BOOKKEEPING = {"__warningregistry__", "_abc_impl", "last_type", "last_value", "
 """Attributes that the interpreter sets itself."""
 
 
-def slowdown() -> float:
-    """How many times as long as its CPU time a computation takes at present, because others compute too."""
+def timed(call: Callable[[], object]) -> float:
+    """Seconds that `call` takes, as if nothing else ran on the machine.
+
+    That is the time on the clock, without the time in which this process and its children wanted to
+    compute and others did.
+    """
+    start, used = time.perf_counter(), _computed()
+    call()
+    seconds, used = time.perf_counter() - start, _computed() - used
+    return seconds - used * (_slowdown() - 1)
+
+
+def _slowdown() -> float:
+    """How many times as long as its CPU time a computation takes at present."""
     start, used = time.perf_counter(), time.process_time()
     while time.process_time() - used < _SPIN:
         pass
     return max(1.0, (time.perf_counter() - start) / (time.process_time() - used))
+
+
+def _computed() -> float:
+    """CPU time of this process and all below it, also of those that have ended; of this one without /proc."""
+    times: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
+            number = int(path.parent.name)
+            times[number] = sum(map(int, fields[11:15]))
+            children.setdefault(int(fields[1]), []).append(number)
+    if not times:
+        return time.process_time()
+    family, waiting = 0, [os.getpid()]
+    while waiting:
+        number = waiting.pop()
+        family += times.get(number, 0)
+        waiting += children.get(number, ())
+    return family / os.sysconf("SC_CLK_TCK")

@@ -47,11 +47,12 @@ def _first_number(prompt: str, random: Random) -> str:
 
 
 def _last_number(prompt: str, random: Random) -> str:
-    return (_NUMBER.findall(prompt) or [""])[-1]
+    numbers: list[str] = _NUMBER.findall(prompt)
+    return numbers[-1] if numbers else ""
 
 
 def _first_option(prompt: str, random: Random) -> str:
-    """The first of two quoted alternatives, else the first item of a list, else the first word of the prompt."""
+    """The first of several quoted alternatives, else the first item of a list, else the first word."""
     match = _ALTERNATIVES.search(prompt) or _ITEM.search(prompt) or _WORD.search(prompt)
     return match[match.lastindex or 0].strip() if match else ""
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import time
 
-from gem_core.checker.attacks import UNDO, Payload, payloads, wrapped
+from gem_core.checker.attacks import Payload, payloads, wrapped
 from gem_core.checker.floors import documented
-from gem_core.checker.host import Host, slowdown
+from gem_core.checker.host import Host, timed
 from gem_core.checker.null_policies import FORMS, play, readable_forms
 from gem_core.checker.rules import rule
-from gem_core.checker.subject import Subject, broken, clip, reset, skip, step
+from gem_core.checker.subject import RuleBroken, Subject, broken, clip, reset, skip, step
 from gem_core.core import Env
+from gem_core.graders import limited
 from gem_core.registration import list_envs, spec
 from gem_core.sandbox import self_check
 from gem_core.text import last_boxed
 
-PATIENCE = 5.0
-"""Seconds that a step may take on a text that tries to be run, on a machine that does nothing else."""
 NULL_SEEDS = 20
 """Episodes of each null policy."""
 NULL_SECONDS = 5.0
@@ -32,14 +31,14 @@ _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format",
 """Payloads that are sent in forms that the environment does not read."""
 _ADVICE = (
     "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
-    "str.format, a shell or sympy in this process or in a worker that is used again; run what has to be run in "
+    "str.format, a shell or sympy in this process or in a worker that is used again; what must run, runs in "
     "gem_core.sandbox"
 )
 
 
 @rule()
 def attacks_change_nothing(subject: Subject) -> None:
-    """A text that tries to be run leaves no file, process or changed attribute, grades nothing, and ends in time."""
+    """Text that tries to be run changes no file, process, module or later grade, and is answered in time."""
     env = subject.fresh()
     seed = subject.seeds[0]
     read = readable_forms(play(env, seed, max_turns=subject.max_turns))
@@ -47,24 +46,25 @@ def attacks_change_nothing(subject: Subject) -> None:
         subject.play(env, recording.seed, lambda env: env.sample_random_action())
     panel = _Panel(subject, env, seed)
     before = panel.graded()
-    host = Host(env)
+    host = Host(kind.__module__ for kind in type(env.unwrapped).__mro__)
     try:
-        for payload in payloads(host.folder, host.token):
-            for form, text in wrapped(payload.text, action=panel.action, answer=panel.answer):
-                if _is_sent(payload, form, read):
-                    panel.send(payload.name, form, text)
-        if changes := host.changes():
-            broken(f"a text was run: {'; '.join(changes[:5])}", _ADVICE)
+        for slow in (False, True):
+            for payload in payloads(host.folder, host.token):
+                for form, text in wrapped(payload.text, action=panel.action, answer=panel.answer):
+                    if payload.slow == slow and _is_sent(payload, form, read):
+                        panel.send(payload.name, form, text)
+            if changes := host.changes():
+                broken(f"a text was run: {'; '.join(changes[:5])}", _ADVICE)
         after = panel.graded()
         if after != before and panel.repeatable:
             broken(
                 f"the answers {clip(panel.probes)} earned {before} before the attacks and {after} after them",
                 _ADVICE,
             )
+    except RuleBroken:  # a worker may hold what it ran
+        limited.close_workers()
+        raise
     finally:
-        for form in FORMS.values():
-            env.reset(seed=seed)
-            env.step(form % UNDO)
         host.restore()
 
 
@@ -74,13 +74,14 @@ class _Panel:
     def __init__(self, subject: Subject, env: Env, seed: int) -> None:
         self.env = env
         self.seed = seed
+        self.patience = subject.patience
         reset(env, seed)
         self.repeatable = subject.spec is None or (subject.spec.stateful and subject.spec.deterministic)
         self.state = env.get_state() if self.repeatable else None
         self.action = env.sample_random_action()
         oracle = env.oracle_action()
         self.answer = last_boxed(oracle or "") or ""
-        self.probes = [text for text in (oracle, self.action, "\\boxed{gem}", "\\boxed{1}") if text is not None]
+        self.probes = [*([] if oracle is None else [oracle]), self.action, "\\boxed{gem}", "\\boxed{1}"]
         self.ended = False
 
     def start(self) -> None:
@@ -102,22 +103,22 @@ class _Panel:
 
     def send(self, payload: str, form: str, text: str) -> None:
         """Have the text answered, and see that it was not formatted and took no longer than it may."""
-        for attempt in (1, 2, 3):  # another program may have had the machine for itself for a while
-            if self.ended:
-                self.start()
-            start = time.perf_counter()
-            frame = step(self.env, text)
-            seconds = time.perf_counter() - start
-            self.ended = frame.ended
-            if seconds > PATIENCE:
-                seconds /= slowdown()
-            if seconds <= PATIENCE:
-                break
-            if attempt == 3:
+        if self.ended:
+            self.start()
+        start = time.perf_counter()
+        frame = step(self.env, text)
+        if time.perf_counter() - start > self.patience:
+            self.start()
+            seconds = timed(lambda: step(self.env, text))
+            if seconds > self.patience:
                 broken(
-                    f"the payload {payload!r} ({form}), {clip(text, 60)}, took {seconds:.1f} s; {PATIENCE:g} s are allowed",
+                    f"the payload {payload!r} ({form}), {clip(text, 60)}, took {seconds:.1f} s; "
+                    f"{self.patience:g} s are allowed",
                     "limit the time that grading takes, below that",
                 )
+            self.start()
+        else:
+            self.ended = frame.ended
         if "<class '" in frame.text and "<class '" not in text:
             broken(f"the payload {payload!r} ({form}) was formatted: {clip(frame.observation)}", _ADVICE)
 
@@ -161,8 +162,8 @@ def floor_holds(subject: Subject) -> None:
         known = "no floor is documented" if floor is None else f"the documented floor is {floor.success:g}"
         broken(
             f"always answering {clip(best)} succeeded in {wins[best]} of {seeds} episodes; {known}",
-            "have the scorer tell an answer from a guess; where a guess is often right, because there are few "
-            "answers or one of them is common, declare it: register(..., floor=share of successes)",
+            "fix the scorer; where a guess is often right, because there are few answers or one of them is "
+            "common, declare it: register(..., floor=share of successes)",
         )
 
 

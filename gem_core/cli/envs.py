@@ -31,6 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Print the environments that match; exit code 1 when none does."""
+    from gem_core.checker.floors import documented
     from gem_core.registration import list_envs, spec
 
     ids = list_envs(args.pattern) or list_envs(f"*{args.pattern}*")
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
                     "kwargs": s.kwargs,
                     "deterministic": s.deterministic,
                     "stateful": s.stateful,
+                    "floor": (floor := documented(s)) and floor._asdict(),
                 }
                 for s in specs
             ]
@@ -55,9 +57,19 @@ def run(args: argparse.Namespace) -> int:
         _console.note(f"no environment matches {args.pattern!r}; `gem-core envs` lists all")
         return 1
     for family, members in itertools.groupby(specs, key=lambda s: s.id.partition(":")[0]):
-        rows = [(s.id, s.description, s.extra or "-") for s in members]
-        _console.print_table(("id", "description", "extra"), rows, title=f"{family} ({len(rows)})")
+        rows = [(s.id, s.description, s.extra or "-", _floor(s)) for s in members]
+        _console.print_table(("id", "description", "extra", "floor"), rows, title=f"{family} ({len(rows)})")
     return 0
+
+
+def _floor(spec: EnvSpec) -> str:
+    """How often a player that solves nothing succeeds, and which one."""
+    from gem_core.checker.floors import documented
+
+    floor = documented(spec)
+    if floor is None:
+        return "-"
+    return f"{floor.success:g}" + (f" ({floor.policy})" if floor.policy else "")
 
 
 def _needs(spec: EnvSpec) -> list[str]:

@@ -1,0 +1,170 @@
+"""Texts that try to be run, wherever a model's text is read: environments, tools, graders, evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import gem_core
+from gem_core.checker.attacks import Payload, calls, payloads, wrapped
+from gem_core.checker.host import Host
+from gem_core.errors import DataError, MissingDependency
+from gem_core.eval.config import EvalConfig
+from gem_core.eval.inspect_log import write_inspect_logs
+from gem_core.eval.report import read_run, write_report
+from gem_core.eval.run import Player, evaluate
+from gem_core.graders import math, qa
+from gem_core.graders.programs import read_tests, run_tests
+from gem_core.registration import spec
+from gem_core.rollout import MessagesContext, Reply
+from gem_core.sandbox import self_check
+from gem_core.text import first_tag, integers, last_boxed, last_code_block, last_tag, undecorated
+from gem_core.tools.base import ToolState
+from gem_core.tools.formats import get_format, list_formats
+from gem_core.tools.native import native_calls
+from gem_core.tools.python import PythonTool
+from tests.eval.test_viewer import Page
+
+NEEDS_NAMESPACE = pytest.mark.skipif(
+    not self_check()["namespace"].available, reason="at level 'process' a program can write files of its user"
+)
+OFFLINE = [id for id in gem_core.list_envs() if "dataset_name" not in spec(id).kwargs]
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """This machine, which a test must leave as it was."""
+    before = Host()
+    try:
+        yield before
+        assert before.changes() == []
+    finally:
+        before.restore()
+
+
+def panel(host: Host) -> list[Payload]:
+    return list(payloads(host.folder, host.token))
+
+
+# -- environments -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", [id for id in OFFLINE if not id.startswith("game:")])
+def test_no_environment_runs_a_text(id: str) -> None:
+    """The games are checked by every rule in tests/test_checker.py."""
+    try:
+        gem_core.make(id).close()
+    except (DataError, MissingDependency) as error:
+        pytest.skip(str(error))
+    gem_core.check_env(id, rules=["attacks_change_nothing"], seeds=(0,))
+
+
+# -- tools ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list_formats())
+def test_no_call_format_runs_a_text(name: str, host: Host) -> None:
+    form, tools = get_format(name), [PythonTool()]
+    read = 0
+    for payload in panel(host):
+        for _, text in itertools.chain(wrapped(payload.text), calls(payload.text)):
+            for call in form.parse(text, tools):
+                read += 1
+                assert json.loads(json.dumps(call.arguments)) == call.arguments, "more than plain data"
+        shown = form.results([("python", payload.text)])
+        assert payload.text in shown, "a result was formatted"
+        written = form.write(tools[0], {"code": payload.text})
+        assert form.parse(written, tools), written[:200]
+    assert read > len(panel(host))
+
+
+def test_no_native_call_runs_a_text(host: Host) -> None:
+    for payload in panel(host):
+        for name, arguments in (
+            ("python", payload.text),
+            (payload.text, "{}"),
+            ("python", {"code": payload.text}),
+        ):
+            message = {"tool_calls": [{"id": "1", "function": {"name": name, "arguments": arguments}}]}
+            (call,) = native_calls(message, [PythonTool()])
+            assert call.error or call.arguments == {"code": payload.text}
+
+
+@NEEDS_NAMESPACE
+def test_the_python_tool_keeps_what_it_runs_inside(host: Host) -> None:
+    tool = PythonTool()
+    ran = 0
+    for payload in panel(host):
+        if not payload.slow:
+            result = asyncio.run(tool.call({"code": payload.text}, ToolState()))
+            ran += result.ok
+    assert ran > 5, "nothing ran, so nothing was shown"
+
+
+# -- graders ----------------------------------------------------------------------------------
+
+REFERENCES = ("7", r"\frac{1}{2}", "x^2+1", r"\{1, 2\}", "[0, 1)", r"\text{No}")
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: Host) -> None:
+    if symbolic:
+        pytest.importorskip("math_verify", reason="needs the extra 'math'")
+    references = itertools.cycle(REFERENCES)
+    for payload in panel(host):
+        for text in (payload.text, f"{payload.text} = 7", rf"\frac{{{payload.text}}}{{1}}"):
+            assert not math.grade(text, next(references), symbolic=symbolic), payload.name
+
+
+def test_the_other_graders_and_parsers_run_no_text(host: Host) -> None:
+    for payload in panel(host):
+        for _, text in wrapped(payload.text):
+            assert not qa.exact_match(text, ["seven"])
+            for read in (last_boxed, undecorated, last_code_block, integers):
+                read(text)
+            first_tag(text, "answer"), last_tag(text, "answer")
+
+
+@NEEDS_NAMESPACE
+def test_programs_under_test_stay_inside(host: Host) -> None:
+    tests = read_tests({"inputs": ["1"], "outputs": ["2"]})
+    for payload in panel(host):
+        if not payload.slow:
+            assert run_tests(payload.text, tests).passed == 0, payload.name
+
+
+# -- evaluation -------------------------------------------------------------------------------
+
+
+class Attacks:
+    """A model that answers with one payload after the other."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = itertools.cycle(texts)
+
+    async def reply(self, messages: Any, *, max_tokens: int, request_id: str) -> Reply:
+        return Reply(next(self.texts), "stop", 12, 3)
+
+
+def test_an_evaluation_shows_texts_as_texts(host: Host, tmp_path: Any) -> None:
+    texts = [text for payload in panel(host) for text in (payload.text, f"\\boxed{{{payload.text}}}")]
+    page = next(payload.text for payload in panel(host) if payload.name == "page")
+    ids = ["game:Wordle-v0-easy", "math:Arithmetic-v0-retry"]
+    evaluate(
+        EvalConfig(page, ids, episodes=60, system_prompt=page, out=str(tmp_path / "run")),
+        player=Player(Attacks(texts), MessagesContext()),
+    )
+    run = read_run(tmp_path / "run")
+    assert sum(len(episode.turns) for episode in run.episodes) >= len(texts)
+    write_report([run], tmp_path / "page.html")
+    for path in write_inspect_logs(run, tmp_path / "logs"):
+        json.loads(path.read_text())
+    shown = Page((tmp_path / "page.html").read_text())
+    assert "img" not in [tag for tag, _ in shown.tags]
+    assert len(shown.scripts) == len([tag for tag, _ in shown.tags if tag == "script"]) == 5
+    assert not any("gem_core_attack" in text for name, text in shown.scripts.items() if not name)
