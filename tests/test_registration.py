@@ -437,3 +437,12 @@ def test_a_family_is_loaded_once_and_only_when_it_may_be_meant() -> None:
     with pytest.raises(UnknownEnv, match="Did you mean family:One-v0"):
         gem_core.spec("family:Onne-v0")
     assert loads == ["family"]
+
+
+def test_a_floor_is_a_share_of_episodes() -> None:
+    for floor in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ConfigError, match=r"test:Floor-v0: floor is a share of episodes"):
+            register("test:Floor-v0", "tests.broken_envs:Sound", floor=floor)
+    register("test:Floor-v0", "tests.broken_envs:Sound", floor=0.5)
+    assert EnvSpec.from_json(spec("test:Floor-v0").to_json()).floor == 0.5
+    assert spec("game:GuessTheNumber-v0").floor is None, "those of the package are measured, not declared"

@@ -8,10 +8,11 @@
 `measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
 appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
 can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
-``<!-- rules: PATTERN -->`` or ``<!-- data: PATTERN -->`` and ``<!-- end -->`` on a page. The first two take
-the ids that can be made as they are, the third those that read a data set. `verify` holds an evaluation
-of ``random`` or ``oracle`` against the figures; more than `ERRORS` standard errors off is a failure. That
-takes some hundred episodes where returns are skewed.
+``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->`` on
+a page. The first two take the ids that can be made as they are, the third those that read a data set, the
+fourth those whose floor (see tools/floors.py) is above `HIGH`. `verify` holds an evaluation of ``random`` or
+``oracle`` against the figures; more than `ERRORS` standard errors off is a failure. That takes some hundred
+episodes where returns are skewed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from typing import Any
 
 import gem_core
 from gem_core import Env
+from gem_core.checker.floors import documented
 
 EPISODES = 1000
 """The number that a page speaks of; a row with another one says so."""
 ERRORS = 3
-MARKED = re.compile(r"(<!-- (table|rules|data): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HIGH = 0.05
+"""A floor above this one is listed."""
+MARKED = re.compile(r"(<!-- (table|rules|data|floors): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[str, float] | None:
@@ -127,7 +131,7 @@ def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
     """The page with its tables as they ought to be."""
 
     def replace(match: re.Match[str]) -> str:
-        make = {"table": table, "rules": rules, "data": data}[match[2]]
+        make = {"table": table, "rules": rules, "data": data, "floors": floors}[match[2]]
         return f"{match[1]}{make(gem_core.list_envs(match[3]), records)}\n{match[4]}"
 
     return MARKED.sub(replace, text)
@@ -136,8 +140,8 @@ def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
 def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     """A row for each id: arguments, best return, and what the players earn."""
     lines = [
-        "| id | arguments | best | oracle: return (success), turns | random: return (success), turns |",
-        "|---|---|---|---|---|",
+        "| id | arguments | best | floor | oracle: return (success), turns | random: return (success), turns |",
+        "|---|---|---|---|---|---|",
     ]
     for id in ids:
         if id not in records and "dataset_name" in gem_core.spec(id).kwargs:
@@ -148,7 +152,23 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
         players = " | ".join(figures(records[id][player]) for player in ("oracle", "random"))
         if records[id]["episodes"] != EPISODES:
             players += f", {records[id]['episodes']} episodes"
-        lines.append(f"| `{id}` | `{arguments}` | {best} | {players} |")
+        lines.append(f"| `{id}` | `{arguments}` | {best} | {floor(id)} | {players} |")
+    return "\n".join(lines)
+
+
+def floor(id: str) -> str:
+    """Best success of the players that solve nothing."""
+    found = documented(gem_core.spec(id))
+    return "not measured" if found is None else f"{found.success:.3f}"
+
+
+def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
+    """A row for each id whose floor is above `HIGH`, the highest first."""
+    known = [(found, id) for id in ids if (found := documented(gem_core.spec(id))) is not None]
+    lines = ["| id | floor | answer that reaches it |", "|---|---|---|"]
+    for found, id in sorted(known, key=lambda row: (-row[0].success, row[1])):
+        if found.success > HIGH:
+            lines.append(f"| `{id}` | {found.success:.3f} | `{found.policy}` |")
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -35,7 +36,21 @@ def test_json_has_what_a_program_needs(capsys):
         "kwargs": {"min_number": 1, "max_number": 10, "max_turns": 4},
         "deterministic": True,
         "stateful": True,
+        "floor": env["floor"],
     }
+    assert 0.1 <= env["floor"]["success"] <= 0.2  # one number of ten, each turn
+    assert env["floor"]["seeds"] == 200
+
+
+def test_floor_of_an_id(capsys):
+    assert main(["envs", "logic:Proofs-v0-d1"]) == 0
+    head, row = capsys.readouterr().out.splitlines()[1:]
+    assert head.endswith("floor")
+    assert re.search(r" 0\.5\d* \(.*boxed\{.*\}\)$", row)
+    gem_core.register("test:Declared-v0", "tests.broken_envs:Sound", floor=0.25)
+    assert main(["envs", "test:Declared-v0", "--json"]) == 0
+    (env,) = json.loads(capsys.readouterr().out)
+    assert env["floor"] == {"success": 0.25, "policy": None, "seeds": None}
 
 
 def test_json_says_what_each_id_needs(capsys):
