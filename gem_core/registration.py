@@ -148,8 +148,8 @@ def register(
         raise ConfigError(f"{id}: floor is a share of episodes, from 0 to 1, not {floor!r}")
     spec_wrappers = tuple(w for given in _as_sequence(wrappers) for w in _wrapper_specs(given))
     new = EnvSpec(
-        id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful, eval_kwargs or {},
-        floor,
+        id, entry_point, kwargs, spec_wrappers, description, extra, deterministic, stateful,
+        eval_kwargs or {}, floor,
     )  # fmt: skip
     if _envs.get(id, new) != new:
         raise ConfigError(f"{id} is registered already, with {_envs[id].entry_point!r}")

@@ -444,5 +444,6 @@ def test_a_floor_is_a_share_of_episodes() -> None:
         with pytest.raises(ConfigError, match=r"test:Floor-v0: floor is a share of episodes"):
             register("test:Floor-v0", "tests.broken_envs:Sound", floor=floor)
     register("test:Floor-v0", "tests.broken_envs:Sound", floor=0.5)
-    assert EnvSpec.from_json(spec("test:Floor-v0").to_json()).floor == 0.5
-    assert spec("game:GuessTheNumber-v0").floor is None, "those of the package are measured, not declared"
+    assert EnvSpec.from_json(registration.spec("test:Floor-v0").to_json()).floor == 0.5
+    declared = registration.spec("game:GuessTheNumber-v0").floor
+    assert declared is None, "those of the package are measured, not declared"

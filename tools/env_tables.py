@@ -8,8 +8,8 @@
 `measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
 appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
 can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
-``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->`` on
-a page. The first two take the ids that can be made as they are, the third those that read a data set, the
+``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``
+on a page. The first two take the ids that can be made as they are, the third those that read a data set, the
 fourth those whose floor (see tools/floors.py) is above `HIGH`. `verify` holds an evaluation of ``random`` or
 ``oracle`` against the figures; more than `ERRORS` standard errors off is a failure. That takes some hundred
 episodes where returns are skewed.
@@ -140,7 +140,8 @@ def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
 def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     """A row for each id: arguments, best return, and what the players earn."""
     lines = [
-        "| id | arguments | best | floor | oracle: return (success), turns | random: return (success), turns |",
+        "| id | arguments | best | floor "
+        "| oracle: return (success), turns | random: return (success), turns |",
         "|---|---|---|---|---|---|",
     ]
     for id in ids:

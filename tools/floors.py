@@ -18,12 +18,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import gem_core
-from gem_core.checker.null_policies import FORMS, play, readable_forms
+from gem_core.checker.null_policies import FORMS, POLICIES, play, readable_forms
 from gem_core.errors import DataError, MissingDependency
 from gem_core.files import write_atomically
 
@@ -69,12 +70,21 @@ def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> N
     ]
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     command = f"python tools/floors.py measure {pattern!r} {out} --seeds {seeds} --workers {workers}"
-    with ProcessPoolExecutor(workers) as pool, out.open("a") as file:
-        for done in as_completed([pool.submit(measured, id, seeds) for id in ids]):
-            record = done.result()
+    with out.open("a") as file:
+        for record in records(ids, seeds, workers):
             if record is not None:
                 file.write(json.dumps({**record, "commit": commit, "command": command}) + "\n")
                 file.flush()
+
+
+def records(ids: list[str], seeds: int, workers: int) -> Iterator[dict[str, Any] | None]:
+    """What `measured` finds, as it comes."""
+    if workers == 1:
+        yield from (measured(id, seeds) for id in ids)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        for done in as_completed([pool.submit(measured, id, seeds) for id in ids]):
+            yield done.result()
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -88,7 +98,7 @@ def floor(record: dict[str, Any]) -> list[Any]:
     shares = {
         FORMS[form] % policy: values[0]
         for form, players in record["success, return"].items()
-        for policy, values in players.items()
+        for policy, values in sorted(players.items(), key=lambda row: list(POLICIES).index(row[0]))
     }
     best = max(shares, key=lambda player: shares[player], default="")
     return [shares[best], best.replace("\n", " "), record["seeds"]] if best and shares[best] else [
@@ -96,9 +106,9 @@ def floor(record: dict[str, Any]) -> list[Any]:
     ]  # fmt: skip
 
 
-def write(records: Path, out: Path) -> None:
+def write(source: Path, out: Path) -> None:
     """Write the floor of each id, one line each."""
-    lines = (f"{json.dumps(id)}: {json.dumps(floor(record))}" for id, record in sorted(read(records).items()))
+    lines = (f"{json.dumps(id)}: {json.dumps(floor(record))}" for id, record in sorted(read(source).items()))
     write_atomically(out, ["{\n", ",\n".join(lines), "\n}\n"])
 
 

@@ -191,6 +191,8 @@ _SLOW = {
     "sleep": "__import__('time').sleep(8)",
     "large power": "9**15000000",
     "large exponent": "1e15000000",
+    "many repetitions": "R30000 U30000",
+    "many variables": " \u2227 ".join("ABCDEFGHIJKLMNOPQRSTUVW"),
     "tower": "9**9**9**9",
     "huge power": "10**10**10",
     "caret": "10^10^10",

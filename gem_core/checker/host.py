@@ -30,10 +30,10 @@ _SPIN = 0.2
 class Host:
     """This process and its machine at one moment.
 
-    Watched are the attributes of `builtins`, `sys`, `os` and other modules of the standard library, of numpy,
-    of gem_core, of reasoning-gym, of the modules that are asked for, and of the classes that these define; the
+    It watches the attributes of `builtins`, `sys`, `os` and other modules of the standard library, of numpy,
+    gem_core, reasoning-gym and the modules that are asked for, and of the classes that these define; the
     environment variables; the working directory; a folder for files; and the processes whose command line
-    holds `token`, so that the workers of the package are never among them.
+    holds `token`, which the package's own workers never do.
 
     Attributes:
         folder: An empty folder.

@@ -69,12 +69,12 @@ def _shown_box(prompt: str, random: Random) -> str:
 POLICIES: dict[str, NullPolicy] = {
     "empty": _constant(""),
     **{text: _constant(text) for text in ("0", "1", "True", "False", "Yes", "No", "nan", "inf")},
-    "question": lambda prompt, random: prompt,
     "first number": _first_number,
     "last number": _last_number,
     "first option": _first_option,
     "random word": _random_word,
     "shown box": _shown_box,
+    "question": lambda prompt, random: prompt,
 }
 """The players by name. ``shown box`` repeats the box in which the prompt shows how to answer."""
 

@@ -10,9 +10,8 @@ from gem_core.checker.floors import documented
 from gem_core.checker.host import Host, timed
 from gem_core.checker.null_policies import FORMS, play, readable_forms
 from gem_core.checker.rules import rule
-from gem_core.checker.subject import RuleBroken, Subject, broken, clip, reset, skip, step
+from gem_core.checker.subject import Subject, broken, clip, reset, skip, step
 from gem_core.core import Env
-from gem_core.graders import limited
 from gem_core.registration import list_envs, spec
 from gem_core.sandbox import self_check
 from gem_core.text import last_boxed
@@ -61,9 +60,6 @@ def attacks_change_nothing(subject: Subject) -> None:
                 f"the answers {clip(panel.probes)} earned {before} before the attacks and {after} after them",
                 _ADVICE,
             )
-    except RuleBroken:  # a worker may hold what it ran
-        limited.close_workers()
-        raise
     finally:
         host.restore()
 

@@ -11,6 +11,7 @@ import pytest
 
 import gem_core
 from gem_core import cli
+from gem_core.checker.floors import documented
 from gem_core.sandbox import self_check
 from tests.docs.blocks import ROOT
 
@@ -25,7 +26,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-tables = load("env_tables")
+tables, floors = load("env_tables"), load("floors")
 
 
 NEEDS_BM25S = pytest.mark.skipif(
@@ -46,6 +47,7 @@ PAGES = [
     pytest.param("vision.md", "vision.jsonl", marks=NEEDS_PILLOW),
     pytest.param("databases.md", "databases.jsonl", marks=NEEDS_MCP),
     pytest.param("terminal.md", "terminal.jsonl", marks=NEEDS_NAMESPACE),
+    ("reasoning-gym.md", "datasets.jsonl"),
     *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),
 ]
 
@@ -61,6 +63,39 @@ def test_every_game_was_measured() -> None:
     records = tables.read(ROOT / "docs" / "results" / "games.jsonl")
     assert set(gem_core.list_envs("game:*")) <= set(records)
     assert min(record["episodes"] for record in records.values()) >= 100
+
+
+def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
+    records = floors.read(ROOT / "docs" / "results" / "floors.jsonl")
+    offline = {id for id in gem_core.list_envs() if "dataset_name" not in gem_core.spec(id).kwargs}
+    assert offline - set(records) == {"eval:MCPMark", "eval:TerminalBench", "service:TauBenchRetail-v0"}
+    for id, record in records.items():
+        assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
+            f"python tools/floors.py write ({id})"
+        )
+
+
+def test_measured_floors_are_those_of_the_best_player(tmp_path: Path) -> None:
+    floors.measure("logic:Proofs-v0-d0", tmp_path / "out.jsonl", 10, 1, False)
+    before = (tmp_path / "out.jsonl").read_text()
+    floors.measure("logic:Proofs-v0-d0", tmp_path / "out.jsonl", 5, 1, False)
+    assert (tmp_path / "out.jsonl").read_text() == before, "measured already"
+    (record,) = floors.read(tmp_path / "out.jsonl").values()
+    shares = record["success, return"]["boxed"]
+    assert shares["True"][0] + shares["False"][0] == 1
+    best, player, seeds = floors.floor(record)
+    assert (best, seeds) == (max(shares["True"][0], shares["False"][0]), 10)
+    assert player in ("\\boxed{True}", "\\boxed{False}")
+    floors.write(tmp_path / "out.jsonl", tmp_path / "floors.json")
+    assert json.loads((tmp_path / "floors.json").read_text()) == {"logic:Proofs-v0-d0": [best, player, 10]}
+
+
+def test_high_floors_are_listed_in_order() -> None:
+    rows = tables.floors(["game:Hangman-v0", "logic:Proofs-v0-d3", "game:GuessTheNumber-v0-easy"], {})
+    assert [row.split("`")[1] for row in rows.splitlines()[2:]] == [
+        "logic:Proofs-v0-d3",
+        "game:GuessTheNumber-v0-easy",
+    ]
 
 
 def test_measure_appends_what_is_missing(tmp_path: Path) -> None:
@@ -84,7 +119,10 @@ def test_fill_replaces_only_what_is_marked(tmp_path: Path) -> None:
     assert filled.startswith("a\n<!-- table")
     assert filled.endswith("<!-- end -->\nb\n")
     assert "old" not in filled
-    assert "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 1.000 (1.000), 7.0 | " in filled
+    assert (
+        "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 0.000 | 1.000 (1.000), 7.0 | "
+        in filled
+    )
     assert ", 1 episodes |" in filled
     assert tables.fill(filled, tables.read(out)) == filled
     assert "No such mark" in tables.fill("No such mark", {})
