@@ -92,7 +92,8 @@ def test_failed_episodes_are_counted_and_in_no_figure(on_env_error, tmp_path, mo
     assert summary["return"]["mean"] == pytest.approx(fmean(e.total_reward for e in played))
     attempts = sum(episode.env_retries for episode in outcome.episodes)
     counts = gem_trouble.chaos_counts(tmp_path)
-    assert attempts + failed == sum(n for (call, _), n in counts.items() if call != "close") > 5
+    planted = sum(n for (call, _), n in counts.items() if call != "close")
+    assert 5 < planted <= attempts + failed <= planted + 3  # a sound call may be late, too
     assert (attempts > failed) == (on_env_error == "retry")
 
 

@@ -407,13 +407,13 @@ def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     episodes = play(pool, rows, step_timeout=0.7, on_env_error="retry", log_errors=False)
     pool.close()
     counts = gem_trouble.chaos_counts(tmp_path)
-    failures = sum(number for (call, _), number in counts.items() if call != "close")
+    planted = sum(number for (call, _), number in counts.items() if call != "close")
     attempts = sum(episode.env_retries for episode in episodes)
     failed = [episode for episode in episodes if not episode.trainable]
     assert {call for call, _ in counts} == {"constructor", "reset", "step", "close"}
     assert {kind for _, kind in counts} == {"raise", "hang"}
-    assert failures == attempts + len(failed)
+    # Each failure is an attempt or an episode; on a busy machine a sound call may be late, too.
+    assert 10 < planted <= attempts + len(failed) <= planted + 3
     assert all(episode.error for episode in failed)
     assert all(episode.turns for episode in episodes if episode.trainable)
     assert attempts > len(failed)
-    assert failures > 10
