@@ -120,7 +120,8 @@ def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
     requests: dict[str, list[dict[str, Any]]] = {}
     for line in (spy / "engine.jsonl").read_text().splitlines():
         request = json.loads(line)
-        requests.setdefault(name_in(request["prompt"], tokenizer), []).append(request)
+        if found := NAME.search(tokenizer.decode(request["prompt"])):  # else its environment had no reset
+            requests.setdefault(found[1], []).append(request)
     return {name: Played(requests[name], rewards[name]) for name in rewards}
 
 

@@ -66,12 +66,19 @@ SMALL = {
 
 
 def data_words(
-    folder: Path, version: str, train: int, held_out: int, envs: Iterable[str], seed: int
+    folder: Path,
+    version: str,
+    train: int,
+    held_out: int,
+    envs: Iterable[str],
+    seed: int,
+    held_out_envs: Iterable[str] | None = None,
 ) -> list[str]:
     """Write a file of training tasks and one of held-out tasks; the words that name them."""
-    sources = [TaskSource.parse(env) for env in envs]
-    write(make_tasks(sources, train, seed=seed), folder / "train.jsonl")
-    held = [task for source in sources for task in make_tasks([source], held_out, split="held_out")]
+    envs = list(envs)
+    write(make_tasks(list(map(TaskSource.parse, envs)), train, seed=seed), folder / "train.jsonl")
+    watched = map(TaskSource.parse, envs if held_out_envs is None else held_out_envs)
+    held = [task for source in watched for task in make_tasks([source], held_out, split="held_out")]
     write(held, folder / "test.jsonl")
     places = ("train_data", "test_data") if version == "index" else ("rollout.train", "rollout.test")
     return [f"{places[0]}.path={folder}/train.jsonl", f"{places[1]}.path={folder}/test.jsonl"]
@@ -89,6 +96,7 @@ def run_rl2(
     tasks: int = 24,
     held_out: int = 4,
     envs: Iterable[str] = (GUESS, MASTERMIND),
+    held_out_envs: Iterable[str] | None = None,
     seed: int = 0,
     timeout: float = TIMEOUT,
 ) -> Run:
@@ -103,6 +111,7 @@ def run_rl2(
     env = {key: value for key, value in os.environ.items() if key not in ("CUDA_VISIBLE_DEVICES", "RL2_HOME")}
     env |= ENVIRONMENT | {
         "GEM_SPY": str(spy),
+        "GEM_CHAOS": str(spy),
         "GEM_RL2_TESTS": spies,
         "GEM_ENGINE_SEED": str(seed),
         "PYTHONPATH": os.pathsep.join(path),
@@ -110,7 +119,7 @@ def run_rl2(
     if version == "tree":
         env["RL2_HOME"] = HOME
     words = [
-        *SMALL[version], *data_words(folder, version, tasks, held_out, envs, seed),
+        *SMALL[version], *data_words(folder, version, tasks, held_out, envs, seed, held_out_envs),
         f"actor.model_name={model}", f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
     ]  # fmt: skip
     words += [f"+gem.wrappers={wrappers}"] if wrappers else []

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from gem_core.rollout import read_traces
-from tests.trainers import evidence
+from gem_core.rollout import Episode, read_traces
+from tests.trainers import chaos, evidence
 from tests.trainers.rl2 import harness, spied
 from tests.trainers.rl2.measure import gem_seconds
 
@@ -24,29 +26,52 @@ VERSIONS = ["index", pytest.param("tree", marks=tree)]
 
 
 def assert_steps_are_right(
-    run: harness.Run, tokenizer: Any, model: Any, *, episodes_per_step: int | None = 8, **options: Any
+    run: harness.Run,
+    tokenizer: Any,
+    model: Any,
+    *,
+    episodes_per_step: int | None = 8,
+    played: Sequence[Episode] | None = None,
+    **options: Any,
 ) -> list[list[evidence.Played]]:
-    """Every update of a run of three steps, and its metrics; the episodes by step."""
+    """Every update of a run of three steps, and its metrics; the trainable episodes by step.
+
+    `played` are the traces of a run in which some episodes fail; None for one in which none does.
+    """
     episodes = evidence.played(run.spy, tokenizer)
     updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
     assert len(updates) == 3
     steps = []
     for number, update in enumerate(updates, start=1):
         mine = evidence.assert_update_is_right(update, episodes, tokenizer, model, **options)
-        assert len(mine) == (episodes_per_step or len(mine))
         logged = metrics[number]
+        if played is None:
+            assert len(mine) == (episodes_per_step or len(mine))
+            assert logged["gem/error_rate"] == 0
+        else:
+            of_step = [episode for episode in played if episode.metadata["step"] == number]
+            assert len(of_step) == episodes_per_step
+            assert len(mine) == sum(episode.trainable for episode in of_step)
+            chaos.assert_rates_are_right(logged, of_step)
+            own = logged["scores/train" if "scores/train" in logged else "rewards/train"]
+            assert own == pytest.approx(logged["gem/return"], abs=1e-5)
         end = tokenizer.eos_token
         assert not any(2 * end in tokenizer.decode(episode.token_ids) for episode in mine)
         returns = [sum(episode.rewards) for episode in mine]
         turns = sum(len(episode.rewards) for episode in mine)
         assert logged["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
         assert logged["gem/turns"] == pytest.approx(turns / len(mine))
-        assert logged["gem/error_rate"] == 0
         assert logged["rebn/turns"] == turns
         assert {"gem/success", "gem/truncation_rate", "rebn/return_mean", "rebn/return_std"} <= logged.keys()
         steps.append(mine)
     assert any(len(episode.rewards) > 1 for step in steps for episode in step)
     return steps
+
+
+def calm(episode: Episode) -> Episode:
+    """The same episode in an environment that does not fail."""
+    kept = episode.env_id == harness.MASTERMIND
+    return episode if kept else replace(episode, env_id=harness.GUESS, env_kwargs={})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -58,11 +83,23 @@ def test_three_steps_on_a_mix(
     version: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """One of the environments fails in every way."""
+    words = [] if version == "index" else ["+gem.on_env_error=retry", "+gem.max_env_retries=1"]
     run = harness.run_rl2(
-        tmp_path, warm, f"+gem.traces={tmp_path}/traces", "trainer.test_freq=3", version=version
+        tmp_path,
+        warm,
+        f"+gem.traces={tmp_path}/traces",
+        f"+gem.step_timeout={chaos.STEP_TIMEOUT}",
+        "trainer.test_freq=3",
+        *words,
+        version=version,
+        envs=[chaos.CHAOS, harness.MASTERMIND],
+        held_out_envs=[harness.GUESS, harness.MASTERMIND],
     ).check()
-    steps = assert_steps_are_right(run, warm_tokenizer, model)
-    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    everything = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    steps = assert_steps_are_right(run, warm_tokenizer, model, played=everything)
+    chaos.assert_every_failure_is_counted(everything, run.spy)
+    traces = [calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == {harness.GUESS, harness.MASTERMIND}
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.sequence().token_ids for episode in traces]
@@ -79,7 +116,6 @@ def test_three_steps_on_a_mix(
         sum(episode.total_reward for episode in held_out) / len(held_out)
     )
     second = [episode for episode in traces if episode.metadata["step"] == 2]
-    assert len(second) == 8
     spent = gem_seconds(second, warm_tokenizer)
     times = harness.metrics_of(run)[2]
     parts = ("rollout", "compute_advantages", "update_actor", "update_rollout")
