@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from gem_core.data import Row
@@ -22,6 +23,8 @@ Scorer: TypeAlias = Callable[[Any, str, Row], float]
 
 _MOST_MOVES = 1000
 _MOST_ATOMS, _LONGEST_LOGIC = 10, 1000
+_TRIVIAL = 0.25
+"""What the package pays for a conclusion that holds whatever the premises are."""
 _LOGIC = re.compile(r"[\u2227\u2228\u2192\u2194\u00ac()]")
 """The operators and, or, implies, if and only if, not; and brackets."""
 _INTEGER = re.compile(r"\b\d+\b")
@@ -158,11 +161,28 @@ def _rush_hour(data: Any, answer: str, row: Row) -> float:
 
 
 def _propositional_logic(data: Any, answer: str, row: Row) -> float:
-    """The package makes a table of all values of all names, 2 to the power of their number."""
+    """Score a copy of a compound premise as the package scores a tautology: nothing was inferred.
+
+    The package tabulates all values of all names, 2 to the power of their number.
+    """
     atoms = {atom.strip() for atom in _LOGIC.split(answer)} - {""}
     if len(atoms) > _MOST_ATOMS or len(answer) > _LONGEST_LOGIC:
         return 0.0
-    return float(data.score_answer(answer, row))
+    score = float(data.score_answer(answer, row))
+    premises = {_bare(premise) for premise in row["metadata"]["premises"]}
+    copied = len(_bare(answer)) > 1 and _bare(answer) in premises
+    return min(score, _TRIVIAL) if copied else score
+
+
+def _bare(formula: str) -> str:
+    """Return a formula without spaces and without the pairs of brackets around all of it."""
+    formula = "".join(formula.split())
+    while formula.startswith("(") and formula.endswith(")"):
+        depths = list(accumulate((c == "(") - (c == ")") for c in formula))
+        if min(depths[:-1]) < 1:
+            break
+        formula = formula[1:-1]
+    return formula
 
 
 SCORERS: dict[str, Scorer] = {

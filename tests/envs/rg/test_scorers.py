@@ -166,6 +166,19 @@ def test_what_used_to_be_free_is_not() -> None:
     assert scored("7", row) < 0.01
 
 
+def test_a_copied_premise_is_not_a_conclusion() -> None:
+    data, package = items("propositional_logic"), reasoning_gym.create_dataset("propositional_logic")
+    either = "\u2228"
+    premise = f"((P ∧ Q) {either} (Q ∧ P))"
+    row = {"answer": None, "metadata": {"premises": [premise, "R"], "variables": ["P", "Q", "R"]}}
+    assert package.score_answer(premise, row) == 1.0
+    for copy in (premise, f"({premise})", premise[1:-1], premise.replace(" ", "")):
+        assert data.score(copy, row) == 0.25
+    for conclusion in ("(P ∧ Q)", f"(P {either} R)"):
+        assert data.score(conclusion, row) == 1.0
+    assert data.score("¬R", row) == 0.05
+
+
 def test_both_answers_of_game_of_life_halting_are_read() -> None:
     data = gem_core.make("rg:game_of_life_halting", size=20).unwrapped.rows
     for index in range(20):
