@@ -53,7 +53,7 @@ async def collect(
                 del tasks[: begun // group_size]
                 return [ended[number] for number in sorted(ended)]
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for future in done:
+            for future in sorted(done, key=running.__getitem__):
                 episode = ended[running.pop(future)] = future.result()
                 collected += len(episode.turns) if episode.trainable else 0
                 failed = [] if episode.trainable else [*failed, episode]

@@ -53,7 +53,10 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has a word of its own"),
         (envs(gem={"stimator": "rebn"}), "custom_envs.gem.stimator is no option. Did you mean estimator"),
         (envs(gem={"estimator": "rbn"}), "estimator=rbn is no estimator. Did you mean rebn"),
-        (envs(gem={"estimator_options": {"dof": 1}}), "custom_envs.gem.estimator_options.dof is no option"),
+        (
+            envs(gem={"estimator_options": {"dof": 1}}),
+            "unknown option 'custom_envs.gem.estimator_options.dof'",
+        ),
         (envs(gem={"estimator_options": {"scope": "all"}}), "expected 'collected' or 'trained'"),
         (envs(gem={"context": "rebuild"}), "needs env_manager_cls: gem_roll.GemStepEnvManager"),
         (envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}), "one run has one layout"),
