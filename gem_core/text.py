@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 # An escaped brace does not count, nor does one behind "\\" count as escaped. "\\boxed{" with a
 # doubled backslash is a box all the same: models write it where text was escaped once too often.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
+_BOXES = 100
+_PLACEHOLDERS = frozenset(("", "answer", "final answer", "your answer", "number", "...", "\u2026"))
+_PLACEHOLDER = 30
+"""Characters of a box that may be a placeholder."""
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS}}}")
@@ -24,27 +29,34 @@ _DECORATED = 10_000
 """Characters of a text that decoration is looked for in."""
 
 
-def last_boxed(text: str) -> str | None:
-    r"""Content of the last complete ``\boxed{...}``, as it stands, or None.
+def boxes(text: str) -> Iterator[str]:
+    r"""Contents of the complete ``\boxed{...}``, as they stand, from the last to the first.
 
-    Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes the innermost
-    counts, and a box that is never closed counts as absent.
+    Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes only the innermost are
+    read, a box that is never closed is skipped, and no more than the last 100 boxes are read.
 
-    >>> last_boxed(r"first \boxed{1}, then \boxed{\frac{1}{2}}")
-    '\\frac{1}{2}'
+    >>> list(boxes(r"first \boxed{1}, then \boxed{\frac{1}{2}}"))
+    ['\\frac{1}{2}', '1']
     """
-    _, box, rest = text.rpartition("\\boxed{")
-    if not box:
-        return None
-    content, closed, _ = rest.partition("}")
-    if closed and "{" not in content and "\\" not in content:
-        return content  # the usual case, without a walk over the whole text
-    return _last_boxed_nested(text)
+    end = len(text)
+    for count in range(_BOXES):
+        start = text.rfind("\\boxed{", 0, end)
+        if start < 0:
+            return
+        close = text.find("}", start, end)
+        content = text[start + len("\\boxed{") : close]
+        if (
+            close < 0 or "{" in content or "\\" in content
+        ):  # the unusual case: walk over the text before `end`
+            yield from islice(_nested_boxes(text[:end]), _BOXES - count)
+            return
+        yield content
+        end = start
 
 
-def _last_boxed_nested(text: str) -> str | None:
+def _nested_boxes(text: str) -> Iterator[str]:
     open_boxes: list[int] = []  # content start of each open brace, -1 for one that opens no box
-    start = end = -1
+    complete: list[tuple[int, int]] = []
     for token in _BRACES.finditer(text):
         kind = token.lastgroup
         if kind == "box":
@@ -53,9 +65,35 @@ def _last_boxed_nested(text: str) -> str | None:
             open_boxes.append(-1)
         elif kind == "close" and open_boxes:
             opened = open_boxes.pop()
-            if opened > start:
-                start, end = opened, token.start()
-    return None if start < 0 else text[start:end]
+            if opened >= 0 and not (complete and complete[-1][0] > opened):  # holds no other box
+                complete.append((opened, token.start()))
+    return (text[start:end] for start, end in reversed(complete))
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last complete ``\boxed{...}``, or None; see `boxes`.
+
+    >>> last_boxed(r"first \boxed{1}, then \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    """
+    return next(boxes(text), None)
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""Content of the last ``\boxed{...}`` that holds an answer, or None if there is no box.
+
+    Empty boxes and echoes of a prompt, such as ``\boxed{answer}``, hold none; where nothing else is in a
+    box, the last one counts. Only one box is ever read, so several boxes are not several guesses.
+
+    >>> boxed_answer(r"It is \boxed{5}, as asked in \boxed{}.")
+    '5'
+    """
+    last = None
+    for content in boxes(text):
+        if len(content) > _PLACEHOLDER or undecorated(content).lower() not in _PLACEHOLDERS:
+            return content
+        last = content if last is None else last
+    return last
 
 
 def undecorated(text: str, *, full_stop: bool = False) -> str:

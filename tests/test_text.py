@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_core.text import (
+    boxed_answer,
+    boxes,
     command,
     direction,
     first_code_block,
@@ -124,6 +126,59 @@ def test_last_boxed_agrees_with_reading_every_box_on_its_own(text):
     ends = {start: closing_brace(text, start) for start in starts}
     closed = [start for start in starts if ends[start] >= 0]
     assert last_boxed(text) == (text[closed[-1] : ends[closed[-1]]] if closed else None)
+
+
+@given(pieces)
+def test_boxes_are_all_complete_ones_without_a_box_inside(text):
+    starts = [i + 7 for i in range(len(text)) if text.startswith("\\boxed{", i)]
+    spans = [(start, end) for start in starts if (end := closing_brace(text, start)) >= 0]
+    innermost = [(a, b) for a, b in spans if not any(a < c < b for c, _ in spans)]
+    assert list(boxes(text)) == [text[a:b] for a, b in reversed(innermost)]
+
+
+def test_no_more_than_the_last_hundred_boxes_are_read():
+    simple = "".join(f"\\boxed{{{n}}}" for n in range(150))
+    assert list(boxes(simple)) == [str(n) for n in range(149, 49, -1)]
+    nested = "".join(f"\\boxed{{\\text{{{n}}}}}" for n in range(150))
+    assert list(boxes(nested)) == [f"\\text{{{n}}}" for n in range(149, 49, -1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{5} is what I give, as asked in \boxed{}", "5"),
+        (r"\boxed{5}, in the form \boxed{answer}", "5"),
+        (r"\boxed{5}, in the form \boxed{\text{Answer}}.", "5"),
+        (r"\boxed{5} \boxed{number} \boxed{ } \boxed{...}", "5"),
+        (r"\boxed{5} \boxed{6} \boxed{}", "6"),
+        (r"\boxed{5 \boxed{}}", ""),
+        (r"\boxed{}", ""),
+        (r"\boxed{answer}", "answer"),
+        (r"\boxed{} \boxed{answer}", "answer"),
+        (r"\boxed{\frac{1}{2}} or \boxed{}", r"\frac{1}{2}"),
+        ("no box", None),
+    ],
+)
+def test_boxed_answer(text, answer):
+    assert boxed_answer(text) == answer
+
+
+@given(st.lists(st.sampled_from(["", " ", "answer", "number", "1", "2", r"\frac{1}{2}"]), max_size=8))
+def test_boxed_answer_is_the_last_that_is_neither_empty_nor_a_placeholder(contents):
+    text = " and ".join(f"\\boxed{{{content}}}" for content in contents)
+    answers = [content for content in contents if content.strip() not in ("", "answer", "number")]
+    assert boxed_answer(text) == (answers or contents or [None])[-1]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["\\boxed{}", "\\boxed{ {} }", "\\boxed{", "\\boxed{\\boxed{}}", "\\boxed{\\}", "}", "\\boxed{answer}"],
+)
+def test_boxed_answer_takes_linear_time(piece):
+    body = piece * (SIZE // len(piece))
+    for text in (body, "\\boxed{" + body, body + "}" * (SIZE // 8)):
+        boxed_answer(text)
+        assert len(list(boxes(text))) <= 100
 
 
 @given(st.text(), st.text(alphabet=st.characters(exclude_characters="{}\\")))

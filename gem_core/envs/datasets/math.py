@@ -12,7 +12,7 @@ from gem_core.errors import DataError
 from gem_core.graders import symbolic as symbolic_grader
 from gem_core.graders.math import judge
 from gem_core.images import image_bytes, image_part, text_part
-from gem_core.text import last_boxed
+from gem_core.text import boxed_answer
 
 _INSTRUCTION = "Give the final answer as \\boxed{answer}."
 
@@ -20,7 +20,7 @@ _INSTRUCTION = "Give the final answer as \\boxed{answer}."
 class MathEnv(DataSetEnv):
     r"""Solve a problem.
 
-    Action: the answer in ``\boxed{...}``; the last box counts.
+    Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
     Rewards: 1 for an answer equal to the reference in the sense of `gem_core.graders.math`, 0 for a wrong
     or missing one. One step. ``info["metrics"]["grader_timeout"]`` is 1 where grading ran out of time,
@@ -88,7 +88,7 @@ class MathEnv(DataSetEnv):
         images = images if isinstance(images, list) else [images]
         return ask_with_images(problem, [_picture(image, self.rows) for image in images if image is not None])
 
-    parse = staticmethod(last_boxed)
+    parse = staticmethod(boxed_answer)
 
     def grade(self, answer: str, row: Row) -> Graded:
         timeout = 0.0

@@ -8,7 +8,7 @@ from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, references, text_of
 from gem_core.errors import ConfigError
 from gem_core.graders.qa import exact_match
-from gem_core.text import last_boxed, last_tag, undecorated
+from gem_core.text import boxed_answer, last_tag, undecorated
 
 Form = Literal["tag", "boxed"]
 
@@ -77,7 +77,7 @@ class QaEnv(DataSetEnv):
         )
 
     def parse(self, text: str) -> str | None:
-        return last_boxed(text) if self.boxed else last_tag(text, "answer")
+        return boxed_answer(text) if self.boxed else last_tag(text, "answer")
 
     def grade(self, answer: str, row: Row) -> Graded:
         right_answers = references(row, self.keys[1], self.rows)

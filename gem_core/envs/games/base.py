@@ -1,6 +1,6 @@
 r"""`Game`: what all text games share, so that each game holds its own rules and nothing else.
 
-A response's last ``\boxed{...}`` is the move. Every game treats it alike:
+The last ``\boxed{...}`` of a response that can be read is the move. Every game treats it alike:
 
 | the response | reward | then |
 |---|---|---|
@@ -14,13 +14,13 @@ A game that says otherwise (WikiGame) sets `format_error_ends` and pays for ille
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.text import last_boxed, undecorated
+from gem_core.text import boxes, undecorated
 
 Move = TypeVar("Move")
 
@@ -89,14 +89,15 @@ class Game(Env, Generic[Move]):
         raise NotImplementedError
 
     def parse(self, text: str) -> Move | None:
-        """Read the content of the box, stripped; None is a format error.
+        """Read the content of a box, stripped; None if it is not a move.
 
-        What cannot be read is read again without ``\\text{...}``, ``$...$`` and the like around it.
+        It is then read again without ``\\text{...}``, ``$...$`` and the like around it. If that fails, too,
+        the box before is read; a response in which no box can be read is a format error.
         """
         raise NotImplementedError
 
-    find = staticmethod(last_boxed)
-    """Takes the content of the box out of a response; None where there is none."""
+    find: ClassVar[Callable[[str], Iterable[str]]] = staticmethod(boxes)
+    """Contents of the boxes of a response, from the last to the first; the first that is read is the move."""
 
     def take_item(self, index: int) -> None:
         """Make the new game one about item `index`; for games with `num_items`."""
@@ -150,16 +151,19 @@ class Game(Env, Generic[Move]):
         if not isinstance(action, str):
             raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
         self.turn += 1
-        content = self.find(action)
-        if content is None:
-            return self._format_error(f"No {self.form} was found.")
-        content = content.strip()
-        move = self.parse(content)
-        if move is None:
-            content = undecorated(content)
+        content = move = None
+        for content in self.find(action):
+            content = content.strip()
             move = self.parse(content)
             if move is None:
-                return self._format_error("The box holds no readable move.")
+                content = undecorated(content)
+                move = self.parse(content)
+            if move is not None:
+                break
+        if content is None:
+            return self._format_error(f"No {self.form} was found.")
+        if move is None:
+            return self._format_error("The box holds no readable move.")
         text, reward, verdict = self.play(move)
         if verdict == "goes on" and self.turn < self.turn_limit:  # most steps end here
             return text, reward, False, False, {

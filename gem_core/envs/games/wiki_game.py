@@ -115,7 +115,7 @@ class WikiGame(Game[str]):
         )
 
     def parse(self, text: str) -> str | None:
-        return text or None
+        return text if undecorated(text) else None
 
     def play(self, move: str) -> Outcome:
         if move == BACK:

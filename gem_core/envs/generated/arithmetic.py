@@ -51,7 +51,7 @@ class ArithmeticRows(GeneratedRows):
 class ArithmeticEnv(LiteralEnv):
     r"""Work out a line of arithmetic.
 
-    Action: the number in ``\boxed{...}``, in digits; the last box counts.
+    Action: the number in ``\boxed{...}``, in digits; the last box with an answer counts.
 
     Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step.
     `max_return` is 1; the oracle reaches it.

@@ -47,7 +47,7 @@ class FileArithmeticRows(GeneratedRows):
 class FileArithmeticEnv(LiteralEnv):
     r"""Find the remainder of the sum, of the largest or of the smallest number in a file.
 
-    Action: the remainder in ``\boxed{...}``, in digits; the last box counts.
+    Action: the remainder in ``\boxed{...}``, in digits; the last box with an answer counts.
 
     Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step, besides
     those of tools. `max_return` is 1; the oracle reaches it.

@@ -121,7 +121,7 @@ class ProofRows(GeneratedRows):
 class ProofEnv(QaEnv):
     r"""Say whether a statement follows from facts and rules.
 
-    Action: ``\boxed{True}`` or ``\boxed{False}``; the last box counts.
+    Action: ``\boxed{True}`` or ``\boxed{False}``; the last box with an answer counts.
 
     Rewards: 1 for the right one, 0 for anything else. One step. Half of the statements are true, so guessing
     earns 0.5 on average. `max_return` is 1; the oracle reaches it.

@@ -230,7 +230,7 @@ class WordProblemRows(GeneratedRows):
 class WordProblemEnv(LiteralEnv):
     r"""Solve a word problem, whose answer is a whole number.
 
-    Action: the number in ``\boxed{...}``, in digits; the last box counts.
+    Action: the number in ``\boxed{...}``, in digits; the last box with an answer counts.
 
     Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step.
     `max_return` is 1; the oracle reaches it.

@@ -55,7 +55,7 @@ class GeometryRows(GeneratedRows):
 class GeometryEnv(MathEnv):
     r"""Answer a question about a figure.
 
-    Action: the answer in ``\boxed{...}``; the last box counts.
+    Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
     Rewards: 1 for the right answer in any exact form (``5\sqrt{2}``, ``\sqrt{50}``), 0 for anything else.
     One step. `max_return` is 1; the oracle reaches it.

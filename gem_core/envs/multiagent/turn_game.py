@@ -1,8 +1,8 @@
 r"""`TurnGame`: what games of several players who move in turn share.
 
-A response's last ``\boxed{...}`` is the move. A response without a readable move, or with one against
-the rules, forfeits the game: the player is paid `format_error_reward`, which is no more than the worst
-end of the game pays, the others are paid 0. The turn limit truncates the game for all.
+The last ``\boxed{...}`` of a response that can be read is the move. A response without a readable move, or
+with one against the rules, forfeits the game: the player is paid `format_error_reward`, which is no more than
+the worst end of the game pays, the others are paid 0. The turn limit truncates the game for all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from gem_core.core import InvalidKind
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
-from gem_core.text import last_boxed
+from gem_core.text import boxes
 
 Move = TypeVar("Move")
 
@@ -111,8 +111,11 @@ class TurnGame(MultiAgentEnv, Generic[Move]):
         self.news[agent] = []
         if agent not in self.moved:
             self.moved.append(agent)
-        content = last_boxed(action)
-        move = None if content is None else self.parse(content.strip())
+        content = move = None
+        for content in boxes(action):
+            move = self.parse(content.strip())
+            if move is not None:
+                break
         if content is None or move is None:
             reason = "No \\boxed{} was found." if content is None else "The box holds no readable move."
             return self._forfeit(agent, "format", reason)

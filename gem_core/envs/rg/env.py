@@ -28,7 +28,7 @@ from gem_core.envs.datasets.base import DataSetEnv, Graded, check_held_out
 from gem_core.envs.rg import trusted
 from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.errors import ConfigError, EnvError
-from gem_core.text import last_boxed, undecorated
+from gem_core.text import boxed_answer, undecorated
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 _CHUNK = 500
@@ -68,7 +68,7 @@ _MIX = [
 class ReasoningGymEnv(DataSetEnv):
     r"""Answer an item of a reasoning-gym data set.
 
-    Action: the answer in ``\boxed{...}``; the last box counts.
+    Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
     Rewards: what the data set's own scoring says of the content of the box, from 0 to 1 (many data sets
     pay a little for a wrong answer in the right form); 0 without a box. Blanks around the answer,
@@ -144,7 +144,7 @@ class ReasoningGymEnv(DataSetEnv):
     def step(self, action: str) -> StepResult:
         if not self._running or not isinstance(action, str):
             return super().step(action)
-        answer = last_boxed(action)
+        answer = boxed_answer(action)
         if answer is None:
             return super().step("")  # a format error, without a second walk over a long text
         self._running = False
@@ -160,7 +160,7 @@ class ReasoningGymEnv(DataSetEnv):
     def question(self, row: Row) -> str:
         return f"{row['question']}{_INSTRUCTION}"
 
-    parse = staticmethod(last_boxed)
+    parse = staticmethod(boxed_answer)
 
     def grade(self, answer: str, row: Row) -> Graded:
         score = self._items.score(answer, row) if len(answer) <= _LONGEST else 0.0

@@ -27,10 +27,10 @@ You are shown what it writes. Variables and the folder stay from turn to turn; a
 seconds and reads no input. When the task is done, give the command {submit} by itself."""
 
 
-def shell_block(text: str) -> str | None:
-    """The last block of shell commands in a response."""
-    found = (last_code_block(text, language) for language in _LANGUAGES)
-    return next((block for block in found if block is not None), None)
+def shell_block(text: str) -> list[str]:
+    """The last block of shell commands in a response, or nothing."""
+    blocks = (last_code_block(text, language) for language in _LANGUAGES)
+    return [block for block in blocks if block is not None][:1]
 
 
 class Terminal(Game[str]):

@@ -221,3 +221,25 @@ def test_check_together():
     check_together(a=None, b=None)
     with pytest.raises(ConfigError, match="a=1, b=None"):
         check_together(a=1, b=None)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        r"as asked in \boxed{}",
+        r"the form was \boxed{1}",
+        r"\boxed{ } \boxed{\text{}}",
+        r"\boxed{heads",
+        r"\boxed{{}}",
+    ],
+)
+def test_the_last_readable_box_is_the_move(coin, after):
+    _, reward, terminated, _, info = coin.step(f"{WRONG} {RIGHT} {after}")
+    assert (reward, terminated, info["invalid"], info["parsed_action"]) == (1.0, True, None, "heads")
+
+
+def test_only_one_box_is_played(coin):
+    _, reward, terminated, _, info = coin.step(f"{RIGHT} {ILLEGAL} \\boxed{{}}")
+    assert (reward, terminated, info["invalid"], info["parsed_action"]) == (0.0, False, "illegal", "edge")
+    _, reward, terminated, *_ = coin.step(f"{RIGHT} {WRONG}")
+    assert (reward, terminated, coin.turn) == (0.0, False, 2)

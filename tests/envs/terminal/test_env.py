@@ -184,5 +184,5 @@ def test_an_index_out_of_range():
 
 def test_the_last_block_counts():
     text = f"{block('ls')}\n{FENCE}python\nprint(1)\n{FENCE}\n{block('pwd')}"
-    assert shell_block(text) == "pwd"
-    assert shell_block(f"{FENCE}python\nprint(1)\n{FENCE}") is None
+    assert shell_block(text) == ["pwd"]
+    assert shell_block(f"{FENCE}python\nprint(1)\n{FENCE}") == []
