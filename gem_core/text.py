@@ -38,17 +38,26 @@ def boxes(text: str) -> Iterator[str]:
     >>> list(boxes(r"first \boxed{1}, then \boxed{\frac{1}{2}}"))
     ['\\frac{1}{2}', '1']
     """
+    before, box, rest = text.rpartition("\\boxed{")
+    if not box:
+        return
+    content, closed, _ = rest.partition("}")
+    if (
+        closed and "{" not in content and "\\" not in content
+    ):  # the usual case, without a walk over all braces
+        yield content
+        yield from islice(_earlier_boxes(before), _BOXES - 1)
+    else:
+        yield from islice(_nested_boxes(text), _BOXES)
+
+
+def _earlier_boxes(text: str) -> Iterator[str]:
     end = len(text)
-    for count in range(_BOXES):
-        start = text.rfind("\\boxed{", 0, end)
-        if start < 0:
-            return
+    while (start := text.rfind("\\boxed{", 0, end)) >= 0:
         close = text.find("}", start, end)
         content = text[start + len("\\boxed{") : close]
-        if (
-            close < 0 or "{" in content or "\\" in content
-        ):  # the unusual case: walk over the text before `end`
-            yield from islice(_nested_boxes(text[:end]), _BOXES - count)
+        if close < 0 or "{" in content or "\\" in content:
+            yield from _nested_boxes(text[:end])
             return
         yield content
         end = start
