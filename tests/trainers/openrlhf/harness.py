@@ -119,6 +119,7 @@ def run_openrlhf(
         "PATH": os.pathsep.join([programs, env.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(path),
         "GEM_SPY": str(spy),
+        "GEM_CHAOS": str(spy),
         "GEM_OPENRLHF_CPU": ",".join(shims),
         **(environment or {}),
     }
