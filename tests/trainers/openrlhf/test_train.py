@@ -58,16 +58,17 @@ def assert_weights_are_synced(run: Run) -> None:
 def test_three_steps_on_a_mix(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On an environment that fails in every way, in micro-batches of one row, as OpenRLHF's default is."""
+    """On an environment that fails in every way, in micro-batches of one row, as OpenRLHF's default is.
+
+    The seed is one with which some resets and first steps raise and some hang, whatever the model says.
+    """
     held_out = write_rows(tmp_path / "held_out.jsonl", ENVS, 4, split="held_out")
     run = run_openrlhf(
         tmp_path,
         warm,
-        write_rows(tmp_path / "rows.jsonl", [chaos.CHAOS, MASTERMIND], 12),
+        write_rows(tmp_path / "rows.jsonl", [chaos.CHAOS, MASTERMIND], 12, seed=7),
         {
             "gem.traces": str(tmp_path / "traces"),
-            "gem.on_env_error": "retry",
-            "gem.max_env_retries": "1",
             "gem.step_timeout": chaos.STEP_TIMEOUT,
             "train.micro_batch_size": "1",
             "eval.dataset": str(held_out),
