@@ -163,14 +163,15 @@ def _rush_hour(data: Any, answer: str, row: Row) -> float:
 def _propositional_logic(data: Any, answer: str, row: Row) -> float:
     """Score a copy of a compound premise as the package scores a tautology: nothing was inferred.
 
-    The package tabulates all values of all names, 2 to the power of their number.
+    Where the package's example is itself such a copy, it counts. The package tabulates all values of all
+    names, 2 to the power of their number.
     """
     atoms = {atom.strip() for atom in _LOGIC.split(answer)} - {""}
     if len(atoms) > _MOST_ATOMS or len(answer) > _LONGEST_LOGIC:
         return 0.0
     score = float(data.score_answer(answer, row))
     premises = {_bare(premise) for premise in row["metadata"]["premises"]}
-    copied = len(_bare(answer)) > 1 and _bare(answer) in premises
+    copied = len(_bare(answer)) > 1 and _bare(answer) in premises - {_bare(row["metadata"]["example_answer"])}
     return min(score, _TRIVIAL) if copied else score
 
 

@@ -170,13 +170,16 @@ def test_a_copied_premise_is_not_a_conclusion() -> None:
     data, package = items("propositional_logic"), reasoning_gym.create_dataset("propositional_logic")
     either = "\u2228"
     premise = f"((P ∧ Q) {either} (Q ∧ P))"
-    row = {"answer": None, "metadata": {"premises": [premise, "R"], "variables": ["P", "Q", "R"]}}
+    metadata = {"premises": [premise, "R"], "variables": ["P", "Q", "R"], "example_answer": "R"}
+    row = {"answer": None, "metadata": metadata}
     assert package.score_answer(premise, row) == 1.0
     for copy in (premise, f"({premise})", premise[1:-1], premise.replace(" ", "")):
         assert data.score(copy, row) == 0.25
     for conclusion in ("(P ∧ Q)", f"(P {either} R)"):
         assert data.score(conclusion, row) == 1.0
     assert data.score("¬R", row) == 0.05
+    metadata["example_answer"] = premise[1:-1]
+    assert data.score(premise, row) == 1.0
 
 
 def test_both_answers_of_game_of_life_halting_are_read() -> None:
