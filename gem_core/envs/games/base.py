@@ -14,7 +14,7 @@ A game that says otherwise (WikiGame) sets `format_error_ends` and pays for ille
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -96,8 +96,10 @@ class Game(Env, Generic[Move]):
         """
         raise NotImplementedError
 
-    find: ClassVar[Callable[[str], Iterable[str]]] = staticmethod(boxes)
-    """Contents of the boxes of a response, from the last to the first; the first that is read is the move."""
+    @staticmethod
+    def find(text: str) -> Iterable[str]:
+        """Return what may be the move in a response, last box first; the first that `parse` reads is it."""
+        return boxes(text)
 
     def take_item(self, index: int) -> None:
         """Make the new game one about item `index`; for games with `num_items`."""
