@@ -71,6 +71,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
+    tasks()  # registers the environments in this process, which writes the data
     monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
     words = [
         f"adv.gamma={GAMMA}",
