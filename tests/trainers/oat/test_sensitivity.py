@@ -140,7 +140,7 @@ def discounts_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
                 of_turns.insert(0, ahead)
                 ahead *= gamma ** len(turn.response_ids)
             values += [of_turns] if episode.trainable else []
-        return values, ReturnStats.from_returns([value for of in values for value in of])
+        return values, ReturnStats.from_returns(values)
 
     monkeypatch.setattr(actor, "turn_values", turn_values)
 
