@@ -67,8 +67,8 @@ class Estimator:
         """
         for name in options:
             if name not in self.options:
-                known = ", ".join(self.options) or "none"
-                raise ConfigError(f"unknown option '{prefix}{name}' of {self.name}; expected one of: {known}")
+                known = f"expected one of: {', '.join(self.options)}" if self.options else "it has no options"
+                raise ConfigError(f"unknown option '{prefix}{name}' of {self.name}; {known}")
 
     def reference(self) -> EstimatorFunction:
         """The numpy form."""

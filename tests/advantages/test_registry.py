@@ -59,7 +59,7 @@ def test_both_forms_take_the_options_of_a_config(name):
     for form in forms:
         assert set(estimator.options) <= inspect.signature(form).parameters.keys()
     estimator.check_options(estimator.options)
-    with pytest.raises(ConfigError, match=rf"unknown option 'algorithm.x.dof' of {name}; expected one of: "):
+    with pytest.raises(ConfigError, match=rf"option 'algorithm.x.dof' of {name}; (expected one|it has no)"):
         estimator.check_options(["dof"], prefix="algorithm.x.")
 
 

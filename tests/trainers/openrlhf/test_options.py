@@ -50,7 +50,7 @@ def test_every_option_is_a_flag() -> None:
             r"dynamic_filtering_enable .*--gem\.scope trained",
         ),
         (("--algo.advantage.estimator", "gem_rloo"), r"n_samples_per_prompt 1 every advantage would be 0"),
-        (("--algo.advantage.estimator", "gem_rloo", "--gem.ddof", "1"), r"--gem\.ddof is no option of rloo"),
+        (("--algo.advantage.estimator", "gem_rloo", "--gem.ddof", "1"), r"'--gem.ddof' of rloo"),
         (("--algo.advantage.estimator", "reinforce", "--gem.ddof", "1"), r"no effect on .* reinforce"),
         ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on one row an episode"),
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
