@@ -250,7 +250,7 @@ def _serialized(mark: Any) -> Iterator[Payload]:
 
 
 def _look_alikes(action: str, text: str) -> Iterator[tuple[str, str]]:
-    """The payload in the place of an action's content, or of a part of it."""
+    """Yield actions whose content, or a part of it, is replaced by the payload."""
     content = last_boxed(action)
     if content is not None:
         yield "move first", f"\\boxed{{{content} {text}}}"
