@@ -123,6 +123,7 @@ def test_a_call_that_hangs_is_ended(call: Calls) -> None:
 
 
 def test_any_thread_and_a_forked_process_may_call(call: Calls) -> None:
+    before = threading.active_count()
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(lambda n: call("add", n, 1), range(12))) == list(range(1, 13))
     call._lock.acquire()  # another thread is about to start the sandbox
@@ -135,7 +136,7 @@ def test_any_thread_and_a_forked_process_may_call(call: Calls) -> None:
     call._lock.release()
     assert os.waitpid(child, 0)[1] == 0
     assert call("add", 1, 1) == 2
-    assert threading.active_count() < 20
+    assert threading.active_count() <= before + 1
 
 
 def test_the_weaker_level_is_said_once(
