@@ -79,7 +79,7 @@ def reset_arguments(task: TaskRow) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class TaskSource:
+class EnvChoice:
     """One environment of a mix.
 
     Attributes:
@@ -93,11 +93,11 @@ class TaskSource:
     weight: float = 1.0
 
     @classmethod
-    def parse(cls, text: str) -> TaskSource:
+    def parse(cls, text: str) -> EnvChoice:
         """Read ``ID``, ``ID=WEIGHT``, ``ID(key=value, ...)`` or ``ID(key=value, ...)=WEIGHT``.
 
-        >>> TaskSource.parse("game:GuessTheNumber-v0(max_number=50)=2")
-        TaskSource(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
+        >>> EnvChoice.parse("game:GuessTheNumber-v0(max_number=50)=2")
+        EnvChoice(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
 
         Raises:
             ConfigError: None of these forms, or a weight that is not above 0.
@@ -122,7 +122,7 @@ class TaskSource:
             raise ConfigError(f"{text!r}: expected a weight above 0")
         return cls(match[1], kwargs, weight)
 
-    def for_split(self, split: Split) -> TaskSource:
+    def for_split(self, split: Split) -> EnvChoice:
         """This source with the arguments that its tasks of a split have; see ``EnvSpec.eval_kwargs``.
 
         Raises:
@@ -146,7 +146,7 @@ class TaskSource:
             text = str(error)
             raise ConfigError(text if text.startswith(self.env_id) else f"{self.env_id}: {text}") from error
 
-    def try_once(
+    def check_buildable(
         self,
         wrappers: WrapperLike | Sequence[WrapperLike] = (),
         *,
@@ -181,7 +181,7 @@ class TaskSource:
 
 
 def make_tasks(
-    sources: Sequence[TaskSource],
+    sources: Sequence[EnvChoice],
     num_tasks: int,
     *,
     seed: int = 0,
@@ -212,7 +212,7 @@ def make_tasks(
     Raises:
         ConfigError: No source, more tasks than seeds, a number out of range, weights too large to add
             up, or a source that has no item for `split`.
-        GemError: As `TaskSource.make`; a source whose items have to be counted is built once.
+        GemError: As `EnvChoice.make`; a source whose items have to be counted is built once.
     """
     if not sources:
         raise ConfigError("no environment is given: expected at least one task source")
@@ -232,12 +232,12 @@ def make_tasks(
     return _rows(sources, decks, range(start, start + num_tasks), seed, group_size, split, seeds)
 
 
-def count_items(source: TaskSource, split: Split) -> int | None:
+def count_items(source: EnvChoice, split: Split) -> int | None:
     """Number of different items that tasks of `source` play; None where the seed decides.
 
     Raises:
         ConfigError: There is no item for `split`; says what to do.
-        GemError: As `TaskSource.make`.
+        GemError: As `EnvChoice.make`.
     """
     items = _split_of(source, split)[1]
     return None if items is None else len(items)
@@ -248,9 +248,9 @@ def check_train_row(task: TaskRow) -> None:
 
     Raises:
         ConfigError: Says what to do.
-        GemError: As `TaskSource.make`.
+        GemError: As `EnvChoice.make`.
     """
-    source = TaskSource(task["env_id"], task["env_kwargs"])
+    source = EnvChoice(task["env_id"], task["env_kwargs"])
     items, item = _split_of(source, "train")[1], task.get("item")
     if items is None:
         return
@@ -266,7 +266,7 @@ def check_train_row(task: TaskRow) -> None:
         )
 
 
-def tasks_per_epoch(sources: Sequence[TaskSource]) -> int | None:
+def tasks_per_epoch(sources: Sequence[EnvChoice]) -> int | None:
     """Number of training tasks in which every item is played once; None where no source has items.
 
     Of several sources, the number that the slowest one takes on average to play its items.
@@ -285,7 +285,7 @@ def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
 
 
 def _rows(
-    sources: Sequence[TaskSource],
+    sources: Sequence[EnvChoice],
     decks: Mapping[str, _Deck],
     numbers: range,
     seed: int,
@@ -327,7 +327,7 @@ class _Deck:
         GemError: As `count_items`.
     """
 
-    def __init__(self, source: TaskSource, seed: int, split: Split) -> None:
+    def __init__(self, source: EnvChoice, seed: int, split: Split) -> None:
         self.env_kwargs, self._items = _split_of(source, split)
         self._name = f"items {seed} {source.label}"
         self._shuffled = split == "train"
@@ -356,12 +356,12 @@ _splits: dict[tuple[str, Split], tuple[EnvSpec, dict[str, Any], Sequence[int] | 
 """What `_split_of` returned, with the spec it holds for, by label of the source."""
 
 
-def _split_of(source: TaskSource, split: Split) -> tuple[dict[str, Any], Sequence[int] | None]:
+def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence[int] | None]:
     """Arguments and items of the tasks that `source` has for `split`; its environment is built only once.
 
     Raises:
         ConfigError: There is no such item; says what to do.
-        GemError: As `TaskSource.make`.
+        GemError: As `EnvChoice.make`.
     """
     env_spec = spec(source.env_id)
     known = _splits.get((source.label, split))
@@ -382,7 +382,7 @@ def _split_of(source: TaskSource, split: Split) -> tuple[dict[str, Any], Sequenc
 _OTHER: dict[Split, Split] = {"train": "held_out", "held_out": "train"}
 
 
-def _nothing_to_play(source: TaskSource, split: Split, env_spec: EnvSpec, others: int) -> str:
+def _nothing_to_play(source: EnvChoice, split: Split, env_spec: EnvSpec, others: int) -> str:
     """Why a source has no item for `split`, and what to do."""
     conflict = [key for key in env_spec.eval_kwargs if key in source.env_kwargs]
     if split == "held_out":
@@ -390,7 +390,7 @@ def _nothing_to_play(source: TaskSource, split: Split, env_spec: EnvSpec, others
         return f"{source.label} has no item held out for evaluation, all {others} are for training; {advice}"
     accepted = accepted_arguments(env_spec)
     if not conflict and "held_out" in accepted:
-        named = TaskSource(source.env_id, {**source.env_kwargs, "held_out": False}).label
+        named = EnvChoice(source.env_id, {**source.env_kwargs, "held_out": False}).label
         advice = f"to train on them anyway, name it as {named!r}"
     elif "split" in accepted:
         advice = "give split='train'"

@@ -15,7 +15,7 @@ from gem_core.cli import main
 from gem_core.envs.datasets.base import DataSetEnv
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext, read_traces
-from gem_core.tasks import TaskSource, count_items, make_tasks, tasks_per_epoch
+from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def file(tmp_path_factory):
 
 
 def source(id, path, **kwargs):
-    return TaskSource(id, {"dataset_name": path, "split": None, "symbolic": False, **kwargs})
+    return EnvChoice(id, {"dataset_name": path, "split": None, "symbolic": False, **kwargs})
 
 
 def items(sources, num_tasks, **kwargs):
@@ -66,7 +66,7 @@ def test_training_goes_through_all_that_is_not_held_out(file):
 
 def test_a_mix_keeps_the_progress_of_each_source(file):
     small, large = source("math:GSM8K", file(60)), source("math:Math12K", file(500))
-    mix = [small, TaskSource(large.env_id, large.env_kwargs, 3.0), TaskSource("game:Mastermind-v0")]
+    mix = [small, EnvChoice(large.env_id, large.env_kwargs, 3.0), EnvChoice("game:Mastermind-v0")]
     rows = list(make_tasks(mix, 1200, seed=5))
     for part, enough in ((small, 200), (large, 500)):
         visited = [row["item"] for row in rows if row["env_id"] == part.env_id]
@@ -85,7 +85,7 @@ def test_a_mix_keeps_the_progress_of_each_source(file):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_later_start_continues_the_rows(file, count):
-    mix = [source("math:GSM8K", file(40)), TaskSource("game:Mastermind-v0")][:count]
+    mix = [source("math:GSM8K", file(40)), EnvChoice("game:Mastermind-v0")][:count]
     whole = list(make_tasks(mix, 100, seed=2, group_size=2))
     parts = [row for start in (0, 30, 31) for row in make_tasks(
         mix, {0: 30, 30: 1, 31: 69}[start], seed=2, group_size=2, start=start)]  # fmt: skip
@@ -106,7 +106,7 @@ def test_held_out_items_are_played_once_and_are_always_the_same(file):
     bench = source("eval:AIME24", file(30))
     assert sorted(items([bench], 1000, split="held_out")) == list(range(30))
     assert items([bench], 12, split="held_out", seed=9) == items([bench], 30, split="held_out")[:12]
-    games = [bench, TaskSource("game:Mastermind-v0")]
+    games = [bench, EnvChoice("game:Mastermind-v0")]
     mixed = [item for item in items(games, 200, split="held_out") if item is not None]
     assert sorted(mixed) == list(range(30))
 
@@ -114,7 +114,7 @@ def test_held_out_items_are_played_once_and_are_always_the_same(file):
 @pytest.mark.parametrize("id", ["eval:AIME24", "math:GSM8K"])
 def test_a_set_that_is_held_out_is_not_trained_on(file, id):
     bench = source(id, file(30, "rows.jsonl" if id.startswith("eval:") else "test.jsonl"))
-    named = TaskSource(id, {**bench.env_kwargs, "held_out": False})
+    named = EnvChoice(id, {**bench.env_kwargs, "held_out": False})
     with pytest.raises(ConfigError) as raised:
         make_tasks([bench], 4)
     assert (
@@ -122,7 +122,7 @@ def test_a_set_that_is_held_out_is_not_trained_on(file, id):
         in str(raised.value)
     )
     assert sorted(items([named], 30)) == list(range(30))
-    assert TaskSource.parse(named.label) == named
+    assert EnvChoice.parse(named.label) == named
     with pytest.raises(ConfigError, match="has no item held out for evaluation, all 30 are for training"):
         make_tasks([named], 4, split="held_out")
 
@@ -148,7 +148,7 @@ def test_a_single_item_is_for_training(file):
 
 @pytest.mark.parametrize("id", ["math:Arithmetic-v0", "code:SmallTasks-v0-retry", "qa:MultiHop-v0"])
 def test_generated_sets_have_a_split_of_their_own(id):
-    env_source = TaskSource(id, {"size": 40})
+    env_source = EnvChoice(id, {"size": 40})
     train = list(make_tasks([env_source], 40))
     held_out = list(make_tasks([env_source], 99, split="held_out"))
     assert [row["env_kwargs"] for row in (train[0], held_out[0])] == [
@@ -159,13 +159,13 @@ def test_generated_sets_have_a_split_of_their_own(id):
     assert not texts(train) & texts(held_out)
     for split, wrong in (("test", "train"), ("train", "held_out")):
         with pytest.raises(ConfigError, match=r"give split='train'|leave out split="):
-            make_tasks([TaskSource(id, {"split": split})], 1, split=wrong)
+            make_tasks([EnvChoice(id, {"split": split})], 1, split=wrong)
 
 
 def texts(rows):
     shown = set()
     for row in rows:
-        with TaskSource(row["env_id"], row["env_kwargs"]).make() as env:
+        with EnvChoice(row["env_id"], row["env_kwargs"]).make() as env:
             observation, _ = env.reset(row["seed"], options={"index": row["item"]})
             assert env.unwrapped.index == row["item"]
             shown.add(observation)
@@ -174,22 +174,22 @@ def texts(rows):
 
 def test_the_shop_has_goals_for_each_split():
     pytest.importorskip("bm25s")
-    shop = TaskSource("webshop:train-text", {"num_products": 60})
+    shop = EnvChoice("webshop:train-text", {"num_products": 60})
     (train,) = make_tasks([shop], 1)
     held_out = next(make_tasks([shop], 1, split="held_out"))
     assert train["item"] is not None
     assert held_out["env_kwargs"] == {"split": "test", "num_products": 60}
     with pytest.raises(ConfigError, match="give split='train'"):
-        make_tasks([TaskSource("webshop:test-text")], 1)
+        make_tasks([EnvChoice("webshop:test-text")], 1)
 
 
 @pytest.mark.parametrize("user", ["scripted", "self"])
 def test_customers_of_the_service_are_items(user):
-    shop = TaskSource("service:Shop-v0", {"user": user})
+    shop = EnvChoice("service:Shop-v0", {"user": user})
     split = count_items(shop, "train"), count_items(shop, "held_out")
     assert sum(split) == 70
     assert min(split) > 0
-    assert count_items(TaskSource("service:Shop-v0", {"task": 3}), "train") is None
+    assert count_items(EnvChoice("service:Shop-v0", {"task": 3}), "train") is None
 
 
 # -- environments -------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_rows_of_another_class_are_split_by_number(monkeypatch):
 
     monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
     gem_core.register("test:Squares", Ask)
-    assert sorted(items([TaskSource("test:Squares")], 9, split="held_out")) == [7, 15]
+    assert sorted(items([EnvChoice("test:Squares")], 9, split="held_out")) == [7, 15]
 
 
 def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
@@ -243,12 +243,12 @@ def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
     monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
     gem_core.register("test:Counted", Ask)
     for _ in range(3):
-        list(make_tasks([TaskSource("test:Counted")], 5))
+        list(make_tasks([EnvChoice("test:Counted")], 5))
     assert built == [20]
     monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
     del registration._envs["test:Counted"]
     gem_core.register("test:Counted", Ask, rows=30)  # another environment under the same name
-    assert count_items(TaskSource("test:Counted"), "train") > 20
+    assert count_items(EnvChoice("test:Counted"), "train") > 20
 
 
 def test_a_pool_plays_the_item_of_a_task(file):

@@ -10,25 +10,25 @@ from hypothesis import strategies as st
 import gem_core
 from gem_core import registration
 from gem_core.errors import ConfigError
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskSource, make_tasks, read_task, write_tasks
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, make_tasks, read_task, write_tasks
 from tests.support import PictureEnv
 
-EASY = TaskSource("game:GuessTheNumber-v0-easy")
-MIX = [EASY, TaskSource("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
+EASY = EnvChoice("game:GuessTheNumber-v0-easy")
+MIX = [EASY, EnvChoice("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("game:A-v0", TaskSource("game:A-v0")),
-        ("game:A-v0=2.5", TaskSource("game:A-v0", {}, 2.5)),
-        ("game:A-v0()", TaskSource("game:A-v0")),
-        ("game:A-v0(size=3, name='x=y)')=2", TaskSource("game:A-v0", {"size": 3, "name": "x=y)"}, 2.0)),
-        (" game:A-v0 ( size = [1, 2] ) = 1 ", TaskSource("game:A-v0", {"size": [1, 2]}, 1.0)),
+        ("game:A-v0", EnvChoice("game:A-v0")),
+        ("game:A-v0=2.5", EnvChoice("game:A-v0", {}, 2.5)),
+        ("game:A-v0()", EnvChoice("game:A-v0")),
+        ("game:A-v0(size=3, name='x=y)')=2", EnvChoice("game:A-v0", {"size": 3, "name": "x=y)"}, 2.0)),
+        (" game:A-v0 ( size = [1, 2] ) = 1 ", EnvChoice("game:A-v0", {"size": [1, 2]}, 1.0)),
     ],
 )
 def test_parse(text, expected):
-    assert TaskSource.parse(text) == expected
+    assert EnvChoice.parse(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_parse(text, expected):
 )  # fmt: skip
 def test_parse_refuses_with_an_example(text):
     with pytest.raises(ConfigError, match=r"expected (an id|a weight)"):
-        TaskSource.parse(text)
+        EnvChoice.parse(text)
 
 
 @given(st.integers(0, 2**63), st.integers(1, 60), st.integers(1, 4), st.sampled_from(["train", "held_out"]))
@@ -77,7 +77,7 @@ def test_another_seed_gives_other_rows():
         (MIX, 0, 1),
         (MIX, 1, 0),
         (MIX, len(TRAIN_SEEDS) + 1, 1),
-        ([TaskSource("a:A", {}, 1e308), TaskSource("a:B", {}, 1e308)], 1, 1),
+        ([EnvChoice("a:A", {}, 1e308), EnvChoice("a:B", {}, 1e308)], 1, 1),
     ],
 )
 def test_refused_at_once(sources, num_tasks, group_size):
@@ -132,8 +132,8 @@ def test_an_environment_is_tried_once_before_it_is_played(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
     gem_core.register("test:TriedOnce", make)
-    assert TaskSource("test:TriedOnce").try_once() is True
-    assert TaskSource("game:Mastermind-v0").try_once(no_pictures="it is blind") is False
+    assert EnvChoice("test:TriedOnce").check_buildable() is True
+    assert EnvChoice("game:Mastermind-v0").check_buildable(no_pictures="it is blind") is False
     with pytest.raises(ConfigError, match="test:TriedOnce shows pictures, and it is blind"):
-        TaskSource("test:TriedOnce").try_once(no_pictures="it is blind")
+        EnvChoice("test:TriedOnce").check_buildable(no_pictures="it is blind")
     assert [env.closed for env in made] == [1, 1]

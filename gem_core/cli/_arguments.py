@@ -97,11 +97,11 @@ def parse_env(text: str, given: Sequence[str]) -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: Neither form, or a weight of a mix.
     """
-    from gem_core.tasks import TaskSource
+    from gem_core.tasks import EnvChoice
 
     if "(" not in text:
         return text, parse_kwargs(given)
-    source = TaskSource.parse(text)
+    source = EnvChoice.parse(text)
     if source.weight != 1:
         raise ConfigError(f"{text!r}: one environment alone has no weight; leave out ={source.weight:g}")
     return source.env_id, {**source.env_kwargs, **parse_kwargs(given)}
@@ -120,9 +120,9 @@ def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
         GemError: As in `gem_core.make`.
     """
     from gem_core.core import require_one_agent
-    from gem_core.tasks import TaskSource
+    from gem_core.tasks import EnvChoice
 
-    env = TaskSource(id, dict(kwargs)).make(wrappers)
+    env = EnvChoice(id, dict(kwargs)).make(wrappers)
     require_one_agent(env, "this command")
     return env
 

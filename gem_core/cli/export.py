@@ -14,7 +14,7 @@ from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from gem_core.core import Split
-    from gem_core.tasks import TaskSource
+    from gem_core.tasks import EnvChoice
 
 TRAINERS = ("verl", "openrlhf", "oat", "rl2", "roll")
 
@@ -68,10 +68,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Write the rows; every environment is built once first, so that a bad argument shows now."""
-    from gem_core.tasks import TaskRow, TaskSource, make_tasks, write_tasks
+    from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
 
     write = write_tasks if args.to == "tasks" else _exporter(args.to).write
-    sources = [TaskSource.parse(text) for text in args.env]
+    sources = [EnvChoice.parse(text) for text in args.env]
     for source in sources:
         build_env(source.env_id, source.env_kwargs).close()
     split: Split = "held_out" if args.held_out else "train"
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _each_item_once(sources: Sequence[TaskSource], split: Split) -> int:
+def _each_item_once(sources: Sequence[EnvChoice], split: Split) -> int:
     """Number of tasks that play every item of the sources."""
     from gem_core.tasks import count_items, tasks_per_epoch
 

@@ -53,14 +53,14 @@ class Played:
     def of_episode(cls, episode: Episode) -> Played:
         """An episode with its advantages; 0 for a turn without one."""
         made = cls(episode.env_id, episode.seed or 0, episode.trainable)
-        made.carry(episode)
+        made.copy_outcome(episode)
         if episode.trainable:
             sequence = episode.sequence()
             made.token_ids, made.turn_ids = sequence.token_ids, sequence.turn_ids
             made.advantages = [turn.advantage or 0.0 for turn in episode.turns]
         return made
 
-    def carry(self, episode: Episode) -> None:
+    def copy_outcome(self, episode: Episode) -> None:
         """Take rewards and flags from an episode that came through the trainer, with or without tokens."""
         self.terminated, self.truncated = episode.terminated, episode.truncated
         self.stop_reason = episode.stop_reason

@@ -13,7 +13,7 @@ import gem_core
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
-from gem_core.tasks import EVAL_SEEDS, TaskSource
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 ModelKind: TypeAlias = Literal["random", "oracle", "endpoint", "hf", "vllm"]
 
@@ -172,9 +172,9 @@ class EvalConfig:
         return rest if colon and prefix in ("hf", "vllm", "endpoint") else self.model
 
     @property
-    def sources(self) -> list[TaskSource]:
+    def sources(self) -> list[EnvChoice]:
         """The environments with their arguments."""
-        sources = [TaskSource.parse(text) for text in self.envs]
+        sources = [EnvChoice.parse(text) for text in self.envs]
         if any(source.weight != 1 for source in sources):
             raise ConfigError("an evaluation plays every environment alike; leave out the weights")
         return sources

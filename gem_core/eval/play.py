@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def evaluation_tasks(source: TaskSource, episodes: int) -> list[TaskRow]:
+def evaluation_tasks(source: EnvChoice, episodes: int) -> list[TaskRow]:
     """At most `episodes` held-out tasks of a source, always the same: the first seeds, or different items."""
     return list(make_tasks([source], episodes, split="held_out"))
 

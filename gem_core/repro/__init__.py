@@ -9,8 +9,16 @@ words of its own trainer.
 
 from __future__ import annotations
 
-from gem_core.repro.recipe import ADAM_BETAS, Recipe, refuse
+from gem_core.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
 from gem_core.repro.reference import write as write_reference
 from gem_core.repro.script import Verbatim, assignments, write_script
 
-__all__ = ["ADAM_BETAS", "Recipe", "Verbatim", "assignments", "refuse", "write_reference", "write_script"]
+__all__ = [
+    "ADAM_BETAS",
+    "Recipe",
+    "Verbatim",
+    "assignments",
+    "reject_unsupported",
+    "write_reference",
+    "write_script",
+]

@@ -14,14 +14,14 @@ from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 SCOPES = ("collected", "trained")
 ADAM_BETAS = (0.9, 0.999)
 """PyTorch's, which RL2 takes without asking."""
 
 
-def refuse(trainer: str, reasons: Mapping[str, str]) -> None:
+def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
     """Say which options a trainer has no equivalent of; nothing where there are none.
 
     Args:
@@ -45,7 +45,7 @@ class Recipe(RolloutOptions):
     step, no penalty, no bonus, no correction of log-probs.
 
     Attributes:
-        env: Environments, as in `TaskSource.parse`; in a file a single one may be a text.
+        env: Environments, as in `EnvChoice.parse`; in a file a single one may be a text.
         model: Hugging Face name or folder; in a file a folder is one beside it, or absolute.
         seed: Of the tasks, and of the trainer where it has one.
         estimator: A value of `TRAINER_NAMES`.
@@ -194,9 +194,9 @@ class Recipe(RolloutOptions):
             )
 
     @property
-    def sources(self) -> list[TaskSource]:
+    def sources(self) -> list[EnvChoice]:
         """The environments with their arguments and weights."""
-        return [TaskSource.parse(text) for text in self.env]
+        return [EnvChoice.parse(text) for text in self.env]
 
     @property
     def episodes_per_step(self) -> int:
@@ -214,7 +214,7 @@ class Recipe(RolloutOptions):
         return next(name for name, ours in TRAINER_NAMES.items() if ours == self.estimator)
 
     @property
-    def credit_options(self) -> dict[str, Any]:
+    def changed_estimator_options(self) -> dict[str, Any]:
         """The options of the estimator that differ from its own defaults, ``scope`` included."""
         defaults = inspect.signature(get_estimator(self.estimator).reference()).parameters
         return {
@@ -245,15 +245,15 @@ class Recipe(RolloutOptions):
             GemError: One cannot be made.
         """
         for source in self.sources:
-            source.try_once(self.wrappers)
+            source.check_buildable(self.wrappers)
 
     def pictures(self, reason: str) -> dict[str, str]:
-        """For `refuse`: that an environment shows pictures, where a trainer gives the `reason` against them.
+        """The argument of `reject_unsupported` when an environment shows images, rejected for `reason`.
 
         Raises:
             GemError: An environment cannot be made.
         """
-        shown = [source.label for source in self.sources if source.try_once(self.wrappers)]
+        shown = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
         return {"env": f"{shown[0]} shows pictures, and {reason}"} if shown else {}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gem_core.repro.recipe import ADAM_BETAS, Recipe, refuse
+from gem_core.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
 from gem_core.repro.script import write_script
 
 NOTES = ("The tasks of each step are drawn anew from the seed; in the other trainers they are one list.",)
@@ -21,10 +21,14 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         ConfigError: `gem-core train` has no equivalent of an option.
     """
     no_flag = "gem-core train has no option for it"
-    refuse(
+    reject_unsupported(
         "gem-core train",
         {
-            **{f"estimator_options.{name}": no_flag for name in recipe.credit_options if name != "scope"},
+            **{
+                f"estimator_options.{name}": no_flag
+                for name in recipe.changed_estimator_options
+                if name != "scope"
+            },
             **dict.fromkeys(recipe.changed("system_prompt", "template_kwargs"), no_flag),
             **dict.fromkeys(recipe.changed("context", "raw"), "its contexts are append contexts"),
             **dict.fromkeys(recipe.changed("traces"), "its traces go into the folder of the run"),

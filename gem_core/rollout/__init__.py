@@ -15,7 +15,7 @@ from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
 from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
-from gem_core.rollout.metrics import episode_metrics, outline
+from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.pool import EnvPool
@@ -47,7 +47,7 @@ __all__ = [
     "episode_metrics",
     "extra_stop_id",
     "nothing_trainable",
-    "outline",
+    "without_tokens",
     "read_token_texts",
     "read_traces",
     "run_agents",

@@ -65,7 +65,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}
 
 
-def outline(episode: Episode) -> Episode:
+def without_tokens(episode: Episode) -> Episode:
     """The episode without its tokens and texts: all that `episode_metrics` needs.
 
     Small enough to travel from the process that played it to the one that logs.

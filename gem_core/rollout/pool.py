@@ -18,7 +18,7 @@ from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
 from gem_core.rollout.calls import build_env, close_all, jsonable, start_closing
 from gem_core.rollout.runner import require_images, run_episode
 from gem_core.rollout.trajectory import Episode
-from gem_core.tasks import TaskRow, TaskSource, reset_arguments
+from gem_core.tasks import EnvChoice, TaskRow, reset_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class EnvPool:
         self._unbuilt: dict[str, list[EnvError]] = {}  # by kind; failures of `reserve`
         self._closing: dict[Future[None], Env] = {}
 
-    def prepare(self, source: TaskSource, contexts: Iterable[AnyContext] = ()) -> list[str]:
+    def prepare(self, source: EnvChoice, contexts: Iterable[AnyContext] = ()) -> list[str]:
         """Build one environment of `source` now, so that a wrong id or argument shows.
 
         Args:
@@ -68,7 +68,7 @@ class EnvPool:
             Its agents that `play_all` makes an episode of; none when it has one agent alone.
 
         Raises:
-            GemError: As `TaskSource.make`.
+            GemError: As `EnvChoice.make`.
             ConfigError: It shows pictures, and the context takes text only.
         """
         env = self._make(source)
@@ -90,7 +90,7 @@ class EnvPool:
             step_timeout: Seconds that a constructor may take; None waits. One that fails here is the
                 failure of a task when that is played.
         """
-        sources = [TaskSource(task["env_id"], task["env_kwargs"]) for task in tasks]
+        sources = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks]
         missing = []
         there = {kind: len(envs) for kind, envs in self._idle.items()}
         for source in sources:
@@ -98,7 +98,7 @@ class EnvPool:
             if there[source.label] < 0:
                 missing.append(source)
 
-        async def build(source: TaskSource) -> None:
+        async def build(source: EnvChoice) -> None:
             try:
                 env = await self._build(source, step_timeout)
             except EnvError as error:
@@ -210,7 +210,7 @@ class EnvPool:
         *,
         fresh: bool,
     ) -> list[Episode]:
-        source = TaskSource(task["env_id"], task["env_kwargs"])
+        source = EnvChoice(task["env_id"], task["env_kwargs"])
         step_timeout = limits.get("step_timeout")
         try:
             env = None if fresh else self._take(source.label)
@@ -231,7 +231,7 @@ class EnvPool:
             self._keep(source.label, env)
         return episodes
 
-    async def _build(self, source: TaskSource, timeout: float | None) -> Env:
+    async def _build(self, source: EnvChoice, timeout: float | None) -> Env:
         """A new environment, built in a thread; the first one of a kind alone.
 
         Raises:
@@ -280,7 +280,7 @@ class EnvPool:
             self._closing[closing] = too_many
             closing.add_done_callback(lambda done: self._closing.pop(done, None))
 
-    def _make(self, source: TaskSource) -> Env:
+    def _make(self, source: EnvChoice) -> Env:
         env = source.make()
         # With several agents the wrappers go around each one's view.
         return env if env.multi_agent else wrap(env, self._wrappers)

@@ -15,7 +15,7 @@ from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
 from gem_core.rollout.runner import LengthCut
-from gem_core.tasks import EVAL_SEEDS, TaskSource
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 TINY = "tiny"
 """The model that is made on the spot."""
@@ -187,14 +187,14 @@ class TrainConfig:
         return {agent: model for agent, _, model in pairs}
 
     @property
-    def sources(self) -> list[TaskSource]:
+    def sources(self) -> list[EnvChoice]:
         """The environments of `env`, with their arguments and weights."""
-        return [TaskSource.parse(text) for text in self.env]
+        return [EnvChoice.parse(text) for text in self.env]
 
     @property
-    def eval_sources(self) -> list[TaskSource]:
+    def eval_sources(self) -> list[EnvChoice]:
         """The environments of `eval_env`, or else those of `env`."""
-        return [TaskSource.parse(text) for text in self.eval_env or self.env]
+        return [EnvChoice.parse(text) for text in self.eval_env or self.env]
 
     @property
     def estimator(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from gem_core.errors import ConfigError
 from gem_core.eval.play import play_tasks
 from gem_core.rollout import Context, EnvPool, Episode, Policy
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_core.train.config import TrainConfig
 
 
@@ -41,7 +41,7 @@ def require_environments(config: TrainConfig) -> None:
 
     Raises:
         ConfigError: One cannot be built, or `agent_model` names an agent that is in none of them.
-        GemError: As `TaskSource.make`.
+        GemError: As `EnvChoice.make`.
     """
     agents: set[str] = set()
     with contextlib.closing(EnvPool(config.wrappers or ())) as envs:
@@ -142,7 +142,7 @@ class Rollouts:
         self._loop.close()
 
 
-def _every_source(config: TrainConfig) -> list[TaskSource]:
+def _every_source(config: TrainConfig) -> list[EnvChoice]:
     """Those of training and evaluation, each once."""
     return list({source.label: source for source in (*config.sources, *config.eval_sources)}.values())
 

@@ -35,7 +35,7 @@ from gem_core.errors import ConfigError
 from gem_core.eval.viewer import readable
 from gem_core.rollout import AppendContext, Episode, Generation, run_episode
 from gem_core.rollout.vision import is_processor, tokenizer_of
-from gem_core.tasks import TRAIN_SEEDS, TaskSource, count_items
+from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.train.checkpoint import replace_folder, save_processor
 from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.tiny_vision import add_pictures, make_vision_model
@@ -122,7 +122,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
         environments shows pictures, a `Qwen2VLForConditionalGeneration` and a
         `gem_core.rollout.vision.Processor`.
     """
-    sources = [TaskSource.parse(text) for text in options.envs]
+    sources = [EnvChoice.parse(text) for text in options.envs]
     for source in sources:
         count_items(source, "train")  # refuses what is held out
     envs = [_one_agent(source.make()) for source in sources]

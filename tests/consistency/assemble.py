@@ -47,7 +47,7 @@ def from_rows(rows: Iterable[Row], carried: Iterable[tuple[list[int], Episode]])
     found = []
     for tokens, outline in carried:
         made = Played(outline.env_id, outline.seed or 0, outline.trainable)
-        made.carry(outline)
+        made.copy_outcome(outline)
         if outline.trainable:
             row = next((row for row in left if row.prompt + row.response == tokens), None)
             assert row is not None, (
@@ -79,7 +79,7 @@ def from_turns(rows: Iterable[Row], carried: Iterable[Episode], tokenizer: Any) 
     found = []
     for outline in carried:
         made = Played(outline.env_id, outline.seed or 0, outline.trainable)
-        made.carry(outline)
+        made.copy_outcome(outline)
         if outline.trainable:
             chain = next(
                 chain

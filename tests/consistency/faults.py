@@ -82,7 +82,7 @@ def read_row(
         advantages: Per token, as the loss consumes them.
     """
     made = Played(outline.env_id, outline.seed or 0, outline.trainable)
-    made.carry(outline)
+    made.copy_outcome(outline)
     if outline.trainable:
         made.token_ids = list(tokens)
         made.turn_ids = turn_ids_of([int(on) for on in mask])

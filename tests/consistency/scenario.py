@@ -23,7 +23,7 @@ from gem_core.consistency import Played, Record
 from gem_core.core import Env
 from gem_core.files import write_atomically
 from gem_core.rollout import AppendContext, Context, Episode, Generation, Policy, run_episode
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from tests.trainers.spies import gem_script, gem_trouble
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ class Scenario:
 def tasks() -> list[TaskRow]:
     """One row a task."""
     register()
-    return list(make_tasks([TaskSource.parse(text) for text in SOURCES], TASKS, seed=SEED))
+    return list(make_tasks([EnvChoice.parse(text) for text in SOURCES], TASKS, seed=SEED))
 
 
 def register() -> None:
@@ -128,7 +128,7 @@ def make(made: Scenario) -> None:
     asked: Script = defaultdict(list)
     unlimited = []
     for number, (task, _) in enumerate(pairs):
-        env = TaskSource(task["env_id"], task["env_kwargs"]).make("named")
+        env = EnvChoice(task["env_id"], task["env_kwargs"]).make("named")
         programs = TOOL_PROGRAMS if task["env_id"] == TOOL else PROGRAMS
         policy = Behaviour(env, programs[number % len(programs)], tokenizer, model, asked)
         unlimited.append(play(env, task, policy, context, None))
@@ -136,7 +136,7 @@ def make(made: Scenario) -> None:
     script = gem_script.Script(made.script)
     limited = [
         play(
-            TaskSource(task["env_id"], task["env_kwargs"]).make("named"),
+            EnvChoice(task["env_id"], task["env_kwargs"]).make("named"),
             task,
             Scripted(script),
             context,

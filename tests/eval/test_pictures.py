@@ -15,7 +15,7 @@ from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.run import evaluate
 from gem_core.images import image_part, image_urls, text_part
 from gem_core.rollout import read_traces
-from gem_core.tasks import TaskSource, reset_arguments
+from gem_core.tasks import EnvChoice, reset_arguments
 from tests.eval.standin import StandIn
 from tests.eval.test_run import config
 from tests.support import PIXEL
@@ -26,7 +26,7 @@ EASY = "vision:Geometry-v0-easy"
 def answers(count):
     """Right answer by picture, for the tasks of an evaluation."""
     right = {}
-    for task in evaluation_tasks(TaskSource(EASY), count):
+    for task in evaluation_tasks(EnvChoice(EASY), count):
         env = gem_core.make(EASY, **task["env_kwargs"])
         observation, _ = env.reset(**reset_arguments(task))
         right[image_urls(observation)[0]] = env.oracle_action()

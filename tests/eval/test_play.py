@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gem_core.eval.play import evaluation_tasks, play_tasks
-from gem_core.tasks import EVAL_SEEDS, TaskSource
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from tests.eval.traces import episode
 
 
@@ -43,5 +43,5 @@ def test_the_first_error_stops_the_others():
 
 
 def test_evaluation_plays_the_first_held_out_seeds():
-    tasks = evaluation_tasks(TaskSource("game:GuessTheNumber-v0-easy"), 3)
+    tasks = evaluation_tasks(EnvChoice("game:GuessTheNumber-v0-easy"), 3)
     assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])

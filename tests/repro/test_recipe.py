@@ -133,7 +133,7 @@ def test_a_trainer_refuses_by_name(
 
 def test_an_option_with_the_value_of_the_estimator_is_no_option() -> None:
     made = recipe(PLAIN, estimator_options={"ddof": 0, "eps": 1e-8, "scope": "collected", "min_std": 1e-3})
-    assert made.credit_options == {"min_std": 1e-3}
+    assert made.changed_estimator_options == {"min_std": 1e-3}
 
 
 def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:

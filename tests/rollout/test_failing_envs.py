@@ -29,7 +29,7 @@ from gem_core.rollout import (
 from gem_core.rollout import calls as calls_module
 from gem_core.rollout import pool as pool_module
 from gem_core.rollout.calls import InlineCalls
-from gem_core.tasks import TaskRow, TaskSource
+from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.threads import MAX_THREADS
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
@@ -132,14 +132,14 @@ def test_in_mid_run_a_wrong_id_is_a_failed_episode_and_an_error_when_it_is_tried
     assert episode.stop_reason == "env_error"
     assert "constructor failed" in str(episode.error)
     with pytest.raises((LookupError, ConfigError)):
-        EnvPool().prepare(TaskSource(env_id, kwargs))
+        EnvPool().prepare(EnvChoice(env_id, kwargs))
 
 
 def test_a_constructor_that_hangs_is_a_failed_episode_and_closed_when_it_returns() -> None:
     Trouble.failures = {"constructor": hangs}
     rows = tasks(MAX_THREADS + 4)
     pool = EnvPool()
-    pool._tried[TaskSource("test:Trouble").label] = None  # all of them at once
+    pool._tried[EnvChoice("test:Trouble").label] = None  # all of them at once
     episodes = play(pool, rows, step_timeout=0.1)
     assert {e.error for e in episodes} == {"constructor failed: it did not return within 0.1 s"}
     Trouble.failures = {}

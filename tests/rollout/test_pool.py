@@ -9,9 +9,9 @@ import pytest
 
 from gem_core import register, registration
 from gem_core.errors import UnknownEnv
-from gem_core.rollout import AppendContext, EnvPool, Episode, episode_metrics, outline
+from gem_core.rollout import AppendContext, EnvPool, Episode, episode_metrics, without_tokens
 from gem_core.rollout import pool as pool_module
-from gem_core.tasks import TaskRow, TaskSource
+from gem_core.tasks import EnvChoice, TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv
@@ -75,17 +75,17 @@ def test_those_that_were_played_longest_ago_are_closed(monkeypatch: pytest.Monke
 
 def test_prepare_builds_now() -> None:
     pool = EnvPool("time_limit(max_turns=1)")
-    pool.prepare(TaskSource("test:Pooled"))
+    pool.prepare(EnvChoice("test:Pooled"))
     assert len(made) == 1
     (episode,) = play(pool)
     assert (len(made), len(episode.turns)) == (1, 1)
     with pytest.raises(UnknownEnv):
-        pool.prepare(TaskSource("test:Poled"))
+        pool.prepare(EnvChoice("test:Poled"))
 
 
 def test_an_outline_has_the_same_metrics_and_no_tokens() -> None:
     (episode,) = play(EnvPool())
-    small = outline(episode)
+    small = without_tokens(episode)
     assert episode_metrics([small]) == episode_metrics([episode])
     assert Episode.from_dict(small.to_dict()) == small
     assert not any(turn.context_ids or turn.response_ids or turn.observation for turn in small.turns)

@@ -11,7 +11,7 @@ from gem_core.eval.play import evaluation_tasks  # noqa: E402
 from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import AppendContext, Generation  # noqa: E402
 from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
-from gem_core.tasks import TaskSource  # noqa: E402
+from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_core.train.config import TrainConfig  # noqa: E402
 from gem_core.train.objective import compute_logprobs, make_batch  # noqa: E402
 from gem_core.train.rollouts import Rollouts  # noqa: E402
@@ -31,7 +31,7 @@ def make_policy(model, tokenizer):
 def prompts(tokenizer):
     """Prompts of unequal lengths."""
     context = AppendContext(tokenizer)
-    text = str(render_observation(*TaskSource.parse(LONG).make().reset(seed=0)))
+    text = str(render_observation(*EnvChoice.parse(LONG).make().reset(seed=0)))
     return [context.first(text + " word" * (3 * number % 7)) for number in range(12)]
 
 

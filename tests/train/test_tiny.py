@@ -15,7 +15,7 @@ from gem_core.envs.games.guess_the_number import GuessTheNumber  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import AppendContext, episode_metrics, run_episode  # noqa: E402
 from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
-from gem_core.tasks import TaskSource  # noqa: E402
+from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_core.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
 from tests.train.helpers import EASY  # noqa: E402
 
@@ -104,14 +104,14 @@ def test_text_of_the_game_survives_the_tokenizer(tokenizer):
 def test_the_tokenizer_learns_the_text_of_an_environment_with_its_arguments():
     env_id = "game:GuessTheNumber-v0(max_number=50)"
     _, tokenizer = make_tiny(TinyOptions(**QUICK | {"envs": (env_id,), "warm_start_steps": 0}))
-    text, _ = TaskSource.parse(env_id).make().reset(seed=0)
+    text, _ = EnvChoice.parse(env_id).make().reset(seed=0)
     assert "from 1 to 50" in text
     known = len(tokenizer.encode(text, add_special_tokens=False))
     assert known < 10 < len(tokenizer.encode(text.replace("50", "70"), add_special_tokens=False))
 
 
 def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokenizer):
-    env, context = TaskSource.parse(EASY).make(), AppendContext(tokenizer)
+    env, context = EnvChoice.parse(EASY).make(), AppendContext(tokenizer)
 
     def play(policy, seed):
         episode = run_episode(env, policy, context, seed=seed, max_tokens_per_turn=8, request_id=str(seed))

@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gem_core.rollout import EnvPlayer, EnvPool, Episode, MessagesContext
-from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks
 
 HAS_RG = importlib.util.find_spec("reasoning_gym") is not None
 KINDS = ["file", "generated", "service", *(["reasoning-gym"] if HAS_RG else [])]
 
 
-def source_of(kind: str, folder: Path) -> TaskSource:
+def source_of(kind: str, folder: Path) -> EnvChoice:
     """A small data set: in a file, generated, of customers, or of reasoning-gym."""
     if kind == "file":
         path = folder / "rows.jsonl"
         rows = ({"problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(50))
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return TaskSource("math:GSM8K", {"dataset_name": str(path), "split": None, "symbolic": False})
+        return EnvChoice("math:GSM8K", {"dataset_name": str(path), "split": None, "symbolic": False})
     if kind == "generated":
-        return TaskSource("math:Arithmetic-v0", {"size": 40})
+        return EnvChoice("math:Arithmetic-v0", {"size": 40})
     if kind == "service":
-        return TaskSource("service:Shop-v0")
-    return TaskSource("rg:leg_counting", {"size": 40})
+        return EnvChoice("service:Shop-v0")
+    return EnvChoice("rg:leg_counting", {"size": 40})
 
 
-def check_epochs(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
+def check_epochs(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
     """Look at tasks as a trainer hands them to its rollout: whole epochs, in order, of one source."""
     items = count_items(source, "train")
     assert items
@@ -42,7 +42,7 @@ def check_epochs(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
     _check_apart(source, tasks)
 
 
-def check_held_out(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
+def check_held_out(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
     """Look at all tasks of an evaluation during training: each held-out item once."""
     items = count_items(source, "held_out")
     assert items == len(tasks) == len({task["item"] for task in tasks})
@@ -50,7 +50,7 @@ def check_held_out(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
     assert [(task["env_kwargs"], task["item"]) for task in tasks] == wanted
 
 
-def _check_apart(source: TaskSource, tasks: Sequence[TaskRow]) -> None:
+def _check_apart(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
     held_out = [
         (task["env_kwargs"], task["item"])
         for task in make_tasks([source], count_items(source, "held_out") or 0, split="held_out")

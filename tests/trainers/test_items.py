@@ -21,31 +21,31 @@ from gem_roll.tasks import _read
 from gem_verl.dataset import GemDataset
 from gem_verl.rows import task_of as verl_task
 
-from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks, read_task, write_tasks
+from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task, write_tasks
 from tests.trainers.items import KINDS, check_epochs, source_of
 
-Through: Any = Callable[[TaskSource, int, Path], list[TaskRow]]
+Through: Any = Callable[[EnvChoice, int, Path], list[TaskRow]]
 
 
 def through_rows(row: Callable[[TaskRow], Any], task: Callable[[Any], TaskRow]) -> Through:
-    def read(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+    def read(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
         return [task(row(made)) for made in make_tasks([source], tasks)]
 
     return read
 
 
-def through_verl(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+def through_verl(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
     data = GemDataset([source.label])
     assert len(data) == tasks // 2
     return [verl_task(data[number]) for _ in range(2) for number in range(len(data))]
 
 
-def through_oat(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+def through_oat(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
     data = TaskDataset([source], tasks, seed=0)
     return [read_task(json.loads(data[number][1])) for number in range(tasks)]
 
 
-def through_roll(source: TaskSource, tasks: int, folder: Path) -> list[TaskRow]:
+def through_roll(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
     write_tasks(make_tasks([source], tasks), folder / "tasks.jsonl")
     return list(_read(str(folder / "tasks.jsonl")))
 

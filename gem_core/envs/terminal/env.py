@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from gem_core.core import StepResult
 from gem_core.envs.games.base import Game, Outcome, check_count
-from gem_core.envs.terminal.source import OwnTasks, TaskSource
+from gem_core.envs.terminal.source import OwnTasks, TaskSet
 from gem_core.envs.terminal.task import Task
 from gem_core.errors import ConfigError
 from gem_core.sandbox.shell import LIMITS, Shell, ShellResult, open_shell
@@ -94,7 +94,7 @@ class Terminal(Game[str]):
         self.use(OwnTasks(tasks), max_turns, seconds, max_output)
         self.set_level(level, image)
 
-    def use(self, source: TaskSource, max_turns: int, seconds: float, max_output: int) -> None:
+    def use(self, source: TaskSet, max_turns: int, seconds: float, max_output: int) -> None:
         """Set the tasks and the limits.
 
         Raises:

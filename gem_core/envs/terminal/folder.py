@@ -150,11 +150,11 @@ class FolderTasks:
         return len(self.names)
 
     def task(self, index: int, seed: int) -> Task:
-        """See `TaskSource`; nothing is drawn."""
+        """See `TaskSet`; nothing is drawn."""
         return self._tasks[self.names[index]][1]
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
-        """See `TaskSource`; the tests run in the shell of the episode, as the format has it."""
+        """See `TaskSet`; the tests run in the shell of the episode, as the format has it."""
         path = next(path for path, one in self._tasks.values() if one is task)
         shell.read()  # ends what still runs
         folder = path / "tests"

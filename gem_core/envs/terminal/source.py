@@ -1,4 +1,4 @@
-"""Where the tasks of a terminal come from: `TaskSource`, and `OwnTasks`, those of this package."""
+"""Where the tasks of a terminal come from: `TaskSet`, and `OwnTasks`, those of this package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Grade(NamedTuple):
     """How many there are."""
 
 
-class TaskSource(Protocol):
+class TaskSet(Protocol):
     """Numbered tasks."""
 
     def __len__(self) -> int: ...
@@ -57,7 +57,7 @@ class OwnTasks:
         return len(self._choice)
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
-        """See `TaskSource`; the files are copied, so that no process of the player is near the tests."""
+        """See `TaskSet`; the files are copied, so that no process of the player is near the tests."""
         end = End(shell.read(), open)
         failed = [condition.name for condition in task.tests if not _holds(condition.check, end)]
         return Grade(failed, len(task.tests))

@@ -19,7 +19,7 @@ from gem_core.advantages.registry import Estimator, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.rollout.pool import MAX_ENV_RETRIES
-from gem_core.tasks import TaskSource
+from gem_core.tasks import EnvChoice
 
 NO_PICTURES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 MAX_ROWS = 1_000_000
@@ -94,14 +94,14 @@ class Args(PPOArgs):  # type: ignore[misc]
         return int(per_group * self.num_groups)
 
     @property
-    def sources(self) -> list[TaskSource]:
+    def sources(self) -> list[EnvChoice]:
         """The training mix."""
-        return [TaskSource.parse(text) for text in self.env_id]
+        return [EnvChoice.parse(text) for text in self.env_id]
 
     @property
-    def eval_sources(self) -> list[TaskSource]:
+    def eval_sources(self) -> list[EnvChoice]:
         """What evaluation plays."""
-        return [TaskSource.parse(text) for text in self.eval_env_id or self.env_id]
+        return [EnvChoice.parse(text) for text in self.eval_env_id or self.env_id]
 
     def rollout_options(self) -> RolloutOptions:
         """How episodes are played.
@@ -195,7 +195,7 @@ def _check_environments(args: Args) -> None:
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
     args.template_kwargs()
     for source in (*args.sources, *args.eval_sources):
-        source.try_once(options.wrappers, no_pictures=NO_PICTURES)
+        source.check_buildable(options.wrappers, no_pictures=NO_PICTURES)
     if args.num_env < 1 or args.group_size < 1:
         raise ConfigError(
             f"--num-env={args.num_env} --group-size={args.group_size}: expected at least 1 each"

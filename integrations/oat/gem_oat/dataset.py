@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch.utils.data import Dataset
 
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 
 class TaskDataset(Dataset[tuple[str, str, str]]):
@@ -23,7 +23,7 @@ class TaskDataset(Dataset[tuple[str, str, str]]):
         seed: Chooses the training seeds.
     """
 
-    def __init__(self, sources: Sequence[TaskSource], rows: int, seed: int) -> None:
+    def __init__(self, sources: Sequence[EnvChoice], rows: int, seed: int) -> None:
         self._tasks: list[TaskRow] = list(make_tasks(sources, rows, seed=seed))
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class TaskDataset(Dataset[tuple[str, str, str]]):
         return "", json.dumps(self._tasks[number]), ""
 
 
-def evaluation_tasks(sources: Sequence[TaskSource], number: int, repeat: int) -> list[TaskRow]:
+def evaluation_tasks(sources: Sequence[EnvChoice], number: int, repeat: int) -> list[TaskRow]:
     """Held-out tasks, always the same: at most `number`, evenly by environment, each `repeat` times."""
     each = max(number // len(sources), 1)
     return [

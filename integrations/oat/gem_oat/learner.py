@@ -16,8 +16,8 @@ from oat.utils.ops import masked_sum
 from gem_core.advantages import ReturnStats
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.files import write_atomically
-from gem_core.rollout import Episode, episode_metrics, outline
-from gem_core.tasks import TaskSource
+from gem_core.rollout import Episode, episode_metrics, without_tokens
+from gem_core.tasks import EnvChoice
 from gem_oat import upstream
 from gem_oat.args import Args, dataset_rows, import_modules
 from gem_oat.dataset import TaskDataset, evaluation_tasks
@@ -127,7 +127,9 @@ class Learner(PPOLearner):  # type: ignore[misc]
             folder = os.path.join(self.save_path, "eval_results")
             os.makedirs(folder, exist_ok=True)
             lines = (
-                json.dumps(outline(episode).to_dict()) + "\n" for many in played.values() for episode in many
+                json.dumps(without_tokens(episode).to_dict()) + "\n"
+                for many in played.values()
+                for episode in many
             )
             write_atomically(os.path.join(folder, f"{steps}.jsonl"), lines)
             box[0] = {
@@ -154,6 +156,6 @@ class Learner(PPOLearner):  # type: ignore[misc]
         for share, handle in zip(shares, handles, strict=True):
             episodes = self.collector.ipc_client.deserialize_ipc(handle.result())
             for task, episode in zip(share, episodes, strict=True):
-                label = TaskSource(task["env_id"], task["env_kwargs"]).label
+                label = EnvChoice(task["env_id"], task["env_kwargs"]).label
                 played.setdefault(label, []).append(episode)
         return played

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gem_core.repro import ADAM_BETAS, Recipe, refuse, write_script
+from gem_core.repro import ADAM_BETAS, Recipe, reject_unsupported, write_script
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (
@@ -24,13 +24,15 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: Oat has no equivalent of an option.
     """
-    refuse("Oat", recipe.pictures("its prompts are texts"))
+    reject_unsupported("Oat", recipe.pictures("its prompts are texts"))
     turns = _turns(recipe)
     notes = [LOSS] if recipe.max_turns == 1 else [LOSS, TURNS.format(turns=turns)]
     flags: dict[str, object] = {
         "estimator": recipe.estimator,
         "gamma": recipe.gamma,
-        **{f"adv-{name.replace('_', '-')}": value for name, value in recipe.credit_options.items()},
+        **{
+            f"adv-{name.replace('_', '-')}": value for name, value in recipe.changed_estimator_options.items()
+        },
         "seed": recipe.seed,
         "group-size": recipe.samples_per_task,
         "gpus": recipe.gpus,
@@ -77,10 +79,10 @@ def _turns(recipe: Recipe) -> int:
         turns = recipe.episodes_per_step
     if turns is None:
         why = "Oat's step is a number of turns, not of tasks; say in turns_per_step how many"
-        refuse("Oat", {"tasks_per_step": why})
+        reject_unsupported("Oat", {"tasks_per_step": why})
     assert turns is not None
     shares = recipe.updates_per_step * recipe.gpus
     if turns % shares:
         why = f"{turns} is not a multiple of {shares}, updates_per_step times gpus"
-        refuse("Oat", {"turns_per_step": why})
+        reject_unsupported("Oat", {"turns_per_step": why})
     return turns

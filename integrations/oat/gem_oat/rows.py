@@ -11,7 +11,7 @@ from oat.types import TransitionData
 
 from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.registry import Estimator
-from gem_core.rollout import Episode, outline
+from gem_core.rollout import Episode, without_tokens
 from gem_core.rollout.trajectory import trainable_turn_rewards
 
 
@@ -83,7 +83,7 @@ def lay_out(
         mask_cut: Keep responses that the length limit cut out of the loss (``--ignore-no-eos``).
         info: Numbers for Oat's metrics, the same keys in every row.
     """
-    collected = Collected(stats, [outline(episode) for episode in episodes])
+    collected = Collected(stats, [without_tokens(episode) for episode in episodes])
     trainable = [episode for episode in episodes if episode.trainable]
     rows = []
     for episode, of_turns in zip(trainable, values, strict=True):

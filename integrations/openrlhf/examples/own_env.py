@@ -102,9 +102,9 @@ def write_data() -> None:
     """The rows that the command reads."""
     from gem_openrlhf.export import write
 
-    from gem_core.tasks import TaskSource, make_tasks
+    from gem_core.tasks import EnvChoice, make_tasks
 
-    write(make_tasks([TaskSource("example:Doubling")], 10_000), "doubling.jsonl")
+    write(make_tasks([EnvChoice("example:Doubling")], 10_000), "doubling.jsonl")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import json
 from typing import Any, NamedTuple
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, outline
-from gem_core.tasks import TaskRow, TaskSource, read_task
+from gem_core.rollout import Episode, without_tokens
+from gem_core.tasks import EnvChoice, TaskRow, read_task
 
 _KEY = "gem_episode"
 
@@ -39,7 +39,7 @@ def openrlhf_row(task: TaskRow) -> dict[str, str]:
     The input only names the task: the environment's first observation is made by the reset. It is
     different for each task, because OpenRLHF's evaluation looks rows up by it.
     """
-    label = TaskSource(task["env_id"], task["env_kwargs"]).label
+    label = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return {"input": f"{label}, seed {task['seed']}", "label": json.dumps(task), "datasource": label}
 
 
@@ -60,8 +60,8 @@ def task_of(label: Any) -> TaskRow:
 
 def played_label(task: TaskRow, episode: Episode, spans: list[tuple[int, int]]) -> str:
     """The label of a sample that was played."""
-    source = TaskSource(task["env_id"], task["env_kwargs"]).label
-    return json.dumps({_KEY: outline(episode).to_dict(), "source": source, "spans": spans})
+    source = EnvChoice(task["env_id"], task["env_kwargs"]).label
+    return json.dumps({_KEY: without_tokens(episode).to_dict(), "source": source, "spans": spans})
 
 
 def played_of(label: Any) -> Played | None:

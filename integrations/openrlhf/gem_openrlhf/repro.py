@@ -6,7 +6,7 @@ import json
 from math import gcd
 from pathlib import Path
 
-from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, refuse, write_script
+from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, reject_unsupported, write_script
 from gem_openrlhf.export import write as write_rows
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"
@@ -26,10 +26,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     pictures = recipe.pictures(
         "a recipe does not say how many an episode has, which OpenRLHF's --data.max_images_per_prompt wants"
     )
-    refuse("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | pictures)
+    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | pictures)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     per_gpu = recipe.episodes_per_update // recipe.gpus
-    options = recipe.rollout_options() | recipe.credit_options
+    options = recipe.rollout_options() | recipe.changed_estimator_options
     if recipe.template_kwargs:
         options["template_kwargs"] = json.dumps(recipe.template_kwargs)
     flags: dict[str, object] = {

@@ -22,7 +22,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from gem_core.rollout.vision import processor_or_tokenizer
-from gem_core.tasks import TaskSource, check_train_row
+from gem_core.tasks import EnvChoice, check_train_row
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import task_of
 from gem_openrlhf.options import ESTIMATORS, VARIABLE, GemOptions, check_args
@@ -135,9 +135,9 @@ def check_data(args: Any) -> None:
         for number, line in enumerate(Path(path.strip()).read_text(encoding="utf-8").splitlines(), start=1):
             try:
                 task = task_of(json.loads(line).get(args.data.label_key))
-                source = TaskSource(task["env_id"], task["env_kwargs"])
+                source = EnvChoice(task["env_id"], task["env_kwargs"])
                 if source.label not in built:
-                    source.try_once(no_pictures=lambda: pictures_refused(args))
+                    source.check_buildable(no_pictures=lambda: pictures_refused(args))
                     built.add(source.label)
                 if place < len(training):
                     check_train_row(task)

@@ -17,7 +17,7 @@ from gem_rl2.export import write
 
 import gem_core
 from gem_core.envs.games.base import Game, Outcome, Verdict
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 
 
 class Doubling(Game[int]):
@@ -87,7 +87,7 @@ def play() -> None:
 
 def train(data: str = "doubling.jsonl") -> str:
     """Write the data; the command line that trains on it."""
-    write(make_tasks([TaskSource("example:Doubling")], 10_000), data)
+    write(make_tasks([EnvChoice("example:Doubling")], 10_000), data)
     path = os.path.dirname(os.path.abspath(__file__))
     return f"PYTHONPATH={shlex.quote(path)} {shlex.join([*COMMAND, f'rollout.train.path={data}'])}"
 

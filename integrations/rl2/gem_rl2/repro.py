@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.repro import Recipe, assignments, refuse, write_script
+from gem_core.repro import Recipe, assignments, reject_unsupported, write_script
 from gem_rl2.export import write as write_rows
 from gem_rl2.rows import NO_PICTURES
 
@@ -26,13 +26,13 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: RL2 has no equivalent of an option.
     """
-    refuse("RL2", recipe.pictures(NO_PICTURES))
+    reject_unsupported("RL2", recipe.pictures(NO_PICTURES))
     parts, rows = recipe.updates_per_step, recipe.episodes_per_step
     if recipe.context == "rebuild" and rows <= (parts - 1) ** 2:
         why = (
             f"RL2 needs more than {(parts - 1) ** 2} episodes a step to cut rows of turns into {parts} parts"
         )
-        refuse("RL2", {"updates_per_step": why})
+        reject_unsupported("RL2", {"updates_per_step": why})
     folder = Path(folder)
     write_rows(recipe.tasks(), folder / "train.jsonl")
     command = f"torchrun --nproc_per_node={recipe.gpus} -m gem_rl2.train"
@@ -51,7 +51,10 @@ def _both(recipe: Recipe) -> dict[str, Any]:
     return {
         "adv.estimator": recipe.trainer_estimator,
         "adv.gamma": recipe.gamma,
-        **{f"+adv.{recipe.trainer_estimator}.{name}": v for name, v in recipe.credit_options.items()},
+        **{
+            f"+adv.{recipe.trainer_estimator}.{name}": v
+            for name, v in recipe.changed_estimator_options.items()
+        },
         "actor.model_name": recipe.model,
         "actor.max_length_per_device": recipe.max_tokens,
         "actor.update_per_rollout": recipe.updates_per_step,
@@ -94,7 +97,7 @@ def _index(recipe: Recipe) -> dict[str, Any]:
         reasons["max_turns"] = "this version wants a number, in max_turns"
     if recipe.on_env_error == "retry":
         reasons["on_env_error"] = "this version keeps the responses of a failed episode; use mask"
-    refuse("rl-square 0.0.2", reasons)
+    reject_unsupported("rl-square 0.0.2", reasons)
     return {
         **_both(recipe),
         "train_data.path": "train.jsonl",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, check_train_row, read_task
+from gem_core.tasks import EnvChoice, TaskRow, check_train_row, read_task
 
 NO_PICTURES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
@@ -58,7 +58,7 @@ def check_file(path: str, *, for_training: bool = False) -> None:
     path = path.rpartition("@")[2]  # RL2 writes a split before it
     if not path.endswith(".jsonl") or not Path(path).is_file():
         return
-    sources: dict[str, TaskSource] = {}
+    sources: dict[str, EnvChoice] = {}
     tasks: list[TaskRow] = []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
@@ -69,11 +69,11 @@ def check_file(path: str, *, for_training: bool = False) -> None:
                 task = task_of(row.get("extra_info"))
             except (ValueError, AttributeError) as error:  # a ConfigError is a ValueError
                 raise ConfigError(f"{path}, line {number}: {error}") from None
-            source = TaskSource(task["env_id"], task["env_kwargs"])
+            source = EnvChoice(task["env_id"], task["env_kwargs"])
             sources[source.label] = source
             tasks.append(task)
     for source in sources.values():
-        source.try_once(no_pictures=NO_PICTURES)
+        source.check_buildable(no_pictures=NO_PICTURES)
     for number, task in enumerate(tasks if for_training else [], start=1):
         try:
             check_train_row(task)

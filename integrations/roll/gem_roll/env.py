@@ -19,7 +19,7 @@ from gem_core.data import Order
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.observations import observation_text, render_observation
 from gem_core.registration import spec
-from gem_core.tasks import TaskSource
+from gem_core.tasks import EnvChoice
 
 PREFIX = "gem_core:"
 
@@ -50,7 +50,7 @@ class GemEnv:
     split: Split = "train"
 
     def __init__(self, gem_core_id: str, wrappers: str = "", **kwargs: Any) -> None:
-        self.source = TaskSource(gem_core_id, plain(kwargs))
+        self.source = EnvChoice(gem_core_id, plain(kwargs))
         self.wrappers = wrappers
         self._env: Env | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gem_core.errors import ConfigError
 from gem_core.files import write_atomically
-from gem_core.tasks import TaskRow, TaskSource, write_tasks
+from gem_core.tasks import EnvChoice, TaskRow, write_tasks
 from gem_roll.env import PREFIX
 from gem_roll.options import SECTION, TRAJECTORY
 
@@ -29,8 +29,8 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     tasks = list(rows)
     table = path.with_suffix(".jsonl")
     write_tasks(tasks, table)
-    counts = Counter(TaskSource(row["env_id"], row["env_kwargs"]).label for row in tasks)
-    sources = {TaskSource(row["env_id"], row["env_kwargs"]).label: row for row in tasks}
+    counts = Counter(EnvChoice(row["env_id"], row["env_kwargs"]).label for row in tasks)
+    sources = {EnvChoice(row["env_id"], row["env_kwargs"]).label: row for row in tasks}
     content: dict[str, Any] = {
         "custom_envs": {
             SECTION: {"tasks": str(table.resolve())},

@@ -24,7 +24,7 @@ from roll.utils.telemetry import attach_trace_context, get_tracer
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, Episode, TraceWriter
-from gem_core.tasks import TaskSource
+from gem_core.tasks import EnvChoice
 from gem_roll import upstream
 from gem_roll.env import PREFIX, GemEnv, read_env_type, register
 from gem_roll.options import GemOptions, check_tag
@@ -52,7 +52,7 @@ class _Registers:
         if str(env_config["env_type"]).startswith(PREFIX):
             env_id = read_env_type(env_config["env_type"], "env_type")
             register(env_id)
-            source = TaskSource(env_id, dict(env_config["config"])).for_split(split)
+            source = EnvChoice(env_id, dict(env_config["config"])).for_split(split)
             env_config = copy.copy(env_config)
             env_config["config"] = source.env_kwargs
         super().__init__(worker_config, pipeline_config, env_config, *args, **kwargs)  # type: ignore[call-arg]

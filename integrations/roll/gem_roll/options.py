@@ -17,7 +17,7 @@ from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.registration import suggest
 from gem_core.rollout import Context, RolloutOptions
-from gem_core.tasks import TaskSource, count_items
+from gem_core.tasks import EnvChoice, count_items
 from gem_roll.env import GemEnv, plain, read_env_type
 from gem_roll.tasks import table_of
 
@@ -87,7 +87,7 @@ class GemOptions(RolloutOptions):
         return replace(self, system_prompt=system_prompt).make_context(tokenizer, self.template_kwargs)
 
     @property
-    def credit_options(self) -> dict[str, Any]:
+    def checked_estimator_options(self) -> dict[str, Any]:
         """Keyword arguments of the estimator, checked; without ``scope``, which is `check_config`'s."""
         options = dict(self.estimator_options)
         if self.estimator == "rebn":
@@ -169,7 +169,7 @@ def check_tag(config: Any, tag: str) -> None:
     if manager not in (TRAJECTORY, STEP, *ROLL_OWN):
         return
     env_id = read_env_type(section.get("env_type"), f"{where}.env_type")
-    _try_once(GemEnv(env_id, **dict(section.get("env_config") or {})))
+    _check_buildable(GemEnv(env_id, **dict(section.get("env_config") or {})))
     if manager in ROLL_OWN:
         return
     if str(section.get("agent_template", "{observation}")).strip() != "{observation}":
@@ -199,7 +199,7 @@ def _check_tasks(config: Any, tag: str, split: Split, path: str | None) -> None:
     arguments = {
         name: value for name, value in (section.get("env_config") or {}).items() if name != "wrappers"
     }
-    source = TaskSource(
+    source = EnvChoice(
         read_env_type(section.get("env_type"), f"custom_envs.{tag}.env_type"), plain(arguments)
     )
     if manager in ROLL_OWN:
@@ -214,7 +214,7 @@ _tried: set[tuple[str, str]] = set()
 _trying = threading.Lock()
 
 
-def _try_once(env: GemEnv) -> None:
+def _check_buildable(env: GemEnv) -> None:
     """Build an environment, unless this process has built one like it: env managers are made in threads."""
     kind = (env.source.label, env.wrappers)
     with _trying:
@@ -240,7 +240,7 @@ def _check_estimator(config: Any, options: GemOptions) -> None:
             f"adv_estimator={config.adv_estimator}: write adv_estimator: {ADV_ESTIMATOR}, what ROLL computes "
             f"before {options.estimator} takes its place; {PREFIX}estimator chooses among gem-core's"
         )
-    _ = options.credit_options
+    _ = options.checked_estimator_options
     if not 0 <= float(config.gamma) <= 1:
         raise ConfigError(f"gamma={config.gamma}: expected a discount per turn from 0 to 1")
     if config.step_reward_gamma not in (_default(config, "step_reward_gamma"), config.gamma):

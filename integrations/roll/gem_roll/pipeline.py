@@ -52,7 +52,9 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         because of them.
         """
         options, config = self.gem_options, self.pipeline_config
-        credit = assign_credit(data, options.estimator, float(config.gamma), options.credit_options)
+        credit = assign_credit(
+            data, options.estimator, float(config.gamma), options.checked_estimator_options
+        )
         data.batch[ADVANTAGES], data.batch[RETURNS] = credit.advantages, credit.returns
         failed = take_failed(data)
         metrics = episode_metrics(episodes_of(data) + failed)

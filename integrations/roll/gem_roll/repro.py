@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.files import write_atomically
-from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, refuse, write_script
-from gem_core.tasks import TaskSource, make_tasks, write_tasks
+from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, reject_unsupported, write_script
+from gem_core.tasks import EnvChoice, make_tasks, write_tasks
 from gem_roll.env import PREFIX
 from gem_roll.export import tag_names, to_yaml
 from gem_roll.options import ADV_ESTIMATOR, SECTION, STEP, TRAJECTORY
@@ -33,7 +33,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: ROLL has no equivalent of an option.
     """
-    refuse("ROLL", recipe.pictures("gem_roll hands texts to ROLL's env managers"))
+    reject_unsupported("ROLL", recipe.pictures("gem_roll hands texts to ROLL's env managers"))
     folder = Path(folder)
     sources = recipe.sources
     groups = _groups(recipe, sources)
@@ -51,18 +51,18 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     return notes
 
 
-def _groups(recipe: Recipe, sources: Sequence[TaskSource]) -> list[int]:
+def _groups(recipe: Recipe, sources: Sequence[EnvChoice]) -> list[int]:
     """Tasks of a step by environment: ROLL gives each a fixed number of groups."""
     total = sum(source.weight for source in sources)
     shares = [recipe.tasks_per_step * source.weight / total for source in sources]
     if any(abs(share - round(share)) > 1e-9 or round(share) < 1 for share in shares):
         shown = ", ".join(f"{share:g}" for share in shares)
         why = f"ROLL gives each environment a whole number of the tasks of a step, not {shown}"
-        refuse("ROLL", {"env": why})
+        reject_unsupported("ROLL", {"env": why})
     return [round(share) for share in shares]
 
 
-def _config(recipe: Recipe, sources: Sequence[TaskSource], groups: Sequence[int]) -> dict[str, Any]:
+def _config(recipe: Recipe, sources: Sequence[EnvChoice], groups: Sequence[int]) -> dict[str, Any]:
     per_gpu = recipe.episodes_per_update // recipe.gpus
     micro = gcd(per_gpu, 4)
     devices = f"list(range(0,{recipe.gpus}))"
@@ -166,14 +166,14 @@ def _options(recipe: Recipe) -> dict[str, Any]:
         options["traces"] = os.path.join(HERE, recipe.traces)  # ROLL runs in its own checkout
     return {
         "estimator": recipe.trainer_estimator,
-        "estimator_options": recipe.credit_options,
+        "estimator_options": recipe.changed_estimator_options,
         "template_kwargs": recipe.template_kwargs,
         "tasks": f"{HERE}/tasks.jsonl",
         **options,
     }
 
 
-def _section(recipe: Recipe, source: TaskSource) -> dict[str, Any]:
+def _section(recipe: Recipe, source: EnvChoice) -> dict[str, Any]:
     return {
         "env_type": PREFIX + source.env_id,
         "env_manager_cls": STEP if recipe.context == "rebuild" else TRAJECTORY,

@@ -14,7 +14,7 @@ from roll.utils.functionals import pad_to_length
 from roll.utils.hash_utils import compute_object_hash
 from tensordict import TensorDict
 
-from gem_core.rollout import Episode, episode_metrics, outline
+from gem_core.rollout import Episode, episode_metrics, without_tokens
 
 TURN_IDS = "gem_turn_ids"
 """int64 (rows, tokens): number of the turn in its row, -1 off-response."""
@@ -116,7 +116,7 @@ def to_batch(
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in fields.items()}
     columns["step_scores"] = [row.step_scores for row in rows]
     columns["episode_scores"] = [whole] * len(rows)
-    columns[OUTLINE] = [json.dumps(outline(episode).to_dict())] + [""] * (len(rows) - 1)
+    columns[OUTLINE] = [json.dumps(without_tokens(episode).to_dict())] + [""] * (len(rows) - 1)
     if by_step:
         columns["step"] = list(range(len(rows)))
         shown = [turn.observation for turn in episode.turns] if episode.trainable else [""]

@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, check_train_row, count_items, make_tasks, read_task
+from gem_core.tasks import EnvChoice, TaskRow, check_train_row, count_items, make_tasks, read_task
 
 
 class TaskTable:
@@ -40,7 +40,7 @@ class TaskTable:
 
 
 def table_of(
-    config: Any, section: Any, tag: str, source: TaskSource, split: Split, path: str | None
+    config: Any, section: Any, tag: str, source: EnvChoice, split: Split, path: str | None
 ) -> TaskTable:
     """The tasks of a tag in one of the two sections of a ROLL config.
 
@@ -84,7 +84,7 @@ def table_of(
     return TaskTable(row, sum(partition[:at]), groups, rounds)
 
 
-def _check_items(source: TaskSource, tag: str, tasks: int) -> None:
+def _check_items(source: EnvChoice, tag: str, tasks: int) -> None:
     items = count_items(source, "held_out")
     if items is not None and tasks > items:
         raise ConfigError(
@@ -93,7 +93,7 @@ def _check_items(source: TaskSource, tag: str, tasks: int) -> None:
         )
 
 
-def _made(source: TaskSource, seed: int, split: Split, number: int) -> TaskRow:
+def _made(source: EnvChoice, seed: int, split: Split, number: int) -> TaskRow:
     return next(make_tasks([source], 1, seed=seed, split=split, start=number))
 
 
@@ -113,5 +113,5 @@ def _read(path: str) -> tuple[TaskRow, ...]:
     return tuple(rows)
 
 
-def _same(row: TaskRow, source: TaskSource) -> bool:
+def _same(row: TaskRow, source: EnvChoice) -> bool:
     return row["env_id"] == source.env_id and row["env_kwargs"] == source.env_kwargs

@@ -18,7 +18,7 @@ import torch
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, count_items, make_tasks, tasks_per_epoch
+from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, tasks_per_epoch
 from gem_verl.rows import verl_row
 
 TRAIN_TASKS = 10_000
@@ -54,9 +54,9 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         max_samples: int = -1,
     ) -> None:
         names = [data_files] if isinstance(data_files, str) else list(data_files)
-        sources = [TaskSource.parse(str(name)) for name in names]
+        sources = [EnvChoice.parse(str(name)) for name in names]
         for source in sources:
-            source.try_once()
+            source.check_buildable()
         self.split: Split = _split(data_files, config)
         seed = (config.get("seed") if config is not None else None) or 0
         if self.split == "train":
@@ -78,7 +78,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         return row
 
 
-def _natural_size(sources: Sequence[TaskSource]) -> int:
+def _natural_size(sources: Sequence[EnvChoice]) -> int:
     """Number of training tasks where the config names none."""
     epoch = tasks_per_epoch(sources) or 0
     have_items = all(count_items(source, "train") is not None for source in sources)

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 import transfer_queue as tq
 
-from gem_core.rollout import Episode, nothing_trainable, outline
+from gem_core.rollout import Episode, nothing_trainable, without_tokens
 
 PARTITION = "gem_failed"
 """Partition of the TransferQueue that holds outlines of failed episodes until the trainer takes them."""
@@ -44,7 +44,7 @@ class Group:
         """
         self._failed.append(episode)
         if self._report:
-            tag = {"episode": json.dumps(outline(episode).to_dict())}
+            tag = {"episode": json.dumps(without_tokens(episode).to_dict())}
             await tq.async_kv_put(key=key, partition_id=PARTITION, tag=tag)
         if len(self._failed) == self._samples:
             raise nothing_trainable(self._failed, "one prompt")

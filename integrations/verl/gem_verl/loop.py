@@ -34,7 +34,7 @@ from gem_core.rollout import (
     engine_stop_ids,
     episode_metrics,
     extra_stop_id,
-    outline,
+    without_tokens,
 )
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_verl import failures
@@ -270,7 +270,7 @@ def lay_out(
         "tool_rewards": [],
         "reward_extra_info": {name: summary.get(name, missing) for name in METRICS},
     }
-    facts = {"episode": outline(episode).to_dict(), "row_per_turn": row_per_turn}
+    facts = {"episode": without_tokens(episode).to_dict(), "row_per_turn": row_per_turn}
 
     def row(
         prompt: list[int], response: list[int], mask: list[int], logprobs: list[float] | None,

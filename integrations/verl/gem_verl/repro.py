@@ -24,7 +24,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "algorithm.gamma": recipe.gamma,
         **{
             f"+algorithm.{recipe.trainer_estimator}.{name}": value
-            for name, value in recipe.credit_options.items()
+            for name, value in recipe.changed_estimator_options.items()
         },
         "algorithm.use_kl_in_reward": False,
         "trainer.v1.trainer_mode": "gem_sync",

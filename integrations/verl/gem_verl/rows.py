@@ -8,7 +8,7 @@ from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, TaskSource, check_train_row, read_task
+from gem_core.tasks import EnvChoice, TaskRow, check_train_row, read_task
 
 AGENT_NAME = "gem"
 """The agent loop that plays these rows; a row's own name goes before ``default_agent_loop``."""
@@ -20,7 +20,7 @@ def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
     The prompt only names the task: the environment's first observation is made by the reset in the
     agent loop. The arguments travel as JSON, because a parquet column has one type for all rows.
     """
-    label = TaskSource(task["env_id"], task["env_kwargs"]).label
+    label = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return {
         "data_source": label,
         "agent_name": AGENT_NAME,
@@ -87,9 +87,9 @@ def check_rows(
         if (row.get("agent_name") or default_agent_loop) == AGENT_NAME:
             ours = True
             task = task_of(row)
-            source = TaskSource(task["env_id"], task["env_kwargs"])
+            source = EnvChoice(task["env_id"], task["env_kwargs"])
             if (source.label, wrappers) not in _built:
-                source.try_once(wrappers, no_pictures=no_pictures)
+                source.check_buildable(wrappers, no_pictures=no_pictures)
                 _built.add((source.label, wrappers))
             if for_training:
                 check_train_row(task)

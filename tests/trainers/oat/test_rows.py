@@ -18,7 +18,7 @@ from gem_core.advantages import grpo
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import NonFiniteReward
 from gem_core.rollout import Episode, Turn
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskRow, TaskSource, count_items
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items
 from tests.advantages.oracle import turn_returns
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 
@@ -93,7 +93,7 @@ def test_what_was_collected_travels_once() -> None:
 
 
 def test_tasks_are_those_of_the_mix_and_never_held_out() -> None:
-    sources = [TaskSource("game:GuessTheNumber-v0-easy"), TaskSource("game:Mastermind-v0-easy", {}, 3.0)]
+    sources = [EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy", {}, 3.0)]
     data = TaskDataset(sources, 40, seed=1)
     assert len(data) == 40
     assert data[3] == TaskDataset(sources, 40, seed=1)[3] != TaskDataset(sources, 40, seed=2)[3]

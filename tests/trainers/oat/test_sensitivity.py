@@ -25,7 +25,7 @@ from gem_core.advantages import ReturnStats
 from gem_core.advantages.registry import get_estimator
 from gem_core.consistency import Played
 from gem_core.rollout import EnvPool, Episode, RolloutOptions
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.consistency import assemble
 from tests.consistency.faults import SEEN, Patch, findings, retokenised, shifted, unpaid
 from tests.consistency.scenario import (
@@ -94,7 +94,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     """The actor's step, the learner's buffer, and the advantages that its loss gets."""
     tasks()  # registers the environments
     turns = sum(len(played.advantages) for played in made.core().episodes)
-    prompts = list(map(json.dumps, make_tasks([TaskSource.parse(s) for s in SOURCES], turns, seed=SEED)))
+    prompts = list(map(json.dumps, make_tasks([EnvChoice.parse(s) for s in SOURCES], turns, seed=SEED)))
     with ThreadPoolExecutor(1) as thread:
         playing = actor_of(made, tokenizer, thread)
         try:

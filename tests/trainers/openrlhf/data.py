@@ -8,9 +8,9 @@ from pathlib import Path
 from gem_openrlhf.export import write
 
 from gem_core.core import Split
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 
 
 def write_rows(path: Path, envs: Sequence[str], count: int, *, split: Split = "train", seed: int = 0) -> Path:
-    write(make_tasks([TaskSource.parse(env) for env in envs], count, split=split, seed=seed), path)
+    write(make_tasks([EnvChoice.parse(env) for env in envs], count, split=split, seed=seed), path)
     return path

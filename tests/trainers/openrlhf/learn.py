@@ -18,7 +18,7 @@ from typing import Any
 from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import AppendContext, EnvPool, engine_stop_ids, episode_metrics
 from gem_core.rollout.sampler import BatchingPolicy
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers import learning
 from tests.trainers.openrlhf import harness
 from tests.trainers.openrlhf.data import write_rows
@@ -62,7 +62,7 @@ def success(folder: Path, budget: learning.Budget) -> float:
         temperature=budget.temperature,
     )
     context, pool = AppendContext(tokenizer), EnvPool()
-    tasks = make_tasks([TaskSource.parse(budget.env)], budget.held_out, split="held_out")
+    tasks = make_tasks([EnvChoice.parse(budget.env)], budget.held_out, split="held_out")
 
     async def play() -> list[Any]:
         limits = {"max_tokens_per_turn": budget.turn_tokens, "max_total_tokens": budget.max_tokens}

@@ -15,7 +15,7 @@ from openrlhf.datasets.utils import blending_datasets
 
 from gem_core.cli import main
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.conftest import GAMES
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.openrlhf.args import parse
@@ -30,7 +30,7 @@ def test_exported_rows_are_read_by_openrlhfs_own_data_set(tmp_path: Path) -> Non
     args = parse("--data.prompt_dataset", str(path), "--data.label_key", "label")
     strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)
     rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
-    wanted = list(make_tasks([TaskSource.parse(source) for source in sources], 20))
+    wanted = list(make_tasks([EnvChoice.parse(source) for source in sources], 20))
     assert [task_of(rows[number][2]) for number in range(20)] == wanted
     assert {rows[number][0] for number in range(20)} == {GAMES[0], "game:GuessTheNumber-v0(max_number=50)"}
     assert len({rows[number][1] for number in range(20)}) == 20  # evaluation finds a row by its input

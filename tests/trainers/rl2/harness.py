@@ -15,7 +15,7 @@ from pathlib import Path
 from gem_rl2 import ENV_PATH
 from gem_rl2.export import write
 
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
@@ -76,8 +76,8 @@ def data_words(
 ) -> list[str]:
     """Write a file of training tasks and one of held-out tasks; the words that name them."""
     envs = list(envs)
-    write(make_tasks(list(map(TaskSource.parse, envs)), train, seed=seed), folder / "train.jsonl")
-    watched = map(TaskSource.parse, envs if held_out_envs is None else held_out_envs)
+    write(make_tasks(list(map(EnvChoice.parse, envs)), train, seed=seed), folder / "train.jsonl")
+    watched = map(EnvChoice.parse, envs if held_out_envs is None else held_out_envs)
     held = [task for source in watched for task in make_tasks([source], held_out, split="held_out")]
     write(held, folder / "test.jsonl")
     places = ("train_data", "test_data") if version == "index" else ("rollout.train", "rollout.test")

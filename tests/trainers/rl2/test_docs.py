@@ -18,7 +18,7 @@ from gem_rl2.options import GemOptions, check_config, plays_gem, prepare
 from gem_rl2.upstream import find
 
 from gem_core.checker import check_env
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.rl2.configs import compose_config
 
@@ -41,7 +41,7 @@ def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> An
     monkeypatch.chdir(folder)
     for name in ("train", "test"):
         if not (folder / f"{name}.jsonl").exists():
-            write(make_tasks([TaskSource("game:GuessTheNumber-v0")], 4), f"{name}.jsonl")
+            write(make_tasks([EnvChoice("game:GuessTheNumber-v0")], 4), f"{name}.jsonl")
     config, upstream = compose_config(*words[words.index("-m") + 2 :]), find()
     if "gem_rl2.train" in words:
         prepare(config, upstream)

@@ -16,7 +16,7 @@ from gem_rl2.upstream import find
 from gem_core import register
 from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_core.tasks import TaskRow, TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from tests.support import PictureEnv
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config
@@ -122,7 +122,7 @@ def test_the_launcher_fills_in_what_has_one_value() -> None:
 
 
 def test_rows_are_written_read_and_checked(tmp_path: Path) -> None:
-    sources = [TaskSource.parse(f"{GUESS}(max_number=5)"), TaskSource.parse(GUESS)]
+    sources = [EnvChoice.parse(f"{GUESS}(max_number=5)"), EnvChoice.parse(GUESS)]
     tasks = list(make_tasks(sources, 5))
     path = tmp_path / "train.jsonl"
     write(tasks, path)

@@ -62,7 +62,7 @@ def test_rl2_reads_what_the_recipe_says(
         assert getattr(options, name) == getattr(made, name)
     assert options.template_kwargs == made.template_kwargs
     found = dict(config.adv.get("rebn") or {})
-    assert found == made.credit_options
+    assert found == made.changed_estimator_options
     assert estimator_options(config.adv) == {k: v for k, v in found.items() if k != "scope"}
 
 

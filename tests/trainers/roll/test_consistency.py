@@ -21,7 +21,7 @@ from roll.utils.kl_controller import get_kl_controller
 
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
-from gem_core.tasks import TaskSource
+from gem_core.tasks import EnvChoice
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import (
@@ -43,7 +43,7 @@ def shared_config(folder: Path) -> dict[str, Any]:
     """A tag for each environment, with as many groups as it has tasks."""
     table = folder / "tasks.jsonl"
     table.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
-    groups = Counter(TaskSource(task["env_id"], task["env_kwargs"]).label for task in tasks())
+    groups = Counter(EnvChoice(task["env_id"], task["env_kwargs"]).label for task in tasks())
     tags = {f"Tag{number}": label for number, label in enumerate(groups)}
     section = {"tags": list(tags), "num_groups_partition": list(groups.values())}
     of_tag = {

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from gem_core.checker import check_env
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.roll.configs import read_config
 
@@ -94,7 +94,7 @@ def test_the_page_names_every_option() -> None:
 
 
 def test_what_is_exported_is_a_config(folder: Path) -> None:
-    sources = [TaskSource.parse("game:GuessTheNumber-v0(max_number=9)=2"), TaskSource("game:Mastermind-v0")]
+    sources = [EnvChoice.parse("game:GuessTheNumber-v0(max_number=9)=2"), EnvChoice("game:Mastermind-v0")]
     write(make_tasks(sources, 30), folder / "tasks.yaml")
     tags = "{tags: [GuessTheNumber, Mastermind]}"
     both = f"train_env_manager: {tags}\nval_env_manager: {tags}\n"

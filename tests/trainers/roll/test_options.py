@@ -39,7 +39,7 @@ def checked(folder: Path, changed: dict[str, Any]) -> GemOptions:
 def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     section = {"estimator": "gem_grpo", "estimator_options": {"ddof": 1}, "template_kwargs": {"a": 1}}
     options = checked(tmp_path, envs(gem=section))
-    assert (options.estimator, options.credit_options, options.template_kwargs) == (
+    assert (options.estimator, options.checked_estimator_options, options.template_kwargs) == (
         "gem_grpo",
         {"ddof": 1},
         {"a": 1},
@@ -99,7 +99,7 @@ def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
         "train_env_manager": {"group_filter_cls": "mine.Filter"},
         **envs(gem={"estimator_options": {"scope": "trained"}}),
     }
-    assert checked(tmp_path, changed).credit_options == {}
+    assert checked(tmp_path, changed).checked_estimator_options == {}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_roll_reads_what_the_recipe_says(
     config = config_of(tmp_path, made, monkeypatch)
     options = check_config(config)
     assert (config.gamma, options.estimator, config.init_kl_coef) == (0.9, "rebn", 0)
-    assert options.estimator_options == made.credit_options
+    assert options.estimator_options == made.changed_estimator_options
     section = config.train_env_manager
     assert (section.num_env_groups, section.group_size, config.rollout_batch_size) == (8, 2, 16)
     assert (config.max_steps, config.sequence_length, config.seed) == (5, 4096, 7)

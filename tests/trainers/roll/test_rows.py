@@ -18,7 +18,7 @@ from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskSource, make_tasks
+from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.roll.configs import small_config
 from tests.trainers.spies import gem_trouble
 
@@ -108,7 +108,7 @@ def rollouts(
 def test_a_run_that_goes_on_plays_the_next_tasks(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = list(make_tasks([TaskSource("test:Endless")], 25, seed=42))
+    tasks = list(make_tasks([EnvChoice("test:Endless")], 25, seed=42))
     section = {"max_traj_per_env": 2}
     for steps, row in (((0,), 0), ((0, 1), 0), ((3,), 3 * 2 * 4), ((3, 4), 3 * 2 * 4)):
         (rollout,) = rollouts(

@@ -12,10 +12,10 @@ from gem_roll.env import GemEnv
 from gem_roll.tasks import table_of
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, TaskRow, TaskSource, count_items, make_tasks, write_tasks
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items, make_tasks, write_tasks
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 
-GUESS, MASTERMIND = TaskSource("game:GuessTheNumber-v0-easy"), TaskSource("game:Mastermind-v0-easy")
+GUESS, MASTERMIND = EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy")
 CONFIG = SimpleNamespace(seed=7)
 
 

@@ -49,7 +49,7 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
         assert getattr(options, name) == getattr(made, name)
     assert dict(data.apply_chat_template_kwargs) == made.template_kwargs
     found = dict(config.algorithm.get("rebn") or {})
-    assert found == made.credit_options
+    assert found == made.changed_estimator_options
     assert estimator_options(config.algorithm, "rebn") == {k: v for k, v in found.items() if k != "scope"}
 
 

@@ -22,7 +22,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
 from gem_core.consistency import Played
-from gem_core.rollout import Episode, outline
+from gem_core.rollout import Episode, without_tokens
 from tests.consistency.faults import (
     SEEN,
     argument_patch,
@@ -78,7 +78,7 @@ class Noted(failures.Group):
         self.episodes: list[Episode] = []
 
     async def leave_out(self, episode: Episode, key: str) -> None:
-        self.episodes.append(outline(episode))
+        self.episodes.append(without_tokens(episode))
 
 
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
