@@ -1,7 +1,7 @@
 """Measure environments, and write the tables of their pages in the documentation.
 
     python tools/env_tables.py measure "game:*" docs/results/games.jsonl --episodes 1000
-    python tools/env_tables.py fill docs/envs/games.md docs/results/games.jsonl
+    python tools/env_tables.py fill docs/environments/games.md docs/results/games.jsonl
     gem-core eval --model random --envs 'game:*' --episodes 500 --out runs/random
     python tools/env_tables.py verify runs/random docs/results/*.jsonl
 

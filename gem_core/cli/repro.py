@@ -27,10 +27,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "write the same run for every trainer",
         examples=["recipe.yaml --out repro", "recipe.yaml --to verl --to oat --out repro"],
         details=(
-            "The file names environments, model, estimator and budget once; docs/reproduce.md has all\n"
-            "options. Each trainer gets a folder with run.sh and what it reads. An option without an\n"
-            "equivalent is refused by name: exit code 2 for a trainer named by --to, 1 where all are\n"
-            "written and one cannot be."
+            "The file names environments, model, estimator, and budget once; docs/trainers/reproduce.md\n"
+            "lists all options. Each trainer gets a folder with run.sh and the files it reads. A trainer\n"
+            "that has no equivalent for an option is rejected by name: with exit code 2 if --to names it,\n"
+            "with exit code 1 if all trainers are written."
         ),
     )
     parser.add_argument("file", metavar="FILE", help="the recipe, YAML or JSON")

@@ -55,7 +55,7 @@ PAGES = [
 @pytest.mark.parametrize(("page", "records"), PAGES)
 def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None:
     """After a change of an id, an argument or a docstring: `python tools/env_tables.py fill ...`."""
-    text = (ROOT / "docs" / "envs" / page).read_text()
+    text = (ROOT / "docs" / "environments" / page).read_text()
     assert tables.fill(text, tables.read(ROOT / "docs" / "results" / records)) == text
 
 

@@ -1,6 +1,6 @@
 """The players without a model reach what the documentation says of them.
 
-`docs/results/games.jsonl` and `datasets.jsonl` hold what the tables of docs/envs show. Here are
+`docs/results/games.jsonl` and `datasets.jsonl` hold what the tables of docs/environments show. Here are
 environments of which hundreds of episodes take a second; CHECK_RETURNS=ID names others, as a pattern.
 """
 

@@ -187,7 +187,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_page_names_every_option() -> None:
-    page = (ROOT / "docs/reproduce.md").read_text()
+    page = (ROOT / "docs/trainers/reproduce.md").read_text()
     for name in Recipe.__dataclass_fields__:
         assert f"| `{name}`" in page or f", `{name}`" in page
 

@@ -74,7 +74,7 @@ def test_trainers_are_equivalent_and_the_fault_is_not() -> None:
     assert {key for key in complete if not verdicts[key]} == {("game", "reference", "per-token")}
     learned = {(task, trainer) for task, trainer, variant in complete if variant == "rebn"}
     assert learned == set(product(("game", "letters"), learning.TRAINERS[1:]))
-    page = (ROOT / "docs/consistency.md").read_text()
+    page = (ROOT / "docs/trainers/consistency.md").read_text()
     for each in found:
         if (each.task, each.trainer) in learned and each.variant == "rebn":
             mean, interval = each.verdict.removeprefix("equivalent (").removesuffix(")").split(", ")

@@ -64,7 +64,7 @@ def test_the_oracle_buys_what_is_wanted_for_every_goal(split):
 
 
 def test_the_first_hit_earns_what_the_page_says():
-    """docs/envs/webshop.md: 0.951 over 1,000 episodes, with success in 81% of them."""
+    """docs/environments/webshop.md: 0.951 over 1,000 episodes, with success in 81% of them."""
     env, rewards = make(), []
     for seed in range(150):
         env.reset(seed=seed)

@@ -25,7 +25,7 @@ ELSEWHERE = ("rg:arc_1d", "math:Math12K")
 
 def commands() -> list[list[str]]:
     found = []
-    for block in blocks("docs/oat.md"):
+    for block in blocks("docs/trainers/oat.md"):
         for line in block.code.replace("\\\n", " ").splitlines():
             words = shlex.split(line)
             if words[:3] == ["python", "-m", "gem_oat.train"]:
@@ -55,7 +55,7 @@ def test_a_documented_command_is_accepted(words: list[str]) -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    page = (ROOT / "docs/oat.md").read_text()
+    page = (ROOT / "docs/trainers/oat.md").read_text()
     of_oat = {field.name for field in fields(PPOArgs)}
     for name in {field.name for field in fields(Args)} - of_oat:
         assert f"`--{name.replace('_', '-')}`" in page

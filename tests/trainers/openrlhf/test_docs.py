@@ -35,7 +35,7 @@ def lines() -> list[list[str]]:
     """Words of the page's command lines."""
     agent = gem_openrlhf.agent.__file__
     found = []
-    for block in blocks("docs/openrlhf.md"):
+    for block in blocks("docs/trainers/openrlhf.md"):
         if block.language == "bash":
             code = block.code.replace("$(gem-core path openrlhf-agent)", agent)
             found += [shlex.split(code.replace("\\\n", " "))]
@@ -84,7 +84,7 @@ def test_the_words_are_few() -> None:
 
 def test_the_hook_and_its_options_are_right(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (words,) = [words for words in lines() if words[:3] == ["ray", "job", "submit"]]
-    (file,) = [block for block in blocks("docs/openrlhf.md") if block.language == "yaml"]
+    (file,) = [block for block in blocks("docs/trainers/openrlhf.md") if block.language == "yaml"]
     runtime_env = yaml.safe_load(file.code)
     assert runtime_env["worker_process_setup_hook"] == "gem_openrlhf.hooks.setup"
     monkeypatch.setenv(VARIABLE, runtime_env["env_vars"][VARIABLE])
@@ -97,14 +97,14 @@ def test_the_hook_and_its_options_are_right(here: Path, monkeypatch: pytest.Monk
 
 
 def test_the_agent_file_of_the_page_is_taken(tmp_path: Path) -> None:
-    (block,) = [block for block in blocks("docs/openrlhf.md") if block.language == "python"]
+    (block,) = [block for block in blocks("docs/trainers/openrlhf.md") if block.language == "python"]
     file = tmp_path / "agent.py"
     file.write_text(block.code)
     assert _load_agent_executor(str(file)).options.max_turns == 8
 
 
 def test_the_page_names_every_option_and_refusal() -> None:
-    page = (ROOT / "docs/openrlhf.md").read_text()
+    page = (ROOT / "docs/trainers/openrlhf.md").read_text()
     for name in GemOptions.__dataclass_fields__.keys() - {"estimator"}:
         assert f"`--gem.{name}`" in page
 

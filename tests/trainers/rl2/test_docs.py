@@ -23,12 +23,12 @@ from tests.docs.blocks import ROOT, blocks
 from tests.trainers.rl2.configs import compose_config
 
 EXAMPLE = ROOT / "integrations/rl2/examples/own_env.py"
-PAGE = (ROOT / "docs/rl2.md").read_text()
+PAGE = (ROOT / "docs/trainers/rl2.md").read_text()
 
 
 def commands() -> list[list[str]]:
     found = []
-    for block in blocks("docs/rl2.md"):
+    for block in blocks("docs/trainers/rl2.md"):
         for line in block.code.replace("\\\n", " ").replace("$(python -m gem_rl2)", ENV_PATH).splitlines():
             words = shlex.split(line)
             if words[:1] == ["torchrun"]:

@@ -20,7 +20,7 @@ from tests.docs.blocks import ROOT, blocks
 from tests.trainers.roll.configs import read_config
 
 EXAMPLES = ROOT / "integrations/roll/examples"
-PAGE = (ROOT / "docs/roll.md").read_text()
+PAGE = (ROOT / "docs/trainers/roll.md").read_text()
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 def yamls() -> list[Any]:
     return [
         OmegaConf.create(block.code)
-        for block in blocks("docs/roll.md")
+        for block in blocks("docs/trainers/roll.md")
         if block.code.startswith(("pipeline_cls", "adv_"))
     ]
 
@@ -51,7 +51,7 @@ def test_the_documented_lines_are_those_of_the_examples(folder: Path) -> None:
 
 
 def test_the_documented_polling_is_that_of_the_workers(folder: Path) -> None:
-    (block,) = [b for b in blocks("docs/roll.md") if b.code.startswith("train_env_manager")]
+    (block,) = [b for b in blocks("docs/trainers/roll.md") if b.code.startswith("train_env_manager")]
     merged = OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), OmegaConf.create(block.code))
     OmegaConf.save(merged, folder / "rebn.yaml")
     config = read_config(folder / "rebn.yaml")

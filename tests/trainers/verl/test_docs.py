@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "integrations/verl/examples/own_env.py"
 
 def commands() -> list[list[str]]:
     found = []
-    for block in blocks("docs/verl.md"):
+    for block in blocks("docs/trainers/verl.md"):
         for line in block.code.replace("\\\n", " ").splitlines():
             words = shlex.split(line)
             if words[:3] == ["python", "-m", "verl.trainer.main_ppo"]:
@@ -49,7 +49,7 @@ def test_the_words_are_at_most_ten() -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    page = (ROOT / "docs/verl.md").read_text()
+    page = (ROOT / "docs/trainers/verl.md").read_text()
     for name in GemOptions.__dataclass_fields__:
         assert f"| `{name}` |" in page
 
