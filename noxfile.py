@@ -124,9 +124,9 @@ def verl(session: nox.Session) -> None:
 
 @nox.session(name="verl-full", python="3.11")
 def verl_full(session: nox.Session) -> None:
-    """The runs of verl's trainer that are too long for every day, one with pictures among them."""
+    """The runs of verl's trainer that are too long for every day, one with images among them."""
     beside = str(Path(session.virtualenv.location).resolve() / "torchvision")
-    session.install("--no-deps", "--upgrade", "--target", beside, "-r", "constraints/verl-pictures.txt")
+    session.install("--no-deps", "--upgrade", "--target", beside, "-r", "constraints/verl-images.txt")
     session.env["GEM_CORE_TORCHVISION"] = beside
     test_trainer(session, "verl", "-m", "full")
 

@@ -128,7 +128,7 @@ def figures(run: Run, folder: Path) -> tuple[dict[str, float], dict[str, float]]
 
 
 def write_results(runs: list[Run], arguments: argparse.Namespace) -> None:
-    """Copy the metrics, draw the picture, write the page."""
+    """Copy the metrics, draw the figure, write the page."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     figure, axes = new_figure(max(1, len(runs)))
     rows, commands = [], []

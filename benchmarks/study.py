@@ -1,4 +1,4 @@
-"""Learning studies: several seeds of several variants of one training run, and a picture of them.
+"""Learning studies: several seeds of several variants of one training run, and a figure of them.
 
     python benchmarks/study.py normalisation    # ReBN, plain REINFORCE, a zero-advantage control
     python benchmarks/study.py gamma            # gamma 0.9 against 0.999
@@ -36,7 +36,7 @@ class Study:
     """What is compared.
 
     Attributes:
-        title: Of the picture.
+        title: Title of the figure.
         env: The environment, arguments included.
         options: Options of `gem-core train` that all runs share.
         variants: Name to the options that make it.
@@ -174,7 +174,7 @@ def gem_core(command: Sequence[str], log: Path) -> None:
 
 
 def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
-    """Copy the metrics, draw the picture, write the table."""
+    """Copy the metrics, draw the figure, write the table."""
     out.mkdir(parents=True, exist_ok=True)
     for run in runs:
         shutil.copyfile(run.folder / "metrics.jsonl", out / f"{run.folder.name}.jsonl")

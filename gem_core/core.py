@@ -119,7 +119,7 @@ class Env:
     """Whether `reset` and `step` take and return dicts by agent; see `gem_core.envs.multiagent`."""
 
     shows_images: bool = False
-    """Whether observations may hold pictures (`gem_core.images`), which not every model can be shown."""
+    """Whether observations may hold images (`gem_core.images`), which not every model can be shown."""
 
     spec: EnvSpec | None = None
     """How `make` built this environment; None when it was constructed by hand."""

@@ -1,10 +1,10 @@
-"""Pictures in observations.
+"""Images in observations.
 
     observation = [image_part(png_bytes), text_part("How many sides has the figure?")]
 
-An observation is a ``str``, or, where there are pictures, a list of content parts as in the OpenAI API. A
-picture is always the data itself (a ``data:`` URL) and never an address: whoever has the observation has
-the picture, so a trace can be read years later and no program fetches anything. Text stays a ``str`` and
+An observation is a ``str``, or, where there are images, a list of content parts as in the OpenAI API. An
+image is always the data itself (a ``data:`` URL) and never an address: whoever has the observation has
+the image, so a trace can be read years later and no program fetches anything. Text stays a ``str`` and
 pays nothing for this.
 
 This module imports the standard library only; `open_image` needs Pillow.
@@ -35,7 +35,7 @@ def text_part(text: str) -> dict[str, Any]:
 
 
 def image_part(data: bytes) -> dict[str, Any]:
-    """The content part of a picture.
+    """The content part of an image.
 
     Args:
         data: Bytes of a png, jpeg, gif or webp file.
@@ -48,7 +48,7 @@ def image_part(data: bytes) -> dict[str, Any]:
 
 
 def image_urls(observation: Observation) -> list[str]:
-    """The pictures of an observation in order, each as the data URL that its part holds."""
+    """The images of an observation in order, each as the data URL that its part holds."""
     if isinstance(observation, str):
         return []
     return [part["image_url"]["url"] for part in observation if part.get("type") == "image_url"]
@@ -58,18 +58,18 @@ def image_bytes(url: str) -> bytes:
     """The file in a data URL.
 
     Raises:
-        DataError: It is an address, or damaged, or no picture.
+        DataError: It is an address, or damaged, or no image.
     """
     head, comma, body = url.partition(",")
     if not (head.startswith("data:image/") and head.endswith(";base64") and comma):
         raise DataError(
-            f"{url[:60]!r} is no picture but an address or a text; put the picture itself into the "
+            f"{url[:60]!r} is no image but an address or a text; put the image itself into the "
             "observation, with gem_core.images.image_part(bytes)"
         )
     try:
         data = base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise DataError(f"a picture is damaged: {error}") from None
+        raise DataError(f"an image is damaged: {error}") from None
     _format(data)
     return data
 
@@ -109,31 +109,31 @@ def require_pillow(needs_it: str) -> None:
 
 @lru_cache(64)
 def open_image(url: str) -> Image:
-    """The picture in a data URL, decoded, as RGB on white. Shared: not to be changed.
+    """The image in a data URL, decoded, as RGB on white. Shared: not to be changed.
 
     Raises:
         DataError: It cannot be decoded.
         MissingDependency: Pillow is not installed.
     """
-    require_pillow("decoding a picture")
+    require_pillow("decoding an image")
     from PIL import Image
 
     data = image_bytes(url)
     try:
         with Image.open(io.BytesIO(data)) as opened:
-            picture = opened.convert("RGBA")
+            image = opened.convert("RGBA")
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, ...
         raise DataError(
-            f"a picture of {len(data)} bytes cannot be decoded ({type(error).__name__}: {error})"
+            f"an image of {len(data)} bytes cannot be decoded ({type(error).__name__}: {error})"
         ) from None
-    white = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(white, picture).convert("RGB")
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image).convert("RGB")
 
 
 def _format(data: bytes) -> str:
     if not isinstance(data, bytes):
-        raise DataError(f"a picture is the bytes of a {_FORMATS} file, not {type(data).__name__}")
+        raise DataError(f"an image is the bytes of a {_FORMATS} file, not {type(data).__name__}")
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):
             return kind
-    raise DataError(f"{len(data)} bytes that begin with {data[:8]!r} are no picture ({_FORMATS})")
+    raise DataError(f"{len(data)} bytes that begin with {data[:8]!r} are no image ({_FORMATS})")

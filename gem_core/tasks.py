@@ -150,27 +150,27 @@ class EnvChoice:
         self,
         wrappers: WrapperLike | Sequence[WrapperLike] = (),
         *,
-        no_pictures: str | Callable[[], str | None] | None = None,
+        no_images: str | Callable[[], str | None] | None = None,
     ) -> bool:
         """Build the environment and close it, so that what is wrong shows before anything is played.
 
         Args:
             wrappers: Around it, as in `gem_core.make`.
-            no_pictures: Why whoever will play it cannot be given pictures, None when they can; or a
-                function that says so, asked where there are pictures.
+            no_images: Why whoever will play it cannot be given images, None when they can; or a
+                function that says so, asked where there are images.
 
         Returns:
-            Whether it shows pictures.
+            Whether it shows images.
 
         Raises:
-            ConfigError: It shows pictures, which cannot be given.
+            ConfigError: It shows images, which cannot be given.
             GemError: As `make`.
         """
         with self.make(wrappers) as env:
             if env.shows_images:
-                reason = no_pictures() if callable(no_pictures) else no_pictures
+                reason = no_images() if callable(no_images) else no_images
                 if reason is not None:
-                    raise ConfigError(f"{self.label} shows pictures, and {reason}")
+                    raise ConfigError(f"{self.label} shows images, and {reason}")
             return env.shows_images
 
     @property

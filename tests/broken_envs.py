@@ -243,7 +243,7 @@ class ObservationChangesLater(Sound):
 
 
 @breaks("reset_results")
-class PictureIsAnAddress(Sound):
+class ImageIsAnAddress(Sound):
     shows_images = True
 
     def show(self) -> Any:
@@ -251,7 +251,7 @@ class PictureIsAnAddress(Sound):
 
 
 @breaks("reset_results")
-class PicturesComeUnannounced(Sound):
+class ImagesComeUnannounced(Sound):
     def show(self) -> Any:
         return [image_part(b"GIF89a" + self.digit.encode())]
 

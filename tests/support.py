@@ -73,17 +73,17 @@ class ScriptedEnv(Env):
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
-"""A whole picture."""
+"""A whole image."""
 
 
-class PictureEnv(ScriptedEnv):
-    """The same, whose every observation begins with a picture: those of the list in turn."""
+class ImageEnv(ScriptedEnv):
+    """The same, whose every observation begins with an image: those of the list in turn."""
 
     shows_images = True
 
-    def __init__(self, rewards: list[float] | None = None, *, pictures: Sequence[bytes] = (PIXEL,)) -> None:
+    def __init__(self, rewards: list[float] | None = None, *, images: Sequence[bytes] = (PIXEL,)) -> None:
         super().__init__(rewards)
-        self.pictures = pictures
+        self.images = images
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         text, info = super().reset(seed, options=options)
@@ -94,13 +94,13 @@ class PictureEnv(ScriptedEnv):
         return self.shown(text), *rest
 
     def shown(self, text: str) -> Any:
-        return [image_part(self.pictures[self.turn % len(self.pictures)]), text_part(text)]
+        return [image_part(self.images[self.turn % len(self.images)]), text_part(text)]
 
 
-def wide_pictures() -> PictureEnv:
-    """One whose pictures are six tokens each to a model of the Qwen2-VL kind."""
+def wide_images() -> ImageEnv:
+    """One whose images are six tokens each to a model of the Qwen2-VL kind."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.new("L", (84, 56), 40).save(file, "PNG")
-    return PictureEnv(pictures=[file.getvalue()])
+    return ImageEnv(images=[file.getvalue()])

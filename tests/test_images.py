@@ -10,7 +10,7 @@ from gem_core.observations import observation_text, render_observation
 from tests.support import PIXEL
 
 
-def test_a_part_holds_the_picture_itself():
+def test_a_part_holds_the_image_itself():
     part = image_part(PIXEL)
     (url,) = image_urls([part, text_part("What is this?")])
     assert url.startswith("data:image/png;base64,iVBOR")
@@ -28,8 +28,8 @@ def test_the_formats_that_models_take(head, kind):
 @pytest.mark.parametrize(
     "data", [b"", b"<svg></svg>", b"%PDF-1.7", b"RIFF\0\0\0\0WAVE", b"\x89PNG", None, "iVBORw0KGgo"]
 )
-def test_what_is_no_picture_is_refused(data):
-    with pytest.raises(DataError, match=r"picture.*png") as caught:
+def test_what_is_no_image_is_refused(data):
+    with pytest.raises(DataError, match=r"image.*png") as caught:
         image_part(data)
     assert "\n" not in str(caught.value)
 
@@ -39,7 +39,7 @@ def test_what_is_no_picture_is_refused(data):
     [
         ({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}, "an address"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,A"}}, "damaged"),
-        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "no picture"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "no image"),
         ({"type": "image_url"}, "no content part"),
         ({"type": "image_url", "image_url": "data:"}, "no content part"),
         ({"type": "video_url"}, "video_url"),
@@ -68,9 +68,9 @@ class TestDecoded:
         pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
     @staticmethod
-    def url(picture, kind="PNG"):
+    def url(image, kind="PNG"):
         file = io.BytesIO()
-        picture.save(file, kind)
+        image.save(file, kind)
         return image_urls([image_part(file.getvalue())])[0]
 
     def test_every_mode_becomes_rgb_on_white(self):
@@ -85,5 +85,5 @@ class TestDecoded:
 
     def test_a_file_that_is_cut_is_one_clear_line(self):
         for data in (PIXEL[:40], PIXEL[:8], b"\xff\xd8\xff" + b"x" * 100):
-            with pytest.raises(DataError, match=rf"picture of {len(data)} bytes cannot be decoded"):
+            with pytest.raises(DataError, match=rf"image of {len(data)} bytes cannot be decoded"):
                 open_image(image_urls([image_part(data)])[0])

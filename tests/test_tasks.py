@@ -11,7 +11,7 @@ import gem_core
 from gem_core import registration
 from gem_core.errors import ConfigError
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, make_tasks, read_task, write_tasks
-from tests.support import PictureEnv
+from tests.support import ImageEnv
 
 EASY = EnvChoice("game:GuessTheNumber-v0-easy")
 MIX = [EASY, EnvChoice("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
@@ -124,16 +124,16 @@ def test_a_row_without_a_task_is_refused(fields, message):
 
 
 def test_an_environment_is_tried_once_before_it_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[PictureEnv] = []
+    made: list[ImageEnv] = []
 
-    def make() -> PictureEnv:
-        made.append(PictureEnv())
+    def make() -> ImageEnv:
+        made.append(ImageEnv())
         return made[-1]
 
     monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
     gem_core.register("test:TriedOnce", make)
     assert EnvChoice("test:TriedOnce").check_buildable() is True
-    assert EnvChoice("game:Mastermind-v0").check_buildable(no_pictures="it is blind") is False
-    with pytest.raises(ConfigError, match="test:TriedOnce shows pictures, and it is blind"):
-        EnvChoice("test:TriedOnce").check_buildable(no_pictures="it is blind")
+    assert EnvChoice("game:Mastermind-v0").check_buildable(no_images="it is blind") is False
+    with pytest.raises(ConfigError, match="test:TriedOnce shows images, and it is blind"):
+        EnvChoice("test:TriedOnce").check_buildable(no_images="it is blind")
     assert [env.closed for env in made] == [1, 1]

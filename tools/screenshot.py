@@ -1,4 +1,4 @@
-r"""A picture of a real session of `gem-core play`, for the documentation.
+r"""A screenshot of a real session of `gem-core play`, for the documentation.
 
     python tools/screenshot.py docs/images/play.svg game:Minesweeper-v0-easy --seed 3 -- \
         "reveal 2 2" :hint "reveal 0 0" "reveal 9 9"
@@ -49,7 +49,7 @@ def session(command: list[str], lines: list[str]) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-def picture(shown: str, width: int) -> str:
+def screenshot(shown: str, width: int) -> str:
     """The text of a terminal, with its colours, as SVG."""
     console = Console(record=True, width=width, file=StringIO())
     console.print(Text.from_ansi(shown.rstrip()))
@@ -67,7 +67,7 @@ def main() -> None:
     args = parser.parse_args()
     command = ["play", args.id, "--seed", args.seed]
     shown = session([sys.executable, "-m", "gem_core", *command], [*args.lines, ":quit"])
-    args.out.write_text(picture(f"$ gem-core {' '.join(command)}\n{shown}", args.width), encoding="utf-8")
+    args.out.write_text(screenshot(f"$ gem-core {' '.join(command)}\n{shown}", args.width), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def _episode(env: Env, answer: str, max_turns: int) -> tuple[bool, float, bool]:
 
 
 def _text(observation: Any) -> str:
-    """What can be read of an observation; pictures are left out."""
+    """What can be read of an observation; images are left out."""
     if isinstance(observation, str):
         return observation
     return "\n".join(part["text"] for part in observation if part.get("type") == "text")

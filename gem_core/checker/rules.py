@@ -103,7 +103,7 @@ def reset_results(subject: Subject) -> None:
     for seed in subject.seeds:
         frame = reset(env, seed)
         _check_observation(frame.observation)
-        _check_pictures(frame, env)
+        _check_images(frame, env)
         _check_info(frame.info, ended=False)
 
 
@@ -114,7 +114,7 @@ def step_results(subject: Subject) -> None:
     for seed in subject.seeds:
         _check_steps(subject.recording(seed))
         for frame in subject.recording(seed).frames:
-            _check_pictures(frame, env)
+            _check_images(frame, env)
 
 
 @rule()
@@ -352,9 +352,9 @@ def _check_observation(observation: Any) -> None:
     _check_json("the observation", observation)
 
 
-def _check_pictures(frame: Frame, env: Env) -> None:
+def _check_images(frame: Frame, env: Env) -> None:
     if image_urls(frame.observation) and not env.shows_images:
-        broken("the observation holds a picture, but shows_images is False", "set shows_images = True")
+        broken("the observation holds an image, but shows_images is False", "set shows_images = True")
 
 
 _INFO_TYPES: dict[str, type] = {

@@ -161,11 +161,11 @@ def _show(observation: Observation, info: Info) -> None:
     shown = render_observation(observation, info)
     print(readable(shown))
     for url in image_urls(shown):
-        print(f"image: {_picture_file(url)}")
+        print(f"image: {_image_file(url)}")
 
 
-def _picture_file(url: str) -> str:
-    """A file with the picture in a data URL, which a terminal cannot show; it stays after the game."""
+def _image_file(url: str) -> str:
+    """A file with the image in a data URL, which a terminal cannot show; it stays after the game."""
     kind = url[len("data:image/") : url.index(";")]
     with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
         file.write(image_bytes(url))

@@ -46,7 +46,7 @@ def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence
 
 
 def series_name(trainer: str, variant: str) -> str:
-    """Of the runs of a trainer, for a table or a picture."""
+    """Of the runs of a trainer, for a table or a figure."""
     return trainer if variant == REBN else f"{trainer}, {variant}"
 
 

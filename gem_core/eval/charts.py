@@ -1,4 +1,4 @@
-"""Small pictures for a web page as inline SVG: means with their intervals, and curves."""
+"""Small plots for a web page as inline SVG: means with their intervals, and curves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
 def interval_chart(
     title: str, rows: Mapping[str, Sequence[Mapping[str, Any] | None]], *, low: float = 0.0, high: float = 1.0
 ) -> str:
-    """A picture with a dot and a bar for each estimate.
+    """A plot with a dot and a bar for each estimate.
 
     Args:
         title: Above it, and what a screen reader says.
@@ -82,7 +82,7 @@ def _short(label: str) -> str:
 def line_chart(
     title: str, series: Mapping[str, Sequence[Sequence[float]]], strokes: Mapping[str, tuple[str, str]]
 ) -> str:
-    """A picture of shares, 0 to 1, over steps: each curve of a series thin, and their mean thick.
+    """A plot of shares, 0 to 1, over steps: each curve of a series thin, and their mean thick.
 
     Args:
         title: Above it, and what a screen reader says.

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 CHARACTERS_A_TOKEN = 40
 """An answer longer than this for each token it was allowed counts as cut by the length limit."""
 
-CHARACTERS_A_PICTURE = 4000
-"""A picture counts as a thousand tokens, about what models take for one of a thousand pixels a side."""
+CHARACTERS_PER_IMAGE = 4000
+"""An image counts as a thousand tokens, about what models take for one of a thousand pixels a side."""
 
 _TOO_LONG = ("context length", "context window", "context size", "maximum context", "too many tokens")
 
@@ -188,10 +188,10 @@ class Endpoint:
 
 
 def _characters(content: Observation) -> int:
-    """As many as count for the rate limit: a picture costs tokens, but not by the length of its file."""
+    """As many as count for the rate limit: an image costs tokens, but not by the length of its file."""
     if isinstance(content, str):
         return len(content)
-    return sum(len(part["text"]) if part["type"] == "text" else CHARACTERS_A_PICTURE for part in content)
+    return sum(len(part["text"]) if part["type"] == "text" else CHARACTERS_PER_IMAGE for part in content)
 
 
 class _Unreadable(Exception):

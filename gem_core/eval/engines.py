@@ -57,7 +57,7 @@ def huggingface(config: EvalConfig) -> Engine:
         top_p=config.top_p,
         seed=f"{config.seed}/eval",
         max_batch=config.concurrency,
-        pictures=context.pictures,
+        image_processor=context.image_processor,
     )
     return Engine(policy, context, tokenizer, models.context_limit(model, config.max_total_tokens))
 

@@ -1,4 +1,4 @@
-"""Evaluations side by side: `write_report` makes one web page with tables, pictures and every episode.
+"""Evaluations side by side: `write_report` makes one web page with tables, plots and every episode.
 
 The page is that of `gem_core.eval.viewer` with the comparison above its episodes, so it loads nothing
 and an episode can be linked. The comparison itself needs no script.

@@ -165,7 +165,7 @@ def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
 
 
 def _readable_info(info: dict[str, Any]) -> dict[str, Any]:
-    """The info without the digits of a picture."""
+    """The info without the digits of an image."""
     final = info.get("final_obs")
     return {**info, "final_obs": readable(final)} if isinstance(final, list) else info
 

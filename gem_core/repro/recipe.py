@@ -247,14 +247,14 @@ class Recipe(RolloutOptions):
         for source in self.sources:
             source.check_buildable(self.wrappers)
 
-    def pictures(self, reason: str) -> dict[str, str]:
+    def images(self, reason: str) -> dict[str, str]:
         """The argument of `reject_unsupported` when an environment shows images, rejected for `reason`.
 
         Raises:
             GemError: An environment cannot be made.
         """
         shown = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
-        return {"env": f"{shown[0]} shows pictures, and {reason}"} if shown else {}
+        return {"env": f"{shown[0]} shows images, and {reason}"} if shown else {}
 
 
 def _number(value: Any) -> Any:

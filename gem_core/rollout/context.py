@@ -21,7 +21,7 @@ from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
 from gem_core.rollout.template import MessageFormat, Render, Tokenizer, chat_renderer
 from gem_core.rollout.trajectory import ContextMode
-from gem_core.rollout.vision import Content, Pictures, content_of, for_template, is_processor
+from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
 _REMEMBERED = 1024
 """Messages of each kind whose token ids a context keeps."""
@@ -36,8 +36,8 @@ class Context(Protocol):
         ...
 
     @property
-    def pictures(self) -> Pictures | None:
-        """What makes tokens of pictures; None for a context that takes text only."""
+    def image_processor(self) -> ImageProcessor | None:
+        """What makes tokens of images; None for a context that takes text only."""
         ...
 
     def first(self, observation: Observation) -> list[int]:
@@ -79,7 +79,7 @@ class AppendContext:
     Args:
         tokenizer: A transformers tokenizer or anything with the methods of `Tokenizer`. Without a
             chat template the plain format of `template.plain_renderer` is used. A processor of the
-            Qwen2-VL kind takes observations with pictures, too.
+            Qwen2-VL kind takes observations with images, too.
         chat_template: Jinja text used instead of the tokenizer's own.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
@@ -100,7 +100,7 @@ class AppendContext:
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        tokenizer, chat_template, self.pictures = _taken_apart(tokenizer, chat_template)
+        tokenizer, chat_template, self.image_processor = _taken_apart(tokenizer, chat_template)
         self._tokens = _Tokens(tokenizer)
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
@@ -149,7 +149,7 @@ class AppendContext:
         """The text whose tokens `extend` gives."""
         message_format = self._format(role)
         content = self._content(observation)
-        text = _expanded(self.pictures, message_format.between(for_template(content)), content)
+        text = _expanded(self.image_processor, message_format.between(for_template(content)), content)
         overlap = message_format.overlap(response_ids)
         if overlap:
             text = text.partition(self._tokens.decode_all(message_format.end_ids[:overlap]))[2]
@@ -161,17 +161,17 @@ class AppendContext:
         return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
     def _content(self, observation: Observation) -> Content:
-        return observation_text(observation) if self.pictures is None else content_of(observation)
+        return observation_text(observation) if self.image_processor is None else content_of(observation)
 
     def _first_text(self, content: Content) -> str:
-        return _expanded(self.pictures, _prompt(self._render, self._system_prompt, content), content)
+        return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
 
     def _encode_first(self, content: Content) -> tuple[int, ...]:
         return tuple(self._tokens.encode(self._first_text(content)))
 
     def _encode_message(self, role: str, content: Content) -> tuple[int, ...]:
         text = self._format(role).between(for_template(content))
-        return tuple(self._tokens.encode(_expanded(self.pictures, text, content)))
+        return tuple(self._tokens.encode(_expanded(self.image_processor, text, content)))
 
     def _format(self, role: str) -> MessageFormat:
         """The format of a role, probed when the role is first used."""
@@ -184,7 +184,7 @@ class AppendContext:
                     self._tokens.atomic_ids,
                     role=role,
                     system_prompt=self._system_prompt,
-                    placeholder=None if self.pictures is None else self.pictures.token,
+                    placeholder=None if self.image_processor is None else self.image_processor.token,
                 )
             return self._formats[role]
 
@@ -223,9 +223,9 @@ class RebuildContext:
                 "RebuildContext(raw=True) encodes the observation as it is; chat_template, system_prompt and "
                 "template_kwargs have no effect there, so leave them out or use raw=False"
             )
-        tokenizer, chat_template, self.pictures = _taken_apart(tokenizer, chat_template)
+        tokenizer, chat_template, self.image_processor = _taken_apart(tokenizer, chat_template)
         if raw:
-            self.pictures = None
+            self.image_processor = None
         self._tokens = _Tokens(tokenizer)
         self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
@@ -236,11 +236,11 @@ class RebuildContext:
 
     def first_text(self, observation: Observation) -> str:
         """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
-        if self._render is None or self.pictures is None:
+        if self._render is None or self.image_processor is None:
             text = observation_text(observation)
             return text if self._render is None else _prompt(self._render, self._system_prompt, text)
         content = content_of(observation)
-        return _expanded(self.pictures, _prompt(self._render, self._system_prompt, content), content)
+        return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
@@ -282,8 +282,8 @@ class _Tokens:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
 
 
-def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None, Pictures | None]:
-    """Tokenizer, template and pictures of a tokenizer or a processor.
+def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None, ImageProcessor | None]:
+    """Tokenizer, template and images of a tokenizer or a processor.
 
     Raises:
         ConfigError: A processor of another kind than Qwen2-VL, or one without a chat template.
@@ -293,8 +293,8 @@ def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None
     own = getattr(given.tokenizer, "chat_template", None)  # first, for the sake of text: it stays as it was
     template = chat_template or own or given.chat_template
     if template is None:
-        raise ConfigError("this processor has no chat template, so there is no telling where pictures stand")
-    return given.tokenizer, template, Pictures(given)
+        raise ConfigError("this processor has no chat template, so there is no telling where images stand")
+    return given.tokenizer, template, ImageProcessor(given)
 
 
 def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:
@@ -303,5 +303,5 @@ def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:
     return render([*system, {"role": "user", "content": for_template(content)}], generate=True)
 
 
-def _expanded(pictures: Pictures | None, text: str, content: Content) -> str:
-    return text if pictures is None else pictures.expand(text, content)
+def _expanded(image_processor: ImageProcessor | None, text: str, content: Content) -> str:
+    return text if image_processor is None else image_processor.expand(text, content)

@@ -104,10 +104,11 @@ class TokenDialogue:
         self._response_ids = list(generation.token_ids)
         if not self._response_ids:
             return None
-        if self._context.pictures is not None and self._context.pictures.token_id in self._response_ids:
+        image_processor = self._context.image_processor
+        if image_processor is not None and image_processor.token_id in self._response_ids:
             raise PolicyError(
-                f"the policy sampled the placeholder of a picture, {self._context.pictures.token!r}, where "
-                "there is no picture; forbid that token in the engine (vLLM: logit_bias)"
+                f"the policy sampled the placeholder of an image, {image_processor.token!r}, where "
+                "there is no image; forbid that token in the engine (vLLM: logit_bias)"
             )
         return Answer(
             text=self._context.decode(self._response_ids),

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from gem_core.errors import ConfigError, ModelError
 from gem_core.images import require_pillow
 from gem_core.rollout.vision import Processor
-from gem_core.rollout.vision_model import forbid_placeholders, sees_pictures
+from gem_core.rollout.vision_model import forbid_placeholders, is_vision_language
 
 
 def load_tokenizer(source: str) -> Any:
@@ -42,7 +42,7 @@ def load_processor(source: str) -> Any:
     """
     tokenizer = load_tokenizer(source)
     try:
-        if not sees_pictures(AutoConfig.from_pretrained(source)):
+        if not is_vision_language(AutoConfig.from_pretrained(source)):
             return tokenizer
     except (OSError, ValueError):  # a folder with a tokenizer alone
         return tokenizer
@@ -76,7 +76,7 @@ def load_model(source: str, device: torch.device, dtype: str) -> Any:
     """
     _require_folder(source)
     try:
-        sees = sees_pictures(AutoConfig.from_pretrained(source))
+        sees = is_vision_language(AutoConfig.from_pretrained(source))
         model: Any = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(source)
     except Exception as error:
         raise ModelError(f"{source}: no causal LM can be loaded ({_first_line(error)})") from error

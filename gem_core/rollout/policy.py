@@ -23,8 +23,8 @@ class Policy(Protocol):
     """An inference engine, seen from the runner.
 
     One with a vision-language model says so, ``takes_images = True``, and its `generate` has one more
-    argument, ``images: Sequence[str] = ()``: the data URLs of the pictures whose places are in the prompt,
-    in order. It is given only where there are pictures.
+    argument, ``images: Sequence[str] = ()``: the data URLs of the images whose places are in the prompt,
+    in order. It is given only where there are images.
     """
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:

@@ -69,7 +69,7 @@ class EnvPool:
 
         Raises:
             GemError: As `EnvChoice.make`.
-            ConfigError: It shows pictures, and the context takes text only.
+            ConfigError: It shows images, and the context takes text only.
         """
         env = self._make(source)
         self._tried[source.label] = None

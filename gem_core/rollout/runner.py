@@ -137,7 +137,7 @@ async def run_episode(
         observation = await calls.reset(seed, options)
         dialogue = _dialogue(env, policy, context, limits, request_id or uuid.uuid4().hex)
         await _play(episode, observation, calls, dialogue, limits, on_turn)
-    except (EnvError, DataError) as error:  # DataError: a picture that cannot be read
+    except (EnvError, DataError) as error:  # DataError: an image that cannot be read
         _end(episode, "env_error", error=str(error))
         await calls.close()
     except (Exception, asyncio.CancelledError):
@@ -156,7 +156,7 @@ async def run_episode(
 def require_images(
     env: Env, policy: Policy | ChatPolicy | EnvPlayer | None, context: Context | MessagesContext
 ) -> None:
-    """Refuse an environment with pictures where they would not reach the model.
+    """Refuse an environment with images where they would not reach the model.
 
     Args:
         env: The environment.
@@ -169,13 +169,13 @@ def require_images(
     if not env.shows_images or isinstance(context, MessagesContext):
         return
     name = env.spec.id if env.spec else type(env).__name__
-    if context.pictures is None:
+    if context.image_processor is None:
         raise ConfigError(
-            f"{name} shows pictures, and this context makes tokens of text only; it takes a vision-language "
+            f"{name} shows images, and this context makes tokens of text only; it takes a vision-language "
             "model with a processor of the Qwen2-VL kind"
         )
     if policy is not None and not getattr(policy, "takes_images", False):
-        raise ConfigError(f"{name} shows pictures, and {type(policy).__name__} takes text only")
+        raise ConfigError(f"{name} shows images, and {type(policy).__name__} takes text only")
 
 
 async def _play(

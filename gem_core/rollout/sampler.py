@@ -19,8 +19,8 @@ from transformers import DynamicCache
 
 from gem_core.rollout.policy import Generation
 from gem_core.rollout.trajectory import FinishReason
-from gem_core.rollout.vision import Pictures
-from gem_core.rollout.vision_model import picture_inputs
+from gem_core.rollout.vision import ImageProcessor
+from gem_core.rollout.vision_model import image_inputs
 
 _MASKED = float("-inf")
 
@@ -59,7 +59,7 @@ class BatchingPolicy:
         top_k: Keep this many of the likeliest tokens; 0 keeps all.
         seed: Of the random numbers; together with request id and prompt length it decides a response.
         max_batch: Most rows in one forward pass.
-        pictures: Those of the context, for a vision-language model; None takes text only.
+        image_processor: The context's `image_processor`, for a vision-language model; None takes text only.
         reuse_prefix: Keep each episode's KV cache between turns. Costs memory until `forget`.
 
     Log-probabilities are those of the distribution that was sampled from, after temperature, top_k
@@ -78,7 +78,7 @@ class BatchingPolicy:
         seed: int | str = 0,
         max_batch: int = 512,
         reuse_prefix: bool = True,
-        pictures: Pictures | None = None,
+        image_processor: ImageProcessor | None = None,
     ) -> None:
         self.model = model
         self.eos_token_ids = frozenset(eos_token_ids)
@@ -89,15 +89,15 @@ class BatchingPolicy:
         self.seed = seed
         self.max_batch = max_batch
         self.reuse_prefix = reuse_prefix and _full_attention(model.config)
-        self.pictures = pictures
+        self.image_processor = image_processor
         self._pending: list[_Request] = []
         self._flush: asyncio.Task[None] | None = None
         self._prefixes: dict[str, _Prefix] = {}
 
     @property
     def takes_images(self) -> bool:
-        """Whether the model can be shown pictures."""
-        return self.pictures is not None
+        """Whether the model can be shown images."""
+        return self.image_processor is not None
 
     async def generate(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
@@ -221,12 +221,12 @@ class BatchingPolicy:
     def _look(
         self, requests: list[_Request], ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """What the model is given of the pictures of a batch, and the positions with theirs."""
+        """What the model is given of the images of a batch, and the positions with theirs."""
         rows = [row for row, request in enumerate(requests) if request.images]
-        if not rows or self.pictures is None:
+        if not rows or self.image_processor is None:
             return {}, positions
         images = [requests[row].images for row in rows]
-        seen = picture_inputs(self.model, self.pictures, ids[rows], mask[rows], images)
+        seen = image_inputs(self.model, self.image_processor, ids[rows], mask[rows], images)
         positions = positions[None].repeat(3, 1, 1)
         positions[:, rows] = seen.pop("position_ids")
         return seen, positions

@@ -145,7 +145,7 @@ class MessageFormat:
         atomic_ids: Ids that the encoder never merges with their neighbours.
         role: Role of the message.
         system_prompt: First message of each conversation; None for none.
-        placeholder: What the template is to write for a picture; None where there will be none.
+        placeholder: What the template is to write for an image; None where there will be none.
 
     Attributes:
         end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty when
@@ -177,7 +177,7 @@ class MessageFormat:
         self.space, self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
         self._refuse_nothing_between(encode)
         if placeholder is not None:
-            self._refuse_unlike_pictures(placeholder)
+            self._reject_varying_images(placeholder)
 
     def overlap(self, response_ids: Sequence[int]) -> int:
         """How many of `end_ids` the response ends with already."""
@@ -276,21 +276,21 @@ class MessageFormat:
             self._after_history(history, _MESSAGES[1], follow_up),
         )
 
-    def _refuse_unlike_pictures(self, placeholder: str) -> None:
-        """A picture must be one placeholder, whatever pictures came before."""
+    def _reject_varying_images(self, placeholder: str) -> None:
+        """An image must be one placeholder, whatever images came before."""
         message = [{"type": "image"}, {"type": "text", "text": _MESSAGES[1]}]
         expected = self.between(message)
         earlier = self._history(1)
         earlier[-2] = {**earlier[-2], "content": message}
         if expected.count(placeholder) != 1 or _MESSAGES[1] not in expected:
             raise UnsupportedTemplate(
-                f"the chat template does not write {placeholder!r} once for a picture ({expected!r}); "
+                f"the chat template does not write {placeholder!r} once for an image ({expected!r}); "
                 f"{_ADVICE}"
             )
         found = self._after_history(earlier, message)
         if found != expected:
             raise UnsupportedTemplate(
-                f"with this chat template the text of a picture depends on the pictures before it "
+                f"with this chat template the text of an image depends on the images before it "
                 f"({expected!r} became {found!r}), so tokens cannot only grow; {_ADVICE}"
             )
 

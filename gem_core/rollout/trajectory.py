@@ -18,12 +18,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_urls
-from gem_core.rollout.pictures import put_back, take_out
+from gem_core.rollout.images import put_back, take_out
 
 SCHEMA_VERSION = 1
-"""Of a record without pictures."""
-PICTURES_VERSION = 2
-"""Of a record whose pictures stand apart; see `gem_core.rollout.pictures`."""
+"""Of a record without images."""
+IMAGES_VERSION = 2
+"""Of a record whose images stand apart; see `gem_core.rollout.images`."""
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 StopReason: TypeAlias = Literal[
@@ -188,7 +188,7 @@ class Episode:
         return rows
 
     def images(self, turn: int | None = None) -> tuple[str, ...]:
-        """The pictures whose places are in a row, in order, each as a data URL.
+        """The images whose places are in a row, in order, each as a data URL.
 
         Args:
             turn: The row is that of this turn in `transitions`; None for the row of `sequence`.
@@ -198,10 +198,10 @@ class Episode:
         return tuple(url for shown in self.turns[start:end] for url in image_urls(shown.observation))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form with the schema version: `PICTURES_VERSION` where there are pictures."""
+        """JSON-able form with the schema version: `IMAGES_VERSION` where there are images."""
         fields = asdict(self)
-        if pictures := take_out(fields["turns"]):
-            return {"schema_version": PICTURES_VERSION, **fields, "pictures": pictures}
+        if images := take_out(fields["turns"]):
+            return {"schema_version": IMAGES_VERSION, **fields, "images": images}
         return {"schema_version": SCHEMA_VERSION, **fields}
 
     @classmethod
@@ -213,16 +213,16 @@ class Episode:
         """
         fields = dict(data)
         version = fields.pop("schema_version", None)
-        if version not in (SCHEMA_VERSION, PICTURES_VERSION):
+        if version not in (SCHEMA_VERSION, IMAGES_VERSION):
             raise TraceError(
                 f"trace schema version {version!r} is not supported; expected {SCHEMA_VERSION} or "
-                f"{PICTURES_VERSION}"
+                f"{IMAGES_VERSION}"
             )
         try:
             turns = fields.pop("turns")
-            if version == PICTURES_VERSION:
+            if version == IMAGES_VERSION:
                 turns = copy.deepcopy(turns)
-                put_back(turns, fields.pop("pictures"))
+                put_back(turns, fields.pop("images"))
             for turn in turns:
                 _require_kinds(turn, _TURN_KINDS)
             _require_kinds(fields, _EPISODE_KINDS)

@@ -1,8 +1,8 @@
-"""Pictures as tokens, with a processor of the Qwen2-VL kind.
+"""Images as tokens, with a processor of the Qwen2-VL kind.
 
 Such a processor is a tokenizer, an image processor and a chat template that writes one placeholder for
-each picture. The placeholder is repeated as often as the picture has patches (merged two by two), so the
-tokens of a prompt follow from its text and the sizes of its pictures, and the pixels travel beside them.
+each image. The placeholder is repeated as often as the image has patches (merged two by two), so the
+tokens of a prompt follow from its text and the sizes of its images, and the pixels travel beside them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Processor:
     """None takes the tokenizer's."""
 
 
-class Pictures:
-    """Makes tokens and model inputs of pictures; one for all episodes of a run, for any thread.
+class ImageProcessor:
+    """Makes tokens and model inputs of images; one for all episodes of a run, for any thread.
 
     Args:
         processor: A transformers processor of the Qwen2-VL family, or a `Processor`.
@@ -64,21 +64,21 @@ class Pictures:
             )
         self._merged = int(merge) ** 2
         self.features = lru_cache(_KEPT_PIXELS)(self._features)
-        """Model inputs of one picture: ``pixel_values`` (patches, width), ``image_grid_thw`` (1, 3)."""
+        """Model inputs of one image: ``pixel_values`` (patches, width), ``image_grid_thw`` (1, 3)."""
         self.count = lru_cache(_KEPT_SIZES)(self._count)
-        """Number of tokens of one picture."""
+        """Number of tokens of one image."""
 
     def expand(self, text: str, content: Content) -> str:
-        """`text` with the placeholder of each picture in `content` as often as it has tokens.
+        """`text` with the placeholder of each image in `content` as often as it has tokens.
 
         Raises:
-            DataError: A picture cannot be read, or a text of the environment holds the placeholder.
+            DataError: An image cannot be read, or a text of the environment holds the placeholder.
         """
         pieces = text.split(self.token)
         urls = [] if isinstance(content, str) else [value for kind, value in content if kind == "image"]
         if len(pieces) != len(urls) + 1:
             raise DataError(
-                f"a prompt with {len(urls)} pictures has {len(pieces) - 1} times the placeholder "
+                f"a prompt with {len(urls)} images has {len(pieces) - 1} times the placeholder "
                 f"{self.token!r}; a text of the environment must not hold it"
             )
         counts = [self.count(url) for url in urls]
@@ -87,14 +87,14 @@ class Pictures:
         )
 
     def _features(self, url: str) -> dict[str, Any]:
-        picture = open_image(url)
+        image = open_image(url)
         try:
-            found = self._image_processor(images=[picture], return_tensors="np")
+            found = self._image_processor(images=[image], return_tensors="np")
             return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
-        except Exception as error:  # such as a picture that is 200 times as wide as high
-            width, height = picture.size
+        except Exception as error:  # such as an image that is 200 times as wide as high
+            width, height = image.size
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise DataError(f"a picture of {width}x{height} pixels cannot be shown ({reason})") from error
+            raise DataError(f"an image of {width}x{height} pixels cannot be shown ({reason})") from error
 
     def _count(self, url: str) -> int:
         return int(self.features(url)["image_grid_thw"].prod()) // self._merged
@@ -106,7 +106,7 @@ def is_processor(given: Any) -> bool:
 
 
 def processor_or_tokenizer(processor: Any, tokenizer: Any) -> Any:
-    """The processor where pictures can be made tokens with it, else the tokenizer: for text it is enough.
+    """The processor where images can be made tokens with it, else the tokenizer: for text it is enough.
 
     Args:
         processor: What a trainer has loaded with the model; None where there is none.
@@ -115,7 +115,7 @@ def processor_or_tokenizer(processor: Any, tokenizer: Any) -> Any:
     if processor is None or not is_processor(processor):
         return tokenizer
     try:
-        Pictures(processor)
+        ImageProcessor(processor)
     except ConfigError:  # of another kind
         return tokenizer
     return processor
@@ -142,7 +142,7 @@ def content_of(observation: Observation) -> Content:
 
 
 def for_template(content: Content) -> str | list[dict[str, str]]:
-    """The content of a message as chat templates take it, without the data of the pictures."""
+    """The content of a message as chat templates take it, without the data of the images."""
     if isinstance(content, str):
         return content
     return [

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import Pictures
+from gem_core.rollout.vision import ImageProcessor
 
 _PLACEHOLDERS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
 _NEVER = -1e9
 """A logit that no token is drawn with; finite, so that no entropy or divergence becomes NaN."""
 
 
-def sees_pictures(config: Any) -> bool:
+def is_vision_language(config: Any) -> bool:
     """Whether the configuration is that of a vision-language model."""
     return hasattr(config, "vision_config")
 
 
 def forbid_placeholders(model: Any) -> None:
-    """Keep `model` from sampling a token that stands for a picture which does not exist.
+    """Keep `model` from sampling a token that stands for an image which does not exist.
 
     The logits themselves are changed, so sampling, log-probs and gradients agree.
 
@@ -44,18 +44,18 @@ def forbid_placeholders(model: Any) -> None:
     model.get_output_embeddings().register_forward_hook(hook)
 
 
-def picture_inputs(
+def image_inputs(
     model: Any,
-    pictures: Pictures,
+    image_processor: ImageProcessor,
     token_ids: torch.Tensor,
     attention_mask: torch.Tensor,
     images: Sequence[Sequence[str]],
 ) -> dict[str, torch.Tensor]:
-    """The pictures of some rows and the positions of their tokens, on the model's device.
+    """The images of some rows and the positions of their tokens, on the model's device.
 
     Args:
         model: Of the Qwen2-VL kind.
-        pictures: Those of the context that made the tokens.
+        image_processor: Those of the context that made the tokens.
         token_ids: (rows, tokens), padded on either side.
         attention_mask: 1 on tokens, 0 on padding.
         images: Data URLs per row, at least one in all.
@@ -63,13 +63,13 @@ def picture_inputs(
     Returns:
         ``pixel_values`` and ``image_grid_thw`` over all rows, and ``position_ids`` (3, rows, tokens).
     """
-    found = [pictures.features(url) for row in images for url in row]
+    found = [image_processor.features(url) for row in images for url in row]
     pixels = torch.from_numpy(np.concatenate([one["pixel_values"] for one in found]))
     grid = torch.from_numpy(np.concatenate([one["image_grid_thw"] for one in found])).to(token_ids.device)
     index = model.base_model.get_rope_index
     options: dict[str, Any] = {"image_grid_thw": grid, "attention_mask": attention_mask}
     if "mm_token_type_ids" in inspect.signature(index).parameters:  # transformers 5
-        options["mm_token_type_ids"] = (token_ids == pictures.token_id).int()
+        options["mm_token_type_ids"] = (token_ids == image_processor.token_id).int()
     positions, _ = index(token_ids, **options)
     return {
         "pixel_values": pixels.to(token_ids.device),

@@ -72,7 +72,7 @@ class Learner:
             temperature=self.config.temperature,
             seed=seed,
             max_batch=self.config.max_batch,
-            pictures=self.context.pictures,
+            image_processor=self.context.image_processor,
         )
 
     def learn(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -82,9 +82,9 @@ class Learner:
             step: Number of the training step, from 1.
             episodes: Trainable ones, at least one.
         """
-        pictures = self.context.pictures
-        metrics, targets = self._give_credit(episodes, make_batch(episodes, pictures=pictures))
-        return metrics | self._update(step, make_batch(episodes, pictures=pictures), targets)
+        image_processor = self.context.image_processor
+        metrics, targets = self._give_credit(episodes, make_batch(episodes, image_processor=image_processor))
+        return metrics | self._update(step, make_batch(episodes, image_processor=image_processor), targets)
 
     def state(self) -> dict[str, Any]:
         """What has to be restored beside the weights."""

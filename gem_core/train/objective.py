@@ -24,8 +24,8 @@ import torch
 
 from gem_core.errors import ConfigError
 from gem_core.rollout.trajectory import Episode
-from gem_core.rollout.vision import Pictures
-from gem_core.rollout.vision_model import picture_inputs
+from gem_core.rollout.vision import ImageProcessor
+from gem_core.rollout.vision_model import image_inputs
 
 LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
 View: TypeAlias = Literal["auto", "sequence", "transitions"]
@@ -42,8 +42,8 @@ class Batch:
         turn_ids: int64, number of the turn within the batch on response tokens, -1 elsewhere.
         logprobs: float32, what the sampler reported, 0.0 elsewhere.
         advantages: float32, the turn's advantage on its response tokens, 0.0 elsewhere.
-        images: Data URLs of the pictures of each row, whose places are in `token_ids`.
-        pictures: Makes model inputs of them; None where there are none.
+        images: Data URLs of the images of each row, whose places are in `token_ids`.
+        image_processor: Makes model inputs of them; None where there are none.
     """
 
     token_ids: torch.Tensor
@@ -53,7 +53,7 @@ class Batch:
     logprobs: torch.Tensor
     advantages: torch.Tensor
     images: list[tuple[str, ...]]
-    pictures: Pictures | None = None
+    image_processor: ImageProcessor | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -69,16 +69,16 @@ class Batch:
         return self._with(lambda tensor: tensor.to(device))
 
     def seen_by(self, model: Any) -> dict[str, torch.Tensor]:
-        """What a vision-language model is given beside the tokens; nothing where no row has a picture.
+        """What a vision-language model is given beside the tokens; nothing where no row has an image.
 
         Raises:
-            ConfigError: There are pictures, and the batch was made without `pictures`.
+            ConfigError: There are images, and the batch was made without `image_processor`.
         """
         if not any(self.images):
             return {}
-        if self.pictures is None:
-            raise ConfigError("the episodes hold pictures; give make_batch the context's pictures")
-        return picture_inputs(model, self.pictures, self.token_ids, self.attention_mask, self.images)
+        if self.image_processor is None:
+            raise ConfigError("the episodes hold images; give make_batch the context's image_processor")
+        return image_inputs(model, self.image_processor, self.token_ids, self.attention_mask, self.images)
 
     def chunks(self, max_tokens: int) -> Iterator[Batch]:
         """The parts that `row_chunks` names."""
@@ -119,7 +119,7 @@ class TokenScores(NamedTuple):
 
 
 def make_batch(
-    episodes: Iterable[Episode], *, view: View = "auto", pictures: Pictures | None = None
+    episodes: Iterable[Episode], *, view: View = "auto", image_processor: ImageProcessor | None = None
 ) -> Batch:
     """Lay out the trainable episodes as rows, on the CPU.
 
@@ -128,7 +128,7 @@ def make_batch(
             as one of 0.
         view: "sequence" makes one row an episode, "transitions" one row a turn, "auto" the first
             where the context mode allows it. Both give the same gradient.
-        pictures: Those of the context (`AppendContext.pictures`), for episodes with pictures.
+        image_processor: `AppendContext.image_processor` of the context, for episodes with images.
     """
     rows: list[tuple[list[int], list[int], list[float], list[float]]] = []
     images: list[tuple[str, ...]] = []
@@ -173,7 +173,7 @@ def make_batch(
         logprobs=stack(2, 0.0, torch.float32),
         advantages=stack(3, 0.0, torch.float32),
         images=images,
-        pictures=pictures,
+        image_processor=image_processor,
     )
 
 
@@ -277,7 +277,7 @@ def policy_gradient(
     temperature: float = 1.0,
     view: View = "auto",
     max_tokens: int = 16384,
-    pictures: Pictures | None = None,
+    image_processor: ImageProcessor | None = None,
 ) -> dict[str, torch.Tensor]:
     """Gradient of ``-(1/N) * sum_k A_k * logp_k`` over all response tokens of the episodes.
 
@@ -286,7 +286,7 @@ def policy_gradient(
     Returns:
         Parameter name to gradient, for the parameters that need one.
     """
-    batch = make_batch(episodes, view=view, pictures=pictures)
+    batch = make_batch(episodes, view=view, image_processor=image_processor)
     tokens = float(batch.response_mask.sum())
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     total = {name: torch.zeros_like(value) for name, value in parameters.items()}

@@ -128,7 +128,7 @@ def plot_variants(
     """Variants of a run side by side: each seed as a thin line, their mean as a thick one.
 
     Args:
-        title: Of the picture.
+        title: Title of the figure.
         panels: Metric and caption of each panel.
         runs: Name of the variant to the metrics of each of its seeds, one dict per step.
         path: Of the PNG file.

@@ -38,7 +38,7 @@ from gem_core.rollout.vision import is_processor, tokenizer_of
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.train.checkpoint import replace_folder, save_processor
 from gem_core.train.objective import make_batch, score_tokens
-from gem_core.train.tiny_vision import add_pictures, make_vision_model
+from gem_core.train.tiny_vision import make_processor, make_vision_model
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
 
     Returns:
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; where one of the
-        environments shows pictures, a `Qwen2VLForConditionalGeneration` and a
+        environments shows images, a `Qwen2VLForConditionalGeneration` and a
         `gem_core.rollout.vision.Processor`.
     """
     sources = [EnvChoice.parse(text) for text in options.envs]
@@ -133,7 +133,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
             torch.manual_seed(options.seed)
             processor = _make_tokenizer(_corpus(envs, options), options.vocab_size)
             if any(env.shows_images for env in envs):
-                processor = add_pictures(processor)
+                processor = make_processor(processor)
             model = _make_model(processor, options)
             _warm_start(model, processor, envs, options)
     finally:
@@ -204,8 +204,8 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
     """What a conversation is made of, in random legal play: prompts, actions and replies."""
     bytes_only = _byte_tokenizer()
     for env in envs:
-        # The tokens of this play are not used, so the places of pictures may be those of any tokenizer.
-        processor = add_pictures(_byte_tokenizer()) if env.shows_images else bytes_only
+        # The tokens of this play are not used, so the places of images may be those of any tokenizer.
+        processor = make_processor(_byte_tokenizer()) if env.shows_images else bytes_only
         play = _random_play(env, processor, f"{options.seed}/corpus")
         for episode in itertools.islice(play, options.corpus_episodes):
             for turn in episode.turns:
@@ -335,15 +335,15 @@ def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOp
         while enough > 0:
             episodes.append(next(play))
             enough -= len(episodes[-1].sequence().token_ids)
-    pictures = AppendContext(processor).pictures
+    image_processor = AppendContext(processor).image_processor
     random = Random(f"{options.seed}/batches")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
     model.train()
     for _ in range(options.warm_start_steps):
-        batch = make_batch(_draw(episodes, options.warm_start_batch, random), pictures=pictures)
+        batch = make_batch(_draw(episodes, options.warm_start_batch, random), image_processor=image_processor)
         batch.response_mask = batch.attention_mask.float()
-        if pictures is not None:
-            batch.response_mask[batch.token_ids == pictures.token_id] = 0.0
+        if image_processor is not None:
+            batch.response_mask[batch.token_ids == image_processor.token_id] = 0.0
         batch.response_mask[:, 0] = 0.0
         loss = -score_tokens(model, batch).logprobs.sum() / batch.response_mask.sum()
         optimizer.zero_grad(set_to_none=True)

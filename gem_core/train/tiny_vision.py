@@ -1,4 +1,4 @@
-"""The tiny model for environments with pictures: a Qwen2-VL with random weights, and its processor."""
+"""The tiny model for environments with images: a Qwen2-VL with random weights, and its processor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gem_core.images import require_pillow
 from gem_core.rollout.models import image_processor_class
 from gem_core.rollout.vision import Processor
 
-PICTURE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{{ '<|' + message['role'] + '|>' }}"
@@ -21,18 +21,18 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 _MOST_PIXELS = 112 * 112
-"""Larger pictures are scaled down to this: 16 tokens of 28 times 28 pixels."""
+"""Larger images are scaled down to this: 16 tokens of 28 times 28 pixels."""
 
 
-def add_pictures(tokenizer: Any) -> Processor:
-    """A processor around `tokenizer`, which learns the tokens of pictures and another chat template.
+def make_processor(tokenizer: Any) -> Processor:
+    """A processor around `tokenizer`, which learns the tokens of images and another chat template.
 
     Raises:
         MissingDependency: Pillow is not installed.
     """
     require_pillow("a tiny model that sees")
-    known = [token for token in tokenizer.all_special_tokens if token not in PICTURE_TOKENS]
-    tokenizer.add_special_tokens({"additional_special_tokens": [*known, *PICTURE_TOKENS]})
+    known = [token for token in tokenizer.all_special_tokens if token not in IMAGE_TOKENS]
+    tokenizer.add_special_tokens({"additional_special_tokens": [*known, *IMAGE_TOKENS]})
     tokenizer.chat_template = CHAT_TEMPLATE
     return Processor(tokenizer, image_processor_class()(min_pixels=28 * 28, max_pixels=_MOST_PIXELS))
 
@@ -41,16 +41,16 @@ def make_vision_model(tokenizer: Any, hidden_size: int, layers: int, max_positio
     """A `Qwen2VLForConditionalGeneration` with random weights.
 
     Args:
-        tokenizer: That of `add_pictures`.
+        tokenizer: That of `make_processor`.
         hidden_size: Width, a multiple of 32.
-        layers: Decoder layers; there is one layer that looks at pictures.
+        layers: Decoder layers; there is one layer that looks at images.
         max_positions: Longest context in tokens.
     """
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
     heads = hidden_size // 32
     scale = hidden_size**-0.5  # see the text model in gem_core.train.tiny
-    start, end, image, video = tokenizer.convert_tokens_to_ids(list(PICTURE_TOKENS))
+    start, end, image, video = tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
     config = Qwen2VLConfig(
         text_config={
             "vocab_size": (len(tokenizer) + 63) // 64 * 64,
@@ -73,7 +73,7 @@ def make_vision_model(tokenizer: Any, hidden_size: int, layers: int, max_positio
             "hidden_size": hidden_size,
             "num_heads": heads,
             "mlp_ratio": 2,
-            "initializer_range": 0.6 * scale,  # what pictures have in common drowns less of what they show
+            "initializer_range": 0.6 * scale,  # what images have in common drowns less of what they show
         },
         tie_word_embeddings=True,
         vision_start_token_id=start,

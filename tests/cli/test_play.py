@@ -11,7 +11,7 @@ import pytest
 import gem_core
 from gem_core.cli import main
 from tests.cli.terminal import Terminal
-from tests.support import PIXEL, PictureEnv, ScriptedEnv
+from tests.support import PIXEL, ImageEnv, ScriptedEnv
 
 GAME = "game:GuessTheNumber-v0-easy"
 
@@ -44,11 +44,11 @@ def test_a_bare_answer_is_boxed_and_a_box_is_left_alone(monkeypatch, capsys):
         assert "solved after 1 turn, return 1" in play(monkeypatch, capsys, typed + "\n")
 
 
-def test_a_picture_is_written_to_a_file(monkeypatch, capsys, tmp_path):
+def test_an_image_is_written_to_a_file(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("gem_core.registration._envs", {})
-    gem_core.register("test:Picture-v0", PictureEnv)
-    shown = play(monkeypatch, capsys, "", "test:Picture-v0")
+    gem_core.register("test:Image-v0", ImageEnv)
+    shown = play(monkeypatch, capsys, "", "test:Image-v0")
     (file,) = tmp_path.iterdir()
     assert f"image: {file}\n" in shown
     assert "[image]\nseed" in shown

@@ -1,4 +1,4 @@
-"""The picture of `gem-core play` in the documentation."""
+"""The screenshot of `gem-core play` in the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("rich", reason="needs the extra 'train'")
 pytest.importorskip("pty", reason="needs pseudo terminals")
 
 
-def test_the_picture_shows_what_play_shows_today() -> None:
+def test_the_screenshot_shows_what_play_shows_today() -> None:
     """After a change of the command or the game: run the line in tools/screenshot.py again."""
     screenshot = load("screenshot")
     lines = re.findall(r'"([^"]+)"|(:hint)', (screenshot.__doc__ or "").split(" -- ")[1].split("\n\n")[0])

@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_the_page_has_tables_pictures_and_every_episode(runs, tmp_path):
+def test_the_page_has_tables_plots_and_every_episode(runs, tmp_path):
     page = write_report([read_run(runs / "oracle"), read_run(runs / "evil")], tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert page.episodes == 2 * 8 + 3

@@ -19,7 +19,7 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
     details = section(document, "details")
     assert "all, each counting once" in details
     assert document.count('<svg class="chart"') == 2
-    assert len(re.findall("<circle", document)) == 6  # three estimates in each picture
+    assert len(re.findall("<circle", document)) == 6  # three estimates in each plot
     assert "system_prompt" in section(document, "settings")
     assert section(document, "legend").split() == ["oracle", "evil"]
     assert len(listed(document)) == 19

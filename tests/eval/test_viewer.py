@@ -113,7 +113,7 @@ def test_images_inside_the_trace_are_shown_and_addresses_are_not_fetched(tmp_pat
     parts = [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
-        {"type": "image_url", "image_url": {"url": "https://example.org/picture.png"}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/image.png"}},
         {"type": "image_url", "image_url": {"url": "data:text/html,<script>"}},
     ]
     assert readable(parts) == "What is this?\n[image]\n[image]\n[image]"
@@ -121,7 +121,7 @@ def test_images_inside_the_trace_are_shown_and_addresses_are_not_fetched(tmp_pat
     assert page.lines("turns")[0][0]["images"] == ["data:image/png;base64,AAAA"]
 
 
-def test_the_last_observation_is_shown_as_a_picture_and_not_as_digits(tmp_path):
+def test_the_last_observation_is_shown_as_an_image_and_not_as_digits(tmp_path):
     last = [{"type": "text", "text": "The end."}, image_part(b"GIF89a")]
     page = page_of(tmp_path, [episode(turn(info={"final_obs": last, "success": True}))])
     (entry,) = page.lines("turns")[0]

@@ -151,7 +151,7 @@ def test_an_empty_trace_and_a_wrong_number_say_so(tmp_path, browse):
     assert "There is no episode 77." in section(browse("episode=77"), "episode")
 
 
-def test_pictures_are_shown_with_their_turn(tmp_path, browse):
+def test_images_are_shown_with_their_turn(tmp_path, browse):
     first, last = image_part(PIXEL), image_part(PIXEL + b"\n")
     shown = turn(observation=[first, text_part("How long is x?")], info={"final_obs": [last]})
     write_page([episode(shown)], tmp_path / "page.html")

@@ -197,7 +197,7 @@ class Painted(ScriptedEnv):
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_pictures_are_refused_where_the_trainer_has_no_place_for_them(
+def test_images_are_refused_where_the_trainer_has_no_place_for_them(
     trainer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "_envs", dict(registration._envs))
@@ -206,7 +206,7 @@ def test_pictures_are_refused_where_the_trainer_has_no_place_for_them(
     if trainer in ("reference", "verl"):
         WRITERS[trainer](made, tmp_path)
     else:
-        with pytest.raises(ConfigError, match="env: test:Painted shows pictures"):
+        with pytest.raises(ConfigError, match="env: test:Painted shows images"):
             WRITERS[trainer](made, tmp_path)
 
 

@@ -151,7 +151,7 @@ def test_a_policy_that_never_answers_forfeits():
     assert episodes["player_1"].turns[-1].info["success"] is False
 
 
-def test_a_policy_in_a_hurry_is_shown_pictures_too():
+def test_a_policy_in_a_hurry_is_shown_images_too():
     class Sees:
         takes_images = True
 

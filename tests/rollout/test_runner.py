@@ -26,7 +26,7 @@ from gem_core.threads import MAX_THREADS
 from gem_core.wrapper import Wrapper
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
-from tests.support import PictureEnv, ScriptedEnv
+from tests.support import ImageEnv, ScriptedEnv
 
 CONTEXT = AppendContext(CharTokenizer())
 END = CharTokenizer.eos_token_id
@@ -369,16 +369,16 @@ def test_log_probs_may_be_absent() -> None:
 
 
 def test_images_are_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="shows pictures, and this context makes tokens of text only"):
-        play(PictureEnv(), ScriptedPolicy([tokens("x")]))
+    with pytest.raises(ConfigError, match="shows images, and this context makes tokens of text only"):
+        play(ImageEnv(), ScriptedPolicy([tokens("x")]))
 
 
-def test_a_picture_that_is_none_ends_the_episode_with_one_line() -> None:
+def test_an_image_that_is_none_ends_the_episode_with_one_line() -> None:
     for url in ("https://example.org/a.png", "data:image/png;base64,AAAA"):
         env = OneStep(first=([{"type": "image_url", "image_url": {"url": url}}], {}))
         episode = play(env, ScriptedPolicy([tokens("x")]))
         assert episode.stop_reason == "env_error"
-        assert re.search(r"part 0 of the observation: .* no picture", str(episode.error))
+        assert re.search(r"part 0 of the observation: .* no image", str(episode.error))
         assert "\n" not in str(episode.error)
 
 

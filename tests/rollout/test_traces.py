@@ -49,7 +49,7 @@ def test_what_utf_8_cannot_hold_is_escaped(tmp_path: Path) -> None:
     assert list(read_traces(path)) == [episode(0, "half of it: \ud83d"), episode(1)]
 
 
-def test_pictures_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
+def test_images_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
     first, second = image_part(b"GIF89a" + b"1" * 900), image_part(b"GIF89a" + b"2" * 900)
     seen: list[Any] = [[first], [first, {"type": "text", "text": "and"}, second]]
     turns = [Turn([1], [2], None, 0.0, parts, "", "stop", {"final_obs": [first]}) for parts in seen]
@@ -63,24 +63,24 @@ def test_pictures_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
     record = json.loads(line)
     assert record["schema_version"] == 2
     assert json.loads(plain)["schema_version"] == 1
-    assert list(record)[-1] == "pictures"
-    assert len(record["pictures"]) == 2
+    assert list(record)[-1] == "images"
+    assert len(record["images"]) == 2
     for url in image_urls([first, second]):
         assert line.count(url) == 1
-    (name, _) = record["pictures"]
+    (name, _) = record["images"]
     assert record["turns"][0]["observation"] == [{"type": "image_url", "image_url": {"url": name}}]
     assert seen[0] == [first], "the episode itself is left alone"
 
 
-def test_a_record_that_lacks_a_picture_is_refused() -> None:
+def test_a_record_that_lacks_an_image_is_refused() -> None:
     parts: Any = [image_part(b"GIF89a")]
     record = Episode(
         "X", 0, [Turn([1], [2], None, 0.0, parts, "", "stop")], True, False, "terminated"
     ).to_dict()
-    record["pictures"] = {}
-    with pytest.raises(TraceError, match=r"the picture 'picture:[0-9a-f]{16}' is missing"):
+    record["images"] = {}
+    with pytest.raises(TraceError, match=r"the image 'image:[0-9a-f]{16}' is missing"):
         Episode.from_dict(record)
-    del record["pictures"]
+    del record["images"]
     with pytest.raises(TraceError, match="not an episode of schema version 2"):
         Episode.from_dict(record)
 

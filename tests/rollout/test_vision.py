@@ -1,4 +1,4 @@
-"""Pictures as tokens: contexts with a processor, and a vision-language model that sees them."""
+"""Images as tokens: contexts with a processor, and a vision-language model that sees them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemp
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
 from gem_core.rollout import AppendContext, Episode, RebuildContext, run_episode  # noqa: E402
 from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
-from gem_core.rollout.vision import Pictures, Processor  # noqa: E402
+from gem_core.rollout.vision import ImageProcessor, Processor  # noqa: E402
 from gem_core.rollout.vision_model import forbid_placeholders  # noqa: E402
 from gem_core.train.objective import compute_logprobs, make_batch, policy_gradient  # noqa: E402
 from gem_core.train.tiny import _byte_tokenizer  # noqa: E402
-from gem_core.train.tiny_vision import CHAT_TEMPLATE, PICTURE_TOKENS, add_pictures, make_vision_model  # noqa: E402
+from gem_core.train.tiny_vision import CHAT_TEMPLATE, IMAGE_TOKENS, make_processor, make_vision_model  # noqa: E402
 from tests.rollout.policies import ScriptedPolicy  # noqa: E402
-from tests.support import PictureEnv, ScriptedEnv  # noqa: E402
+from tests.support import ImageEnv, ScriptedEnv  # noqa: E402
 
 
 def png(width: int, height: int, shade: int = 128) -> bytes:
@@ -47,7 +47,7 @@ def new_tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def processor() -> Processor:
-    return add_pictures(new_tokenizer())
+    return make_processor(new_tokenizer())
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,9 @@ def model(processor: Processor) -> Any:
 
 def policy(model: Any, context: AppendContext, **options: Any) -> BatchingPolicy:
     ends = {context.end_of_turn_id}
-    return BatchingPolicy(model, eos_token_ids=ends, pad_token_id=0, pictures=context.pictures, **options)
+    return BatchingPolicy(
+        model, eos_token_ids=ends, pad_token_id=0, image_processor=context.image_processor, **options
+    )
 
 
 def play(env: Any, player: Any, context: Any, **options: Any) -> Episode:
@@ -76,7 +78,7 @@ def play(env: Any, player: Any, context: Any, **options: Any) -> Episode:
 # -- tokens -----------------------------------------------------------------------------------
 
 
-def test_a_picture_is_as_many_placeholders_as_it_has_patches(context, processor):
+def test_an_image_is_as_many_placeholders_as_it_has_patches(context, processor):
     observation = [image_part(SMALL), text_part("a"), text_part("b"), image_part(WIDE)]
     text = context.first_text(observation)
     pad = "<|image_pad|>"
@@ -86,7 +88,7 @@ def test_a_picture_is_as_many_placeholders_as_it_has_patches(context, processor)
     )
     ids = context.first(observation)
     assert ids == processor.tokenizer.encode(text, add_special_tokens=False)
-    assert ids.count(context.pictures.token_id) == 7
+    assert ids.count(context.image_processor.token_id) == 7
 
 
 def test_tokens_grow_into_the_whole_conversation(context, processor):
@@ -116,25 +118,25 @@ def test_tokens_grow_into_the_whole_conversation(context, processor):
 
 def test_text_alone_has_the_tokens_of_a_tokenizer(context, processor):
     plain = AppendContext(processor.tokenizer)
-    assert plain.pictures is None
+    assert plain.image_processor is None
     assert plain.first("look") == context.first("look")
     assert plain.extend("go", [1]) == context.extend("go", [1])
 
 
-def test_a_context_of_whole_prompts_takes_pictures_too(processor):
+def test_a_context_of_whole_prompts_takes_images_too(processor):
     rebuild = RebuildContext(processor)
     observation = [image_part(WIDE), text_part("x")]
     assert rebuild.extend(observation, [1]) == AppendContext(processor).first(observation)
-    assert RebuildContext(processor, raw=True).pictures is None
+    assert RebuildContext(processor, raw=True).image_processor is None
 
 
 def test_templates_that_cannot_be_exact_are_refused(processor):
     start = "{{ '<|vision_start|>"
     numbered = CHAT_TEMPLATE.replace(start, f"{{{{ messages[0]['content'] is string }}}}{start}")
-    with pytest.raises(UnsupportedTemplate, match="depends on the pictures before it"):
+    with pytest.raises(UnsupportedTemplate, match="depends on the images before it"):
         AppendContext(processor, chat_template=numbered)
-    blind = CHAT_TEMPLATE.replace("<|image_pad|>", "[picture]")
-    with pytest.raises(UnsupportedTemplate, match="for a picture"):
+    blind = CHAT_TEMPLATE.replace("<|image_pad|>", "[image]")
+    with pytest.raises(UnsupportedTemplate, match="for an image"):
         AppendContext(processor, chat_template=blind)
     bare = Processor(_byte_tokenizer(), processor.image_processor)
     bare.tokenizer.chat_template = None
@@ -145,25 +147,23 @@ def test_templates_that_cannot_be_exact_are_refused(processor):
 def test_processors_of_another_kind_are_refused(processor):
     other = SimpleNamespace(tokenizer=processor.tokenizer, image_processor=object(), chat_template="x")
     with pytest.raises(ConfigError, match="no image processor of the Qwen2-VL kind"):
-        Pictures(other)
+        ImageProcessor(other)
 
 
 # -- what cannot be shown ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("picture", "text", "message"),
+    ("image", "text", "message"),
     [
         (SMALL[:40], "x", "cannot be decoded"),
         (png(2000, 2), "x", "2000x2 pixels cannot be shown"),
         (SMALL, "see <|image_pad|>", "must not hold it"),
     ],
 )
-def test_a_picture_that_cannot_be_shown_ends_its_episode_with_one_line(
-    picture, text, message, context, model
-):
-    env = PictureEnv(pictures=[picture])
-    env.shown = lambda _: [image_part(picture), text_part(text)]
+def test_an_image_that_cannot_be_shown_ends_its_episode_with_one_line(image, text, message, context, model):
+    env = ImageEnv(images=[image])
+    env.shown = lambda _: [image_part(image), text_part(text)]
     episode = play(env, policy(model, context), context, log_errors=False)
     assert (episode.stop_reason, episode.trainable) == ("env_error", False)
     assert message in episode.error
@@ -173,7 +173,7 @@ def test_a_picture_that_cannot_be_shown_ends_its_episode_with_one_line(
 
 
 def test_who_takes_text_only_refuses_before_the_first_episode(context, processor):
-    env = PictureEnv()
+    env = ImageEnv()
     with pytest.raises(ConfigError, match="makes tokens of text only"):
         play(env, ScriptedPolicy([[1]]), AppendContext(processor.tokenizer))
     with pytest.raises(ConfigError, match="ScriptedPolicy takes text only"):
@@ -188,19 +188,19 @@ def test_a_placeholder_that_was_sampled_is_told(context):
         async def generate(self, prompt_ids, *, max_tokens, request_id, images=()):
             return await super().generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
 
-    with pytest.raises(PolicyError, match="sampled the placeholder of a picture"):
-        play(PictureEnv(), Dreamer([[context.pictures.token_id]]), context)
+    with pytest.raises(PolicyError, match="sampled the placeholder of an image"):
+        play(ImageEnv(), Dreamer([[context.image_processor.token_id]]), context)
 
 
 # -- a model ----------------------------------------------------------------------------------
 
 
 def episodes_of(model: Any, context: AppendContext) -> list[Episode]:
-    """Two episodes of three turns with pictures and one of text, sampled in the same batches."""
+    """Two episodes of three turns with images and one of text, sampled in the same batches."""
     sampler = policy(model, context)
 
     async def all_of_them() -> list[Episode]:
-        envs = [PictureEnv(pictures=[SMALL, WIDE]), PictureEnv(pictures=[WIDE, SMALL, WIDE]), ScriptedEnv()]
+        envs = [ImageEnv(images=[SMALL, WIDE]), ImageEnv(images=[WIDE, SMALL, WIDE]), ScriptedEnv()]
         return await asyncio.gather(
             *(
                 run_episode(env, sampler, context, seed=3, max_tokens_per_turn=4, request_id=str(number))
@@ -217,32 +217,33 @@ def episodes(model, context):
 
 
 def test_log_probs_of_sampling_are_those_of_training(model, context, episodes):
-    """Positions, pictures and padding agree between the cached, left-padded sampler and one whole pass."""
+    """Positions, images and padding agree between the cached, left-padded sampler and one whole pass."""
     for view in ("sequence", "transitions"):
-        batch = make_batch(episodes, view=view, pictures=context.pictures)
+        batch = make_batch(episodes, view=view, image_processor=context.image_processor)
         with torch.no_grad():
             found = compute_logprobs(model, batch)
         assert torch.allclose(found, batch.logprobs, atol=2e-5), view
-    assert [len(row) for row in make_batch(episodes, pictures=context.pictures).images] == [3, 3, 0]
+    batch = make_batch(episodes, image_processor=context.image_processor)
+    assert [len(row) for row in batch.images] == [3, 3, 0]
 
 
-def test_what_a_picture_shows_changes_the_log_probs(model, context, episodes):
-    batch = make_batch(episodes[:1], pictures=context.pictures)
+def test_what_an_image_shows_changes_the_log_probs(model, context, episodes):
+    batch = make_batch(episodes[:1], image_processor=context.image_processor)
     other = image_urls([image_part(png(84, 56, 250))])[0]
     before = compute_logprobs(model, batch)
     batch.images = [tuple(other if number == 1 else url for number, url in enumerate(batch.images[0]))]
     after = compute_logprobs(model, batch)
     first = batch.turn_ids[0] == 0
-    assert torch.equal(before[0, first], after[0, first]), "the second picture comes after the first answer"
+    assert torch.equal(before[0, first], after[0, first]), "the second image comes after the first answer"
     assert not torch.allclose(before[0, ~first], after[0, ~first], atol=1e-4)
 
 
-def test_both_views_have_the_same_gradient_and_it_reaches_the_pictures(model, context, episodes):
+def test_both_views_have_the_same_gradient_and_it_reaches_the_images(model, context, episodes):
     for episode in episodes:
         for number, turn in enumerate(episode.turns):
             turn.advantage = 1.0 - number
     found = [
-        policy_gradient(model, episodes, view=view, pictures=context.pictures)
+        policy_gradient(model, episodes, view=view, image_processor=context.image_processor)
         for view in ("sequence", "transitions")
     ]
     seen = {name: gradient for name, gradient in found[0].items() if "visual" in name}
@@ -253,15 +254,15 @@ def test_both_views_have_the_same_gradient_and_it_reaches_the_pictures(model, co
 
 def test_placeholders_are_never_sampled(model, context, processor):
     head = model.get_output_embeddings()
-    ids = processor.tokenizer.convert_tokens_to_ids(list(PICTURE_TOKENS))
+    ids = processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
     logits = head(torch.randn(3, head.in_features))
     assert (logits.softmax(-1)[:, ids] == 0).all()
     entropy = -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
     assert torch.isfinite(entropy).all()
 
 
-def test_a_batch_with_pictures_needs_to_know_them(model, episodes):
-    with pytest.raises(ConfigError, match="give make_batch the context's pictures"):
+def test_a_batch_with_images_needs_to_know_them(model, episodes):
+    with pytest.raises(ConfigError, match="give make_batch the context's image_processor"):
         compute_logprobs(model, make_batch(episodes))
 
 

@@ -1,4 +1,4 @@
-"""An environment with pictures that a tiny model learns in seconds, and the tiny model."""
+"""An environment with images that a tiny model learns in seconds, and the tiny model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gem_core.text import last_boxed
 
 
 class Shades(Env):
-    """Say whether more of a picture is light (0) or dark (1), `turns` times in a row."""
+    """Say whether more of an image is light (0) or dark (1), `turns` times in a row."""
 
     shows_images = True
     state_fields = ("dark", "turn")
@@ -31,10 +31,10 @@ class Shades(Env):
         self.dark = self.random.randrange(2)
         most, least = (30, 230) if self.dark else (230, 30)
         left, top = 28 * self.random.randrange(2), 28 * self.random.randrange(2)
-        picture = Image.new("L", (56, 56), most)
-        picture.paste(least, (left, top, left + 28, top + 28))
+        image = Image.new("L", (56, 56), most)
+        image.paste(least, (left, top, left + 28, top + 28))
         file = io.BytesIO()
-        picture.save(file, "PNG")
+        image.save(file, "PNG")
         return [image_part(file.getvalue()), text_part("Is more of it light or dark?")]
 
     def step(self, action: str) -> Any:

@@ -30,7 +30,7 @@ def episode(seed, rewards, *, success=False, trainable=True):
 # -- files ------------------------------------------------------------------------------------
 
 
-def test_the_curve_is_a_picture_of_reasonable_size(learned):
+def test_the_curve_is_a_plot_of_reasonable_size(learned):
     image = pytest.importorskip("matplotlib.image")
     path = learned.folder / "curve.png"
     data = path.read_bytes()

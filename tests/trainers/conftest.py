@@ -63,10 +63,10 @@ def model(warm: Path) -> Any:
 @pytest.fixture(scope="module")
 def processor() -> Any:
     """Of the Qwen2-VL kind, around a tokenizer with ChatML's template."""
-    from gem_core.train.tiny_vision import add_pictures
+    from gem_core.train.tiny_vision import make_processor
     from tests.rollout.tokenizers import bpe_tokenizer
 
-    return add_pictures(bpe_tokenizer("chatml"))
+    return make_processor(bpe_tokenizer("chatml"))
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,7 @@ class MathEnv(DataSetEnv):
             return f"{problem}\n\n{_INSTRUCTION}"
         images = row.get(self.image_key)
         images = images if isinstance(images, list) else [images]
-        return ask_with_images(problem, [_picture(image, self.rows) for image in images if image is not None])
+        return ask_with_images(problem, [_image(image, self.rows) for image in images if image is not None])
 
     parse = staticmethod(boxed_answer)
 
@@ -103,11 +103,11 @@ class MathEnv(DataSetEnv):
         return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"
 
 
-def ask_with_images(problem: str, pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Content parts: the text, with a picture at each ``<image>`` and those left over in front."""
+def ask_with_images(problem: str, images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Content parts: the text, with an image at each ``<image>`` and those left over in front."""
     pieces = problem.split("<image>")
-    spare = max(0, len(pictures) - (len(pieces) - 1))
-    parts, rest = pictures[:spare], pictures[spare:]
+    spare = max(0, len(images) - (len(pieces) - 1))
+    parts, rest = images[:spare], images[spare:]
     for number, piece in enumerate(pieces):
         if number and rest:
             parts.append(rest.pop(0))
@@ -116,11 +116,11 @@ def ask_with_images(problem: str, pictures: list[dict[str, Any]]) -> list[dict[s
     return [*parts, text_part(_INSTRUCTION)]
 
 
-def _picture(image: Any, rows: Rows) -> dict[str, Any]:
+def _image(image: Any, rows: Rows) -> dict[str, Any]:
     """The content part of what an image column holds.
 
     Raises:
-        DataError: That is no picture; names the data set.
+        DataError: That is no image; names the data set.
     """
     given = image
     if isinstance(image, dict):  # the form of the hub: bytes, and the name that the file once had

@@ -31,7 +31,7 @@ KINDS: dict[str, Callable[[Random], Item]] = {
 class GeometryRows(GeneratedRows):
     """Figures of some kinds, each turned and mirrored at random.
 
-    The shapes of a row are there, their picture is not: drawing is for who looks at it. Whether a question
+    The shapes of a row are there, their image is not: drawing is for who looks at it. Whether a question
     belongs to the training or the test split depends on its values and not on how the figure stands.
     """
 
@@ -60,8 +60,8 @@ class GeometryEnv(MathEnv):
     Rewards: 1 for the right answer in any exact form (``5\sqrt{2}``, ``\sqrt{50}``), 0 for anything else.
     One step. `max_return` is 1; the oracle reaches it.
 
-    The observation is a list of content parts: the picture, the question, how to answer. What the question
-    is about stands in the picture alone, which is to scale. The items are drawn when they are asked for; the
+    The observation is a list of content parts: the image, the question, how to answer. What the question
+    is about stands in the image alone, which is to scale. The items are drawn when they are asked for; the
     two splits share no figure with the same values.
     """
 
@@ -79,7 +79,7 @@ class GeometryEnv(MathEnv):
 
         Args:
             kinds: Kinds of figures, each as likely; None for all that there are (`KINDS`).
-            pixels: Width and height of a picture, from 56 to 2048.
+            pixels: Width and height of an image, from 56 to 2048.
             split: "train" or "test".
             size: Number of items.
             seed: Another seed is another set of items.

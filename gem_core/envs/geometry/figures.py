@@ -1,4 +1,4 @@
-"""Figures: shapes in a plane, and their picture.
+"""Figures: shapes in a plane, and their image.
 
 Points are complex numbers, so that turning a figure is a multiplication. Everything is drawn to scale.
 """
@@ -93,7 +93,7 @@ def turned(shapes: Iterable[Shape], degrees: int, mirrored: bool) -> list[Shape]
 
 
 def draw(shapes: Sequence[Shape], size: int) -> bytes:
-    """The PNG file of a picture of `size` times `size` pixels, in shades of grey.
+    """The PNG file of an image of `size` times `size` pixels, in shades of grey.
 
     Raises:
         MissingDependency: Pillow is not installed.
@@ -102,10 +102,10 @@ def draw(shapes: Sequence[Shape], size: int) -> bytes:
     from PIL import Image, ImageDraw
 
     wide = size * SMOOTH
-    picture = Image.new("L", (wide, wide), 255)
-    _Pen(ImageDraw.Draw(picture), shapes, wide).draw(shapes)
+    image = Image.new("L", (wide, wide), 255)
+    _Pen(ImageDraw.Draw(image), shapes, wide).draw(shapes)
     file = io.BytesIO()
-    picture.reduce(SMOOTH).save(file, "PNG", compress_level=6)
+    image.reduce(SMOOTH).save(file, "PNG", compress_level=6)
     return file.getvalue()
 
 

@@ -21,7 +21,7 @@ from gem_core.rollout import RolloutOptions
 from gem_core.rollout.pool import MAX_ENV_RETRIES
 from gem_core.tasks import EnvChoice
 
-NO_PICTURES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 MAX_ROWS = 1_000_000
 """Oat lists the whole data set in memory before the first step."""
 PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
@@ -195,7 +195,7 @@ def _check_environments(args: Args) -> None:
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
     args.template_kwargs()
     for source in (*args.sources, *args.eval_sources):
-        source.check_buildable(options.wrappers, no_pictures=NO_PICTURES)
+        source.check_buildable(options.wrappers, no_images=NO_IMAGES)
     if args.num_env < 1 or args.group_size < 1:
         raise ConfigError(
             f"--num-env={args.num_env} --group-size={args.group_size}: expected at least 1 each"

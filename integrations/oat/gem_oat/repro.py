@@ -24,7 +24,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: Oat has no equivalent of an option.
     """
-    reject_unsupported("Oat", recipe.pictures("its prompts are texts"))
+    reject_unsupported("Oat", recipe.images("its prompts are texts"))
     turns = _turns(recipe)
     notes = [LOSS] if recipe.max_turns == 1 else [LOSS, TURNS.format(turns=turns)]
     flags: dict[str, object] = {

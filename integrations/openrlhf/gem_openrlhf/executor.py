@@ -11,7 +11,7 @@ from openrlhf.utils.agent import AgentExecutorBase
 from gem_core.errors import ConfigError
 from gem_core.images import open_image
 from gem_core.rollout import EnvPool, Episode, Generation, extra_stop_id
-from gem_core.rollout.vision import Pictures, processor_or_tokenizer, tokenizer_of
+from gem_core.rollout.vision import ImageProcessor, processor_or_tokenizer, tokenizer_of
 from gem_core.tasks import EVAL_SEEDS, TaskRow
 from gem_openrlhf.labels import played_label, task_of
 from gem_openrlhf.options import GemOptions
@@ -26,7 +26,7 @@ class EnginePolicy:
             to all samples of a prompt.
         stop_id: An id that ends a response and that the engine does not know of; None when it knows
             all.
-        placeholder_id: What stands for pictures, and is never sampled; None for a model that sees none.
+        placeholder_id: What stands for images, and is never sampled; None for a model that sees none.
     """
 
     takes_images = True
@@ -41,14 +41,14 @@ class EnginePolicy:
         self._params.min_tokens = 0
         if stop_id is not None:
             self._params.stop_token_ids = [*(self._params.stop_token_ids or []), stop_id]
-        if placeholder_id is not None:  # it stands for a picture, and would be one too many
+        if placeholder_id is not None:  # it stands for an image, and would be one too many
             self._params.logit_bias = {**(self._params.logit_bias or {}), placeholder_id: -100.0}
         self.extra_stop_id = stop_id
 
     async def generate(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
     ) -> Generation:
-        """Sample one response; `images` are the pictures in the prompt, in order."""
+        """Sample one response; `images` are the images in the prompt, in order."""
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
         shown = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
@@ -102,7 +102,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             max_length: ``--data.max_len``, the most tokens of the whole row.
             hf_tokenizer: The model's.
             llm_engine: See `EnginePolicy`.
-            images: None; the pictures of an episode come from its environment.
+            images: None; the images of an episode come from its environment.
             unused: What other versions pass.
 
         Returns:
@@ -112,7 +112,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             ConfigError: The row names no task, or has images.
         """
         if images:
-            raise ConfigError("this row has images, but the pictures of an episode come from its environment")
+            raise ConfigError("this row has images, but the images of an episode come from its environment")
         if self._shared is None:
             self._shared = _Shared(self.options, hf_tokenizer)
         task = task_of(label)
@@ -136,7 +136,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             self._shared.traces[split].write(episode)
         return lay_out(
             episode, task, prompt, pad_id=tokenizer_of(hf_tokenizer).eos_token_id,
-            with_logprobs=sampling_params.logprobs is not None, pictures=self._shared.pictures,
+            with_logprobs=sampling_params.logprobs is not None, image_processor=self._shared.image_processor,
         )  # fmt: skip
 
 
@@ -146,8 +146,8 @@ class _Shared:
     def __init__(self, options: GemOptions, given: Any) -> None:
         tokenizer = tokenizer_of(given)
         self.context = options.context_for(processor_or_tokenizer(given, tokenizer))
-        self.pictures = self.context.pictures
-        self.placeholder_id = None if self.pictures is None else self.pictures.token_id
+        self.image_processor = self.context.image_processor
+        self.placeholder_id = None if self.image_processor is None else self.image_processor.token_id
         self.extra_stop_id = extra_stop_id(self.context, tokenizer)
         self.traces = options.trace_writers(tokenizer)
 
@@ -159,7 +159,7 @@ def lay_out(
     *,
     pad_id: int,
     with_logprobs: bool,
-    pictures: Pictures | None = None,
+    image_processor: ImageProcessor | None = None,
 ) -> dict[str, Any]:
     """An episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
@@ -172,7 +172,7 @@ def lay_out(
         prompt: The row's input.
         pad_id: The tokens of a row that stands for an episode which is not trainable.
         with_logprobs: Whether OpenRLHF expects log-probs of the sampling policy.
-        pictures: Makes the model's inputs of the pictures; None for a model that sees none.
+        image_processor: Makes the model's inputs of the images; None for a model that sees none.
     """
     tokens, logprobs, spans = [pad_id, pad_id], None, []
     if episode.trainable:
@@ -188,7 +188,7 @@ def lay_out(
         "prompt": prompt,
         "label": played_label(task, episode, spans),
         "images": None,
-        "mm_train_inputs": pixels(episode, pictures) if pictures and spans else None,
+        "mm_train_inputs": pixels(episode, image_processor) if image_processor and spans else None,
         "reward": episode.total_reward if episode.trainable else 0.0,
         "scores": float(episode.success and episode.trainable),
         "observation_tokens": tokens,
@@ -199,15 +199,15 @@ def lay_out(
     }
 
 
-def pixels(episode: Episode, pictures: Pictures) -> dict[str, Any] | None:
-    """What the actor's model is given of the pictures of a row, in the order of their places.
+def pixels(episode: Episode, image_processor: ImageProcessor) -> dict[str, Any] | None:
+    """What the actor's model is given of the images of a row, in the order of their places.
 
     Returns:
-        Tensors ``pixel_values`` (patches, width) and ``image_grid_thw`` (pictures, 3); None without pictures.
+        Tensors ``pixel_values`` (patches, width) and ``image_grid_thw`` (images, 3); None without images.
     """
     import torch
 
-    of_each = [pictures.features(url) for url in episode.images()]
+    of_each = [image_processor.features(url) for url in episode.images()]
     if not of_each:
         return None
     return {name: torch.cat([torch.as_tensor(one[name]) for one in of_each]) for name in of_each[0]}

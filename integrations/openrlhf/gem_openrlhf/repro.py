@@ -23,10 +23,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         ConfigError: OpenRLHF has no equivalent of an option.
     """
     one_row = "OpenRLHF trains on one row an episode, and the turns of a rebuilt context share no prefix"
-    pictures = recipe.pictures(
+    images = recipe.images(
         "a recipe does not say how many an episode has, which OpenRLHF's --data.max_images_per_prompt wants"
     )
-    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | pictures)
+    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | images)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     per_gpu = recipe.episodes_per_update // recipe.gpus
     options = recipe.rollout_options() | recipe.changed_estimator_options

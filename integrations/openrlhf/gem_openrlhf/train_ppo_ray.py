@@ -137,7 +137,7 @@ def check_data(args: Any) -> None:
                 task = task_of(json.loads(line).get(args.data.label_key))
                 source = EnvChoice(task["env_id"], task["env_kwargs"])
                 if source.label not in built:
-                    source.check_buildable(no_pictures=lambda: pictures_refused(args))
+                    source.check_buildable(no_images=lambda: images_unsupported(args))
                     built.add(source.label)
                 if place < len(training):
                     check_train_row(task)
@@ -145,15 +145,15 @@ def check_data(args: Any) -> None:
                 raise ConfigError(f"{path.strip()}, line {number}: {error}") from error
 
 
-def pictures_refused(args: Any) -> str | None:
-    """Why OpenRLHF's model cannot be shown pictures; None when it can.
+def images_unsupported(args: Any) -> str | None:
+    """Why OpenRLHF's model cannot be shown images; None when it can.
 
     Args:
         args: OpenRLHF's flags.
     """
     if getattr(args.data, "max_images_per_prompt", 0) < 1:
         return (
-            "OpenRLHF's engines take none without --data.max_images_per_prompt N; give the most pictures of "
+            "OpenRLHF's engines take none without --data.max_images_per_prompt N; give the most images of "
             "an episode"
         )
     from openrlhf.utils.utils import get_tokenizer

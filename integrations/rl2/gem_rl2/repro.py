@@ -8,7 +8,7 @@ from typing import Any
 from gem_core.errors import ConfigError
 from gem_core.repro import Recipe, assignments, reject_unsupported, write_script
 from gem_rl2.export import write as write_rows
-from gem_rl2.rows import NO_PICTURES
+from gem_rl2.rows import NO_IMAGES
 
 TREE, INDEX = "run.sh", "run-0.0.2.sh"
 SHUFFLED = "RL2 shuffles the tasks: the steps have the same ones in another order."
@@ -26,7 +26,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: RL2 has no equivalent of an option.
     """
-    reject_unsupported("RL2", recipe.pictures(NO_PICTURES))
+    reject_unsupported("RL2", recipe.images(NO_IMAGES))
     parts, rows = recipe.updates_per_step, recipe.episodes_per_step
     if recipe.context == "rebuild" and rows <= (parts - 1) ** 2:
         why = (

@@ -14,7 +14,7 @@ from typing import Any
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, check_train_row, read_task
 
-NO_PICTURES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def check_file(path: str, *, for_training: bool = False) -> None:
             sources[source.label] = source
             tasks.append(task)
     for source in sources.values():
-        source.check_buildable(no_pictures=NO_PICTURES)
+        source.check_buildable(no_images=NO_IMAGES)
     for number, task in enumerate(tasks if for_training else [], start=1):
         try:
             check_train_row(task)

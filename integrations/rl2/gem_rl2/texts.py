@@ -28,7 +28,7 @@ class TextContext:
         return self._context.mode
 
     @property
-    def pictures(self) -> None:
+    def image_processor(self) -> None:
         """RL2's batches have text only."""
         return None
 

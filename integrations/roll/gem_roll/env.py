@@ -58,14 +58,14 @@ class GemEnv:
         """The environment inside.
 
         Raises:
-            GemError: The environment cannot be built, or shows pictures.
+            GemError: The environment cannot be built, or shows images.
         """
         if self._env is None:
             env = self.source.make(self.wrappers)
             if env.shows_images:
                 env.close()
                 raise ConfigError(
-                    f"{self.source.label} shows pictures, and gem_roll hands texts to ROLL's env managers; "
+                    f"{self.source.label} shows images, and gem_roll hands texts to ROLL's env managers; "
                     "train on it with verl, OpenRLHF or `gem-core train`"
                 )
             self._env = env

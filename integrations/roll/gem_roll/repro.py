@@ -33,7 +33,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: ROLL has no equivalent of an option.
     """
-    reject_unsupported("ROLL", recipe.pictures("gem_roll hands texts to ROLL's env managers"))
+    reject_unsupported("ROLL", recipe.images("gem_roll hands texts to ROLL's env managers"))
     folder = Path(folder)
     sources = recipe.sources
     groups = _groups(recipe, sources)

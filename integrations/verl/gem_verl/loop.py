@@ -180,9 +180,9 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         start = time.perf_counter()
         shared = _share(self.config, self.tokenizer, self.processor)
         options, rollout = shared.options, self.rollout_config
-        pictures = shared.context.pictures
-        if pictures is not None:  # it stands for a picture, and would be one too many
-            sampling_params = {**sampling_params, "logit_bias": {pictures.token_id: -100.0}}
+        image_processor = shared.context.image_processor
+        if image_processor is not None:  # it stands for an image, and would be one too many
+            sampling_params = {**sampling_params, "logit_bias": {image_processor.token_id: -100.0}}
         policy = ServerPolicy(self.server_manager, sampling_params, shared.stop_ids, shared.extra_stop_id)
         split = "validation" if validating.get() else "train"
         episode = await shared.envs.play(

@@ -14,7 +14,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.workers.rollout.utils import get_max_position_embeddings
 
 from gem_verl import SUPPORTED, estimators, failures, loop
-from gem_verl.options import ESTIMATORS, TRAINER_MODE, check_config, check_rewards, pictures_refused
+from gem_verl.options import ESTIMATORS, TRAINER_MODE, check_config, check_rewards, images_unsupported
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
 
 logger = logging.getLogger("verl.gem")
@@ -66,7 +66,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        if check_rows(rows, self._wrappers, default, functools.partial(pictures_refused, self.config)):
+        if check_rows(rows, self._wrappers, default, functools.partial(images_unsupported, self.config)):
             check_rewards(self.config)
         super().generate_sequences(prompts)
 

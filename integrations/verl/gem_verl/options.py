@@ -155,8 +155,8 @@ def check_rewards(config: Any) -> None:
         )
 
 
-def pictures_refused(config: Any) -> str | None:
-    """Why the model of a verl config cannot be shown pictures; None when it can.
+def images_unsupported(config: Any) -> str | None:
+    """Why the model of a verl config cannot be shown images; None when it can.
 
     Args:
         config: The whole verl config.
@@ -177,7 +177,7 @@ def pictures_refused(config: Any) -> str | None:
             "torchvision for that)"
         )
     # vLLM scales pixels with `visual.input_norm`, buffers of its own. Dummy weights fill them with noise, and
-    # no weights of the actor ever replace it: the engine would sample from pictures that it cannot see.
+    # no weights of the actor ever replace it: the engine would sample from images that it cannot see.
     if str(rollout.load_format).startswith("dummy"):
         return (
             f"actor_rollout_ref.rollout.load_format={rollout.load_format} leaves vLLM without the scale of "

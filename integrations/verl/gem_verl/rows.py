@@ -63,7 +63,7 @@ def check_rows(
     rows: Iterable[Mapping[str, Any]],
     wrappers: str,
     default_agent_loop: str = "",
-    no_pictures: Callable[[], str | None] = lambda: None,
+    no_images: Callable[[], str | None] = lambda: None,
     *,
     for_training: bool = False,
 ) -> bool:
@@ -73,7 +73,7 @@ def check_rows(
         rows: Of a data set; those of other agent loops are left alone.
         wrappers: Around every environment.
         default_agent_loop: Plays the rows that name none.
-        no_pictures: Says why the model cannot be shown pictures; None when it can.
+        no_images: Says why the model cannot be shown images; None when it can.
         for_training: Refuse rows whose item is held out.
 
     Returns:
@@ -89,7 +89,7 @@ def check_rows(
             task = task_of(row)
             source = EnvChoice(task["env_id"], task["env_kwargs"])
             if (source.label, wrappers) not in _built:
-                source.check_buildable(wrappers, no_pictures=no_pictures)
+                source.check_buildable(wrappers, no_images=no_images)
                 _built.add((source.label, wrappers))
             if for_training:
                 check_train_row(task)

@@ -28,7 +28,7 @@ from gem_core.rollout import Episode, episode_metrics, nothing_trainable
 from gem_verl import estimators, failures
 from gem_verl.dataset import GemDataset
 from gem_verl.loop import turn_ids_of
-from gem_verl.options import TRAINER_MODE, check_config, check_rewards, pictures_refused
+from gem_verl.options import TRAINER_MODE, check_config, check_rewards, images_unsupported
 from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
 
 
@@ -46,7 +46,7 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        refused = functools.partial(pictures_refused, self.config)
+        refused = functools.partial(images_unsupported, self.config)
         for dataset in (self.train_dataset, self.val_dataset):
             training = dataset is self.train_dataset
             wrappers = self.gem_options.wrappers

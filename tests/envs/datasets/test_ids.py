@@ -92,7 +92,7 @@ def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
         assert env.step(wrong)[1:3] == (0.0, True)
 
 
-def test_geometry3k_with_pictures_of_every_form(tmp_path):
+def test_geometry3k_with_images_of_every_form(tmp_path):
     """The schema of the hub's parquet files, answers as that data set writes them, and forms of one's own."""
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
@@ -129,12 +129,12 @@ def test_geometry3k_with_pictures_of_every_form(tmp_path):
         ("../secret.png", "outside the folder of the data"),
         ("/etc/hostname", "outside the folder of the data"),
         ("https://example.org/a.png", "cannot be read"),
-        ({"bytes": "text"}, "cannot be read|no picture"),
-        ("data:image/png;base64,AAAA", "no picture"),
+        ({"bytes": "text"}, "cannot be read|no image"),
+        ("data:image/png;base64,AAAA", "no image"),
         (7, "not int"),
     ],
 )
-def test_a_picture_that_is_none_names_the_data_set(image, message, tmp_path):
+def test_an_image_that_is_none_names_the_data_set(image, message, tmp_path):
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     path = tmp_path / "items.jsonl"
     path.write_text(json.dumps({"images": [image], "problem": "<image>Find x.", "answer": "1"}) + "\n")

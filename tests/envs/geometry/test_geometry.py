@@ -194,10 +194,10 @@ def test_every_kind_is_drawn_and_solved_by_the_oracle():
         observation, _ = env.reset(seed=0)
         assert [part["type"] for part in observation] == ["image_url", "text", "text"]
         (url,) = image_urls(observation)
-        picture = open_image(url)
-        assert picture.size == (336, 336)
-        assert picture.convert("L").getextrema() == (0, 255)
-        assert all(picture.getpixel((n, m)) == (255, 255, 255) for n in (0, 335) for m in (0, 335))
+        image = open_image(url)
+        assert image.size == (336, 336)
+        assert image.convert("L").getextrema() == (0, 255)
+        assert all(image.getpixel((n, m)) == (255, 255, 255) for n in (0, 335) for m in (0, 335))
         assert env.step(env.oracle_action())[1] == 1.0
         assert env.row["figure"].startswith(kind)
 
@@ -227,16 +227,16 @@ def test_items_are_many_and_splits_share_no_values():
     assert {row["figure"].split()[0] for row in train} == set(KINDS)
 
 
-def test_pictures_are_small_and_the_same_each_time():
+def test_images_are_small_and_the_same_each_time():
     first, second = (gem_core.make("vision:Geometry-v0", pixels=112) for _ in range(2))
     for seed in range(5):
         (url,), (again,) = (image_urls(env.reset(seed=seed)[0]) for env in (first, second))
         assert url == again
         assert len(image_bytes(url)) < 3000
-    assert len(json.dumps(first.get_state())) < 20_000  # the picture is no part of the state
+    assert len(json.dumps(first.get_state())) < 20_000  # the image is no part of the state
 
 
-def test_an_answer_that_repeats_costs_no_picture(monkeypatch):
+def test_an_answer_that_repeats_costs_no_image(monkeypatch):
     env = gem_core.make("vision:Geometry-v0")
     env.reset(seed=0)
     monkeypatch.setattr("gem_core.envs.geometry.env.draw", lambda *args: pytest.fail("drawn"))
@@ -266,12 +266,12 @@ def test_without_pillow_the_extra_is_named(monkeypatch):
         gem_core.make("vision:Geometry-v0")
 
 
-def test_a_figure_fills_its_picture():
+def test_a_figure_fills_its_image():
     from PIL import Image
 
     for kind in KINDS:
-        picture = Image.open(io.BytesIO(draw(items(kind, 1)[0].shapes, 336)))
-        left, top, right, bottom = picture.point(lambda shade: 255 * (shade < 200)).getbbox()
+        image = Image.open(io.BytesIO(draw(items(kind, 1)[0].shapes, 336)))
+        left, top, right, bottom = image.point(lambda shade: 255 * (shade < 200)).getbbox()
         assert max(right - left, bottom - top) > 0.5 * 336
         assert min(left, top) > 2
         assert max(right, bottom) < 334

@@ -34,7 +34,7 @@ def test_a_folder_is_all_its_files(tmp_path):
     (tmp_path / "a.csv").write_text("id,title,text\n1,T,from csv\n")
     (tmp_path / "sub" / "b.md").write_text("one\n\ntwo\n")
     (tmp_path / ".hidden.txt").write_text("not this")
-    (tmp_path / "picture.png").write_bytes(b"\x89")
+    (tmp_path / "image.png").write_bytes(b"\x89")
     assert [(d["id"], d["title"], d["text"]) for d in read_corpus(tmp_path)] == [
         ("1", "T", "from csv"),
         ("sub/b.md#0", "b", "one\n\ntwo"),

@@ -20,7 +20,7 @@ from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
 from tests.rollout.tokenizers import bpe_tokenizer
-from tests.support import PictureEnv
+from tests.support import ImageEnv
 from tests.trainers.oat import harness
 
 GAME = ("--env-id", harness.GAME)
@@ -197,7 +197,7 @@ def test_the_command_line_ends_with_one_line(tmp_path: Path) -> None:
     assert sys.executable == command[0]
 
 
-def test_pictures_are_refused_with_the_reason() -> None:
-    register("test:OatPictures", PictureEnv)
-    with pytest.raises(ConfigError, match="test:OatPictures shows pictures, and Oat's rows have no place"):
-        check("--env-id", "test:OatPictures", "--collocate")
+def test_images_are_refused_with_the_reason() -> None:
+    register("test:OatImages", ImageEnv)
+    with pytest.raises(ConfigError, match="test:OatImages shows images, and Oat's rows have no place"):
+        check("--env-id", "test:OatImages", "--collocate")

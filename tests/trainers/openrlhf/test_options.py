@@ -15,7 +15,7 @@ from gem_openrlhf.options import VARIABLE, GemOptions
 
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
-from tests.support import PictureEnv
+from tests.support import ImageEnv
 from tests.trainers.openrlhf.args import experience_maker, parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
@@ -147,10 +147,10 @@ def test_the_variable_chooses_the_estimator_where_the_flag_cannot(monkeypatch: p
     assert json.loads(GemOptions.load({"estimator": "rebn"}).to_text()) == {"estimator": "rebn"}
 
 
-def test_pictures_are_refused_with_the_reason(tmp_path: Path) -> None:
-    register("test:OpenRlhfPictures", PictureEnv)
-    rows = write_rows(tmp_path / "rows.jsonl", ["test:OpenRlhfPictures"], 1)
+def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
+    register("test:OpenRlhfImages", ImageEnv)
+    rows = write_rows(tmp_path / "rows.jsonl", ["test:OpenRlhfImages"], 1)
     with pytest.raises(
-        ConfigError, match=r"line 1: test:OpenRlhfPictures shows pictures, and .*max_images_per_prompt N"
+        ConfigError, match=r"line 1: test:OpenRlhfImages shows images, and .*max_images_per_prompt N"
     ):
         parse(*REBN, *AGENT, "--data.prompt_dataset", str(rows))

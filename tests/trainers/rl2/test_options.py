@@ -17,7 +17,7 @@ from gem_core import register
 from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
-from tests.support import PictureEnv
+from tests.support import ImageEnv
 from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config
 
@@ -156,11 +156,11 @@ def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
         check_config(*gem_config(f"{PATH}={path}"))
 
 
-def test_pictures_are_refused_with_the_reason(tmp_path: Path) -> None:
-    register("test:Rl2Pictures", PictureEnv)
+def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
+    register("test:Rl2Images", ImageEnv)
     path = tmp_path / "train.jsonl"
-    write([TaskRow(env_id="test:Rl2Pictures", env_kwargs={}, seed=1, index=0)], path)
-    with pytest.raises(ConfigError, match="test:Rl2Pictures shows pictures, and RL2's rows have no place"):
+    write([TaskRow(env_id="test:Rl2Images", env_kwargs={}, seed=1, index=0)], path)
+    with pytest.raises(ConfigError, match="test:Rl2Images shows images, and RL2's rows have no place"):
         check_file(str(path))
 
 

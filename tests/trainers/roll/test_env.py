@@ -18,7 +18,7 @@ from gem_roll.env import PREFIX, GemEnv, read_env_type, register
 import gem_core
 from gem_core.core import Env
 from gem_core.errors import ConfigError, UnknownEnv
-from tests.support import PictureEnv
+from tests.support import ImageEnv
 
 GUESS = "game:GuessTheNumber-v0-easy"
 ROLL_FIELDS = {
@@ -191,7 +191,7 @@ def test_roll_imports_the_same_gem() -> None:
     assert roll.pipeline.agentic.env.gem is gem
 
 
-def test_pictures_are_refused_when_the_env_is_built() -> None:
-    gem_core.register("test:RollPictures", PictureEnv)
-    with pytest.raises(ConfigError, match="test:RollPictures shows pictures, and gem_roll hands texts"):
-        GemEnv("test:RollPictures").build()
+def test_images_are_refused_when_the_env_is_built() -> None:
+    gem_core.register("test:RollImages", ImageEnv)
+    with pytest.raises(ConfigError, match="test:RollImages shows images, and gem_roll hands texts"):
+        GemEnv("test:RollImages").build()

@@ -1,6 +1,6 @@
 """A wrapper that gives each episode a name, shown to the model, and notes the rewards it saw; for tests.
 
-And an environment with pictures.
+And an environment with images.
 
 An entry point of the group ``gem_core.envs``.
 """

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 import gem_core
 from gem_core.rollout import read_traces
 from gem_core.rollout.models import load_model, load_processor
-from gem_core.rollout.vision import Pictures
+from gem_core.rollout.vision import ImageProcessor
 from gem_core.train import TinyOptions, save_tiny
 from gem_core.train.objective import policy_gradient
 from tests.train.painted import Shades
@@ -67,10 +67,10 @@ def with_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(beside), str(TORCHVISION)]))
 
 
-def test_two_steps_with_pictures(tmp_path: Path, seeing: Path) -> None:
+def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
     run = run_verl(tmp_path, seeing, "actor_rollout_ref.rollout.load_format=auto").check()
     processor = load_processor(str(seeing))
-    tokenizer, pictures = processor.tokenizer, Pictures(processor)
+    tokenizer, image_processor = processor.tokenizer, ImageProcessor(processor)
     played = evidence.played(run.spy, tokenizer)
     traces = {tuple(e.sequence().token_ids): e for e in read_traces(tmp_path / "traces" / "train.jsonl")}
     model = load_model(str(seeing), torch.device("cpu"), "float32")
@@ -88,7 +88,7 @@ def test_two_steps_with_pictures(tmp_path: Path, seeing: Path) -> None:
                 turn.advantage = advantage
             episodes.append(episode)
         evidence.load_weights(model, update.weights)
-        gradient = list(policy_gradient(model, episodes, pictures=pictures).values())
+        gradient = list(policy_gradient(model, episodes, image_processor=image_processor).values())
         assert evidence.cosine(update.gradients, gradient) >= 0.99
 
 

@@ -1,4 +1,4 @@
-"""Environments with pictures in an evaluation: an endpoint sees them, the run and its pages keep them."""
+"""Environments with images in an evaluation: an endpoint sees them, the run and its pages keep them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
 import gem_core
 from gem_core.cli import main
-from gem_core.eval.endpoint import CHARACTERS_A_PICTURE, _characters
+from gem_core.eval.endpoint import CHARACTERS_PER_IMAGE, _characters
 from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.run import evaluate
 from gem_core.images import image_part, image_urls, text_part
@@ -24,7 +24,7 @@ EASY = "vision:Geometry-v0-easy"
 
 
 def answers(count):
-    """Right answer by picture, for the tasks of an evaluation."""
+    """Right answer by image, for the tasks of an evaluation."""
     right = {}
     for task in evaluation_tasks(EnvChoice(EASY), count):
         env = gem_core.make(EASY, **task["env_kwargs"])
@@ -33,7 +33,7 @@ def answers(count):
     return right
 
 
-def test_an_endpoint_that_sees_the_pictures_solves_everything(tmp_path, monkeypatch):
+def test_an_endpoint_that_sees_the_images_solves_everything(tmp_path, monkeypatch):
     pytest.importorskip("openai", reason="needs the extra 'eval'")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     right = answers(6)
@@ -48,7 +48,7 @@ def test_an_endpoint_that_sees_the_pictures_solves_everything(tmp_path, monkeypa
         assert main([*argv, "--out", str(tmp_path / "run")]) == 0
         assert len(endpoint.requests) == 6
         assert main([*argv, "--out", str(tmp_path / "run")]) == 0
-        assert len(endpoint.requests) == 6, "finished episodes are read back, pictures and all"
+        assert len(endpoint.requests) == 6, "finished episodes are read back, images and all"
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["envs"][EASY]["success"]["mean"] == 1.0
     episodes = list(read_traces(tmp_path / "run" / "episodes.jsonl"))
@@ -58,14 +58,14 @@ def test_an_endpoint_that_sees_the_pictures_solves_everything(tmp_path, monkeypa
     assert all(url in page for url in right)
 
 
-def test_retries_show_the_picture_once_and_remember_it(tmp_path):
-    """Three attempts at an item: the conversation begins with the picture, the trace holds it once."""
+def test_retries_show_the_image_once_and_remember_it(tmp_path):
+    """Three attempts at an item: the conversation begins with the image, the trace holds it once."""
     outcome = evaluate(config(tmp_path, model="random", envs=["vision:Geometry-v0-retry"], max_turns=None))
     line = (tmp_path / "episodes.jsonl").read_text().splitlines()[0]
     (url,) = image_urls(outcome.episodes[0].turns[0].observation)
     assert line.count(url) == 1
 
 
-def test_a_picture_costs_no_tokens_by_the_length_of_its_file():
+def test_an_image_costs_no_tokens_by_the_length_of_its_file():
     assert _characters("twelve words") == 12
-    assert _characters([image_part(PIXEL), text_part("four")]) == CHARACTERS_A_PICTURE + 4
+    assert _characters([image_part(PIXEL), text_part("four")]) == CHARACTERS_PER_IMAGE + 4

@@ -1,4 +1,4 @@
-"""Pictures on their way through verl's agent loop: to its servers, and into its rows."""
+"""Images on their way through verl's agent loop: to its servers, and into its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gem_verl import loop as gem_loop
 from gem_verl.loop import GemAgentLoop, GemOutput
-from gem_verl.options import pictures_refused
+from gem_verl.options import images_unsupported
 from gem_verl.rows import check_rows, verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -22,10 +22,10 @@ from gem_core.errors import ConfigError
 from gem_core.rollout.vision import Processor, processor_or_tokenizer
 from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer
-from tests.support import ScriptedEnv, wide_pictures
+from tests.support import ScriptedEnv, wide_images
 from tests.trainers.verl.configs import verl_config
 
-register("test:VerlPictures", wide_pictures)
+register("test:VerlImages", wide_images)
 register("test:VerlText", ScriptedEnv)
 
 
@@ -63,21 +63,21 @@ def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput],
     return asyncio.run(run()), server
 
 
-def test_a_server_is_shown_every_picture_so_far_and_never_samples_a_placeholder(processor: Processor) -> None:
-    _, server = play("test:VerlPictures", processor)
-    assert [len(pictures) for _, _, pictures in server.calls] == [1, 2, 3]
+def test_a_server_is_shown_every_image_so_far_and_never_samples_a_placeholder(processor: Processor) -> None:
+    _, server = play("test:VerlImages", processor)
+    assert [len(images) for _, _, images in server.calls] == [1, 2, 3]
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
-    for prompt, sampling, pictures in server.calls:
-        assert all((picture.mode, picture.size) == ("RGB", (84, 56)) for picture in pictures)
+    for prompt, sampling, images in server.calls:
+        assert all((image.mode, image.size) == ("RGB", (84, 56)) for image in images)
         assert sampling["logit_bias"] == {place: -100.0}
-        # One placeholder a picture is left when verl's server folds them, which is what vLLM takes.
+        # One placeholder per image is left when verl's server folds them, which is what vLLM takes.
         image_processor = type("Qwen2VLImageProcessor", (), {})()
         kind = SimpleNamespace(image_processor=image_processor, image_token_id=place, video_token_id=-1)
-        assert list(qwen2_5_vl_dedup_image_tokens(prompt, kind)).count(place) == len(pictures)
+        assert list(qwen2_5_vl_dedup_image_tokens(prompt, kind)).count(place) == len(images)
 
 
 def test_a_row_carries_the_pixels_whose_places_are_in_it(processor: Processor) -> None:
-    ((row,), server) = play("test:VerlPictures", processor)
+    ((row,), server) = play("test:VerlImages", processor)
     assert list(row.multi_modal_data) == ["images"]
     assert len(row.multi_modal_data["images"]) == 3
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
@@ -95,7 +95,7 @@ def test_a_row_carries_the_pixels_whose_places_are_in_it(processor: Processor) -
 
 
 def test_rows_of_single_turns_carry_theirs(processor: Processor) -> None:
-    rows, _ = play("test:VerlPictures", processor, "+gem.layout=turn")
+    rows, _ = play("test:VerlImages", processor, "+gem.layout=turn")
     assert [len(row.multi_modal_data["images"]) for row in rows] == [1, 2, 3]
 
 
@@ -103,18 +103,18 @@ def test_text_stays_as_it_was(processor: Processor) -> None:
     ((row,), server) = play("test:VerlText", processor)
     assert row.multi_modal_data is None
     assert "multi_modal_data" not in row.as_dict()
-    assert all(pictures is None for _, _, pictures in server.calls)
+    assert all(images is None for _, _, images in server.calls)
 
 
-def test_who_cannot_be_shown_pictures_is_refused_before_anything_is_played(tmp_path: Path) -> None:
-    row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlPictures", "env_kwargs": "{}", "seed": 1}}
-    with pytest.raises(ConfigError, match="test:VerlPictures shows pictures, and there are none here"):
-        check_rows([row], "", no_pictures=lambda: "there are none here")
+def test_who_cannot_be_shown_images_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlImages", "env_kwargs": "{}", "seed": 1}}
+    with pytest.raises(ConfigError, match="test:VerlImages shows images, and there are none here"):
+        check_rows([row], "", no_images=lambda: "there are none here")
     sglang = verl_config("actor_rollout_ref.rollout.name=sglang")
-    assert "rollout.name=sglang" in str(pictures_refused(sglang))
+    assert "rollout.name=sglang" in str(images_unsupported(sglang))
     bpe_tokenizer("chatml").save_pretrained(tmp_path)
     text = verl_config(f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm")
-    assert "no processor of the Qwen2-VL kind" in str(pictures_refused(text))
+    assert "no processor of the Qwen2-VL kind" in str(images_unsupported(text))
 
 
 def test_dummy_weights_would_leave_the_engine_blind(
@@ -122,8 +122,8 @@ def test_dummy_weights_would_leave_the_engine_blind(
 ) -> None:
     monkeypatch.setattr("verl.utils.hf_processor", lambda *args, **kwargs: processor)
     words = [f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm"]
-    assert "rollout.load_format=auto" in str(pictures_refused(verl_config(*words)))
-    assert pictures_refused(verl_config(*words, "actor_rollout_ref.rollout.load_format=auto")) is None
+    assert "rollout.load_format=auto" in str(images_unsupported(verl_config(*words)))
+    assert images_unsupported(verl_config(*words, "actor_rollout_ref.rollout.load_format=auto")) is None
 
 
 def test_a_processor_of_another_kind_is_left_aside(processor: Processor) -> None:

@@ -1,4 +1,4 @@
-"""Pictures on their way through the agent: to OpenRLHF's engines, into its samples, and into its actor."""
+"""Images on their way through the agent: to OpenRLHF's engines, into its samples, and into its actor."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from gem_core.rollout.vision import Processor
 from gem_core.tasks import TaskRow
 from gem_core.train.tiny_vision import make_vision_model
 from tests.rollout.tokenizers import bpe_tokenizer
-from tests.support import ScriptedEnv, wide_pictures
+from tests.support import ScriptedEnv, wide_images
 from tests.trainers.openrlhf.args import experiences
 
-register("test:OpenRlhfWide", wide_pictures)
+register("test:OpenRlhfWide", wide_images)
 register("test:OpenRlhfText", ScriptedEnv)
 
 
@@ -71,16 +71,16 @@ def play(env_id: str, given: Any, samples: int = 1) -> tuple[list[dict[str, Any]
     return asyncio.run(run()), worker
 
 
-def test_an_engine_is_shown_every_picture_so_far_and_never_samples_a_placeholder(
+def test_an_engine_is_shown_every_image_so_far_and_never_samples_a_placeholder(
     processor: Processor,
 ) -> None:
     _, worker = play("test:OpenRlhfWide", processor)
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     assert [len(shown["image"]) for _, _, shown in worker.calls] == [1, 2, 3]
     for prompt, params, shown in worker.calls:
-        assert all((picture.mode, picture.size) == ("RGB", (84, 56)) for picture in shown["image"])
+        assert all((image.mode, image.size) == ("RGB", (84, 56)) for image in shown["image"])
         assert params.logit_bias == {place: -100.0}
-        # OpenRLHF folds the places of a picture to one, from which vLLM makes them anew.
+        # OpenRLHF folds the places of an image to one, from which vLLM makes them anew.
         assert prompt.count(place) == 6 * len(shown["image"])
         assert dedup_media_tokens(prompt, {place}).count(place) == len(shown["image"])
 
@@ -113,8 +113,8 @@ def model(processor: Processor, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def test_openrlhfs_actor_sees_each_picture_at_its_place(processor: Processor, model: Path) -> None:
-    """Its log-probs of a micro-batch are those of the model on each row and its own pictures."""
+def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, model: Path) -> None:
+    """Its log-probs of a micro-batch are those of the model on each row and its own images."""
     from transformers import AutoModelForImageTextToText
 
     (seen,), _ = play("test:OpenRlhfWide", processor)
@@ -143,7 +143,7 @@ def test_openrlhfs_actor_sees_each_picture_at_its_place(processor: Processor, mo
         on = batch.action_mask[number].bool()
         rows.append(wanted[on[: len(wanted)]])
         assert torch.allclose(found[number][on], rows[-1], atol=1e-4)
-    assert (rows[0] - rows[2]).abs().max() > 1e-3  # what a picture shows makes a difference
+    assert (rows[0] - rows[2]).abs().max() > 1e-3  # what an image shows makes a difference
 
 
 def flags(model: Any, most: int) -> Any:
@@ -152,18 +152,18 @@ def flags(model: Any, most: int) -> Any:
     )
 
 
-def test_who_cannot_be_shown_pictures_is_refused(
+def test_who_cannot_be_shown_images_is_refused(
     processor: Processor, tiny: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "--data.max_images_per_prompt N" in str(train_ppo_ray.pictures_refused(flags(tiny, 0)))
-    assert "has no processor of the Qwen2-VL kind" in str(train_ppo_ray.pictures_refused(flags(tiny, 3)))
+    assert "--data.max_images_per_prompt N" in str(train_ppo_ray.images_unsupported(flags(tiny, 0)))
+    assert "has no processor of the Qwen2-VL kind" in str(train_ppo_ray.images_unsupported(flags(tiny, 3)))
     # A folder of a model that sees, without its processor.
-    assert "cannot be loaded: " in str(train_ppo_ray.pictures_refused(flags(model, 3)))
+    assert "cannot be loaded: " in str(train_ppo_ray.images_unsupported(flags(model, 3)))
     monkeypatch.setattr(openrlhf_utils, "get_tokenizer", lambda *args: processor)
-    assert train_ppo_ray.pictures_refused(flags(model, 3)) is None
+    assert train_ppo_ray.images_unsupported(flags(model, 3)) is None
 
 
-def test_pictures_in_a_row_of_the_data_are_refused(processor: Processor) -> None:
+def test_images_in_a_row_of_the_data_are_refused(processor: Processor) -> None:
     agent = GemExecutor({})
     row = openrlhf_row(TaskRow(env_id="test:OpenRlhfWide", env_kwargs={}, seed=1, index=0))
     with pytest.raises(ConfigError, match="come from its environment"):
