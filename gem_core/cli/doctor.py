@@ -15,7 +15,7 @@ from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
 
 if TYPE_CHECKING:
-    from gem_core.integration import SupportedTrainer
+    from gem_core.trainers.plugin import SupportedTrainer
 
 PLUGINS = ("gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll")
 STYLES = {"ready": "green", "absent": "yellow", "broken": "bold red"}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gem_core.cli import main
-from gem_core.integration import SupportedTrainer
 from gem_core.sandbox import Check, levels, strongest
+from gem_core.trainers.plugin import SupportedTrainer
 
 
 def doctor(capsys, code: int = 0) -> dict:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from gem_core.integration import after_import
+from gem_core.trainers.imports import after_import
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import UnsupportedTrainer
-from gem_core.integration import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer
 
 PACKAGES = ["gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll"]
 

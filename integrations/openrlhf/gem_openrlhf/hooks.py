@@ -18,8 +18,8 @@ from typing import Any
 
 from gem_core.errors import UnsupportedTrainer
 from gem_core.eval.summary import evaluation_metrics
-from gem_core.integration import after_import
 from gem_core.rollout import Episode
+from gem_core.trainers.imports import after_import
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import played_of
 

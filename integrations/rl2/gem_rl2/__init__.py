@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.integration import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer
 
 ENV_PATH = str(Path(__file__).with_name("env.py"))
 """For ``rollout.env_path``; `python -m gem_rl2` prints it."""

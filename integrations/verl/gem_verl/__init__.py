@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 
-from gem_core.integration import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer
 
 SUPPORTED = SupportedTrainer(
     name="verl",

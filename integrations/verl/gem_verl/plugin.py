@@ -12,7 +12,7 @@ import importlib
 import logging
 from types import ModuleType
 
-from gem_core.integration import after_import
+from gem_core.trainers.imports import after_import
 from gem_verl import SUPPORTED
 
 logger = logging.getLogger(__name__)

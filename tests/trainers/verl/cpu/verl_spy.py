@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import verl.workers.utils.losses as losses
 
-from gem_core.integration import after_import
+from gem_core.trainers.imports import after_import
 
 FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()

@@ -5,16 +5,10 @@ Each ``gem_<trainer>`` package holds one `SupportedTrainer`; `gem-core doctor` p
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import os
 import re
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 from gem_core.errors import UnsupportedTrainer
 
@@ -124,49 +118,3 @@ def _release(version: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
-
-
-def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Call `action` with the module `name` right after it was imported; now, if it is imported already.
-
-    For a plugin that has to reach a trainer's module in a process that may never import it. What
-    `action` raises is raised by the import.
-    """
-    if name in sys.modules:
-        action(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, action))
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Notices the first import of one module."""
-
-    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._action = action
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != self._name or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)  # the search below must not come by here again
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._action)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    """A module's own loader, and then an action."""
-
-    def __init__(self, inner: importlib.abc.Loader, action: Callable[[ModuleType], None]) -> None:
-        self._inner = inner
-        self._action = action
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._inner.exec_module(module)
-        self._action(module)

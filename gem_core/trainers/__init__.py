@@ -1,0 +1,1 @@
+"""What the trainer plugins share, and how gem-core finds them."""
