@@ -17,8 +17,9 @@ from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
 from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
-from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.policy import Generation, Policy, inferred_finish, reported_finish
 from gem_core.rollout.pool import EnvPool
+from gem_core.rollout.rows import Row, RowKind, rows_of
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
 from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
@@ -38,6 +39,8 @@ __all__ = [
     "RebuildContext",
     "Reply",
     "RolloutOptions",
+    "Row",
+    "RowKind",
     "Sequence",
     "TraceWriter",
     "Transition",
@@ -46,10 +49,13 @@ __all__ = [
     "engine_stop_ids",
     "episode_metrics",
     "extra_stop_id",
+    "inferred_finish",
     "nothing_trainable",
     "without_tokens",
     "read_token_texts",
     "read_traces",
+    "reported_finish",
+    "rows_of",
     "run_agents",
     "run_episode",
 ]

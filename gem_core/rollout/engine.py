@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gem_core.rollout.context import Context
-from gem_core.rollout.policy import Generation
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.policy import Generation, reported_finish
 
 
 def engine_stop_ids(tokenizer: Any) -> set[int]:
@@ -41,5 +40,4 @@ def vllm_generation(output: Any) -> Generation:
     (sample,) = output.outputs
     ids = list(sample.token_ids)
     logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]
-    reason: FinishReason = "length" if sample.finish_reason == "length" else "stop"
-    return Generation(ids, logprobs, reason)
+    return Generation(ids, logprobs, reported_finish(sample.finish_reason))

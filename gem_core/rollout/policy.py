@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from gem_core.rollout.trajectory import FinishReason
@@ -17,6 +17,26 @@ class Generation(NamedTuple):
     """One per token, under the sampling distribution; None when not asked for."""
     finish_reason: FinishReason
     """"stop" for an end-of-turn token or stop string, "length" for the token limit."""
+
+
+def reported_finish(reason: str | None) -> FinishReason:
+    """Translate the finish reason of an engine that reports reliably, such as vLLM.
+
+    Only "stop" is a response that ended. An aborted one is incomplete, so it counts as cut.
+    """
+    return "stop" if reason == "stop" else "length"
+
+
+def inferred_finish(token_ids: Sequence[int], max_tokens: int, stop_ids: Collection[int]) -> FinishReason:
+    """Tell from the tokens why a response ended, for an engine that does not report it.
+
+    Args:
+        token_ids: The response. An empty one, such as that of an aborted request, was not cut.
+        max_tokens: Limit under which it was sampled.
+        stop_ids: Tokens that end a response.
+    """
+    full = bool(token_ids) and len(token_ids) >= max_tokens
+    return "length" if full and token_ids[-1] not in stop_ids else "stop"
 
 
 class Policy(Protocol):

@@ -1,0 +1,219 @@
+"""The advantage estimator that a trainer's config names: reading it, checking it, running it on a batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
+from gem_core.advantages.stats import ReturnStats
+from gem_core.errors import ConfigError
+from gem_core.registration import suggest
+
+if TYPE_CHECKING:
+    import torch
+
+    from gem_core.advantages.tensors import Advantages
+
+Scope: TypeAlias = Literal["collected", "trained"]
+"""Turns whose returns an estimator normalizes by: all that were collected for an update, or those that are
+trained on after the trainer dropped some."""
+
+SCOPES = ("collected", "trained")
+
+
+@dataclass(frozen=True)
+class EstimatorChoice:
+    """An estimator with its options.
+
+    Attributes:
+        name: Name in the trainer's config.
+        estimator: The estimator.
+        gamma: Discount per turn.
+        options: Keyword arguments besides gamma.
+        scope: Turns that the statistics are taken over. "trained" for an estimator without statistics.
+    """
+
+    name: str
+    estimator: Estimator
+    gamma: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+    scope: Scope = "trained"
+
+    @property
+    def needs_groups(self) -> bool:
+        """Whether it compares the episodes of a task with each other."""
+        return "group_ids" in self.estimator.needs
+
+    def check_group_size(self, option: str, size: int) -> None:
+        """Refuse an estimator that compares the episodes of a task where each task has a single one.
+
+        Args:
+            option: Name of the trainer's option that sets the number of episodes per task.
+            size: Its value.
+
+        Raises:
+            ConfigError: There is nothing to compare.
+        """
+        if self.needs_groups and size < 2:
+            raise ConfigError(
+                f"{self.name} compares the episodes of a task; with {option}={size} every advantage would "
+                "be 0"
+            )
+
+    def check_collected(self, cause: str, remedy: str) -> None:
+        """Refuse statistics over all collected turns where the trainer drops some of them first.
+
+        Args:
+            cause: What drops them, such as ``"algorithm.filter_groups drops groups"``.
+            remedy: What to set instead, such as ``"+algorithm.rebn.scope=trained"``.
+
+        Raises:
+            ConfigError: The scope is "collected".
+        """
+        if self.scope == "collected":
+            raise ConfigError(
+                f"{cause} before {self.name} sees them, so its statistics cannot cover all turns that were "
+                f"collected; {remedy} takes those of the rest"
+            )
+
+    def compute(
+        self,
+        token_rewards: torch.Tensor,
+        response_mask: torch.Tensor,
+        *,
+        turn_ids: torch.Tensor | None = None,
+        episodes: Sequence[Hashable] | None = None,
+        turns: Sequence[int] | None = None,
+        group_ids: Sequence[Hashable] | None = None,
+        **arguments: Any,
+    ) -> Advantages:
+        """Compute the advantages of a batch of episode rows or turn rows.
+
+        Args:
+            token_rewards: (rows, tokens), any float dtype. The reward of a turn is the sum from its first
+                token up to the next turn.
+            response_mask: (rows, tokens), 1 on response tokens. A row of zeros counts nowhere.
+            turn_ids: For episode rows, (rows, tokens): index of the turn in its row, -1 off-response. None
+                takes each run of ones in the mask as a turn.
+            episodes: For turn rows, the episode that each row belongs to; None for episode rows.
+            turns: For turn rows, the index of each row within its episode.
+            group_ids: Group of each row; used by estimators that compare the episodes of a task.
+            arguments: More keyword arguments of the estimator, such as ``values``.
+
+        Returns:
+            Advantages and returns, each float32 (rows, tokens), and the statistics of the returns.
+
+        Raises:
+            ConfigError: The estimator needs group ids and there are none; or as in
+                `gem_core.advantages.tensors`.
+            NonFiniteReward: Names the row and the turn.
+        """
+        arguments = {"gamma": self.gamma, **self.options, **arguments}
+        if self.needs_groups:
+            if group_ids is None:
+                raise ConfigError(f"{self.name} compares the episodes of a task, but the rows have no groups")
+            arguments["group_ids"] = group_ids
+        function = self.estimator.tensors()
+        result: Advantages
+        if episodes is None:
+            result = function(token_rewards, response_mask, turn_ids=turn_ids, **arguments)
+        else:
+            from gem_core.advantages.single_turns import by_episode
+
+            assert turns is not None
+            result = by_episode(
+                function, token_rewards, response_mask, episodes=episodes, turns=turns, **arguments
+            )
+        return result
+
+
+def read_estimator(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    gamma: float = 1.0,
+    prefix: str = "",
+    gamma_option: str = "gamma",
+    names: Mapping[str, str] | None = TRAINER_NAMES,
+) -> EstimatorChoice:
+    """Read the estimator that a config names.
+
+    Args:
+        name: Name in the trainer's config.
+        options: Option to value; ``scope`` is one of them for an estimator with statistics. A value of None
+            means the estimator's own default.
+        gamma: Discount per turn.
+        prefix: What a user writes before the name of an option, for messages.
+        gamma_option: What a user writes for `gamma`.
+        names: Names of the trainer's config to names of estimators. None takes `name` as it is registered.
+
+    Raises:
+        ConfigError: An unknown option, or a value out of range.
+        UnknownName: No such estimator.
+    """
+    estimator = get_estimator(name if names is None else names[name])
+    chosen = {key: value for key, value in options.items() if value is not None}
+    scope: Any = "trained"
+    if estimator.uses_stats:
+        scope = chosen.pop("scope", "collected")
+        if scope not in SCOPES:
+            raise ConfigError(f"{prefix}scope={scope!r}: expected 'collected' or 'trained'")
+    estimator.check_options(chosen, prefix=prefix)
+    check_gamma(gamma, gamma_option)
+    return EstimatorChoice(name, estimator, float(gamma), chosen, scope)
+
+
+def check_gamma(gamma: Any, option: str = "gamma") -> None:
+    """Refuse a discount that is not from 0 to 1.
+
+    Args:
+        gamma: The discount per turn.
+        option: What a user writes for it.
+
+    Raises:
+        ConfigError: It is out of range.
+    """
+    if not 0 <= float(gamma) <= 1:
+        raise ConfigError(f"{option}={gamma}: expected a discount per turn from 0 to 1")
+
+
+def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:
+    """Return the error for an estimator that neither the trainer nor gem_core has.
+
+    Args:
+        option: What a user writes before the name.
+        name: The name.
+        known: All names that are allowed.
+    """
+    return ConfigError(
+        f"{option}={name}: unknown estimator.{suggest(name, known)} There are: {', '.join(known)}"
+    )
+
+
+class TurnLog:
+    """Logs once per estimator and source where the turns of a batch came from.
+
+    With a wrong mask an estimator computes wrong advantages, and nothing else would show it.
+
+    Args:
+        logger: A logger that has a handler in the trainer's process.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._logged: set[tuple[str, str]] = set()
+
+    def __call__(self, name: str, stats: ReturnStats, source: str) -> None:
+        """Log the number of turns.
+
+        Args:
+            name: Name of the estimator.
+            stats: Statistics of the returns.
+            source: Where turns and their rewards were taken from.
+        """
+        if (name, source) not in self._logged:
+            self._logged.add((name, source))
+            self._logger.info("%s: %d turns in this batch, taken from %s", name, int(stats.count), source)

@@ -1,0 +1,38 @@
+"""Names of a plugin package that are imported on first use, so that the package itself needs no trainer."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+
+from gem_core.trainers.plugin import SupportedTrainer
+
+
+def lazy_exports(
+    trainer: SupportedTrainer, homes: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a plugin package.
+
+        __getattr__, __dir__ = lazy_exports(SUPPORTED, {"GemAgentLoop": "loop"})
+
+    Asking for a public name raises `UnsupportedTrainer` where the trainer is missing or too old.
+
+    Args:
+        trainer: The trainer of the package.
+        homes: Public name to the module of the package that defines it.
+    """
+    package = trainer.package
+
+    def getattribute(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        trainer.require()
+        if name not in homes:
+            available = f"; it has {', '.join(homes)}" if homes else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{available}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    def directory() -> list[str]:
+        return sorted({*vars(importlib.import_module(package)), *homes})
+
+    return getattribute, directory

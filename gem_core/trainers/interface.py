@@ -1,0 +1,107 @@
+"""Checks of a trainer's interface: what a plugin overrides must still be there, with the same parameters.
+
+    expect(SUPPORTED, PPOActor, "step", "self", "prompts", "formatted_prompts", "references")
+
+A plugin runs these checks when it imports the trainer's modules, before any model is loaded. A version that
+fails one is refused; a version newer than those tested that passes all of them works.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from gem_core.errors import UnsupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer
+
+_ADDED_BY_RAY = "_ray_trace_ctx"
+"""Ray adds this parameter to the methods of an actor."""
+
+
+def expect(
+    trainer: SupportedTrainer, owner: ModuleType | type, name: str, *parameters: str, exact: bool = True
+) -> Any:
+    """Return a function or method of the trainer after checking the names of its parameters.
+
+    Args:
+        trainer: The trainer, for the message.
+        owner: A module or class of the trainer.
+        name: Attribute of `owner`; a dotted path such as ``Class.method`` looks into it.
+        parameters: Names of all parameters in order, ``self`` included.
+        exact: Whether there must be no further parameters. False compares the first ones only.
+
+    Raises:
+        UnsupportedTrainer: The attribute is missing or has other parameters. The message names the installed
+            version and the supported ones.
+    """
+    return expect_one_of(trainer, owner, name, [parameters], exact=exact)
+
+
+def expect_one_of(
+    trainer: SupportedTrainer,
+    owner: ModuleType | type,
+    name: str,
+    signatures: Sequence[tuple[str, ...]],
+    *,
+    exact: bool = True,
+) -> Any:
+    """Do the same as `expect` where several signatures are fine.
+
+    Raises:
+        UnsupportedTrainer: The attribute is missing, or its parameters are none of `signatures`.
+    """
+    function = find(owner, name)
+    if function is not None:
+        present = parameters_of(function)
+        if any(expected == (present if exact else present[: len(expected)]) for expected in signatures):
+            return function
+    problem = "is missing" if function is None else f"takes ({', '.join(present)})"
+    expected = " or ".join(f"({', '.join(signature)})" for signature in signatures)
+    raise _unsupported(trainer, f"{_path(owner, name)} {problem}; expected {expected}")
+
+
+def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *, exact: bool = True) -> None:
+    """Check the fields of a dataclass or Pydantic model of the trainer.
+
+    Args:
+        trainer: The trainer, for the message.
+        cls: The class.
+        names: Names of its fields, in order when `exact`.
+        exact: Whether there must be no other fields. False asks for these among others.
+
+    Raises:
+        UnsupportedTrainer: The fields differ.
+    """
+    fields = getattr(cls, "model_fields", None)
+    present = tuple(fields if fields is not None else (field.name for field in dataclasses.fields(cls)))
+    if present != tuple(names) if exact else not set(names) <= set(present):
+        shown = f"has the fields {', '.join(present)}; expected {', '.join(names)}"
+        raise _unsupported(trainer, f"{_path(cls)} {shown}")
+
+
+def find(owner: ModuleType | type, name: str) -> Any:
+    """Return the attribute at a dotted path, or None when a part of the path is missing."""
+    value: Any = owner
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def parameters_of(function: Any) -> tuple[str, ...]:
+    """Return the names of a function's parameters. Decorators are looked through."""
+    return tuple(name for name in inspect.signature(function).parameters if name != _ADDED_BY_RAY)
+
+
+def _path(owner: ModuleType | type, name: str = "") -> str:
+    parts = [owner.__name__] if isinstance(owner, ModuleType) else [owner.__module__, owner.__qualname__]
+    return ".".join([*parts, name] if name else parts)
+
+
+def _unsupported(trainer: SupportedTrainer, problem: str) -> UnsupportedTrainer:
+    return UnsupportedTrainer(
+        f"{trainer.package}: {trainer.name} {trainer.installed_version() or 'from a checkout'} has another "
+        f"interface: {problem}. Supported versions: {trainer.distribution}{trainer.versions}"
+    )

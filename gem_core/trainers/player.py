@@ -1,0 +1,83 @@
+"""Playing episodes inside a trainer's worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core.rollout import (
+    Context,
+    EnvPool,
+    Episode,
+    Policy,
+    RolloutOptions,
+    engine_stop_ids,
+)
+from gem_core.rollout.vision import processor_or_tokenizer
+from gem_core.tasks import TaskRow
+
+
+class Player:
+    """What all episodes of a worker share.
+
+        player = Player(options, tokenizer)
+        episode = await player.play(task, policy, split="train", max_tokens_per_turn=512)
+
+    Args:
+        options: Options of the rollout.
+        tokenizer: Tokenizer of the model.
+        processor: Processor of a model that takes images; anything else is ignored.
+        template_kwargs: Variables for the chat template.
+
+    Attributes:
+        options: As above.
+        context: Context that all episodes share.
+        stop_ids: Tokens that end a response.
+        extra_stop_id: One of them that an inference engine does not stop at by itself; None when it stops at
+            all of them.
+        image_token_id: Placeholder of an image, which must not be sampled; None for a model without images.
+    """
+
+    def __init__(
+        self,
+        options: RolloutOptions,
+        tokenizer: Any,
+        *,
+        processor: Any = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.options = options
+        self.context: Context = options.make_context(
+            processor_or_tokenizer(processor, tokenizer), template_kwargs
+        )
+        known = engine_stop_ids(tokenizer)
+        end: int | None = getattr(self.context, "end_of_turn_id", None)
+        self.extra_stop_id = None if end in known else end
+        self.stop_ids = known if end is None else known | {end}
+        images = self.context.image_processor
+        self.image_token_id = None if images is None else images.token_id
+        self._envs = EnvPool(options.wrappers)
+        self._traces = options.trace_writers(tokenizer)
+
+    async def play(
+        self, task: TaskRow, policy: Policy, *, split: str, metadata: Mapping[str, Any], **arguments: Any
+    ) -> Episode:
+        """Play the episode of a task, and write its trace when traces are wanted.
+
+        Args:
+            task: The task.
+            policy: Samples the responses.
+            split: Name of the trace file.
+            metadata: Metadata of the episode, besides the split.
+            arguments: More arguments of `EnvPool.play`; they take precedence over the options.
+        """
+        episode = await self._envs.play(
+            task,
+            policy,
+            self.context,
+            metadata={**metadata, "split": split},
+            **{**self.options.play_kwargs(), **arguments},
+        )
+        if self._traces:
+            self._traces[split].write(episode)
+        return episode

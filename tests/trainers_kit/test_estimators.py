@@ -1,0 +1,103 @@
+"""Estimators as trainers' configs name them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from gem_core.advantages import ReturnStats
+from gem_core.errors import ConfigError, UnknownName
+from gem_core.trainers.estimators import TurnLog, check_gamma, read_estimator, unknown_estimator
+
+MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0]])
+REWARDS = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 4.0, 0.0]])
+
+
+def test_options_and_scope_are_read_once() -> None:
+    choice = read_estimator("rebn", {"ddof": 1, "eps": None, "scope": "trained"}, gamma=0.5)
+    assert (choice.options, choice.scope, choice.gamma) == ({"ddof": 1}, "trained", 0.5)
+    assert read_estimator("rebn", {}).scope == "collected"
+    assert read_estimator("gem_grpo", {}).scope == "trained"
+    assert read_estimator("grpo", {}, names=None).needs_groups
+    assert not read_estimator("gem_reinforce", {}).needs_groups
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "gamma", "message"),
+    [
+        ("rebn", {"dof": 1}, 1.0, "unknown option 'adv.dof' of rebn"),
+        ("rebn", {"scope": "all"}, 1.0, "adv.scope='all': expected 'collected' or 'trained'"),
+        ("gem_grpo", {"scope": "trained"}, 1.0, "unknown option 'adv.scope' of grpo"),
+        ("rebn", {}, 1.5, "adv.gamma=1.5: expected a discount per turn from 0 to 1"),
+        ("rebn", {}, float("nan"), "expected a discount"),
+    ],
+)
+def test_wrong_options(name: str, options: dict[str, Any], gamma: float, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_estimator(name, options, gamma=gamma, prefix="adv.", gamma_option="adv.gamma")
+
+
+def test_an_unknown_estimator() -> None:
+    with pytest.raises(UnknownName, match="rebn"):
+        read_estimator("rebnn", {}, names=None)
+    error = unknown_estimator("adv.estimator", "rebnn", ["rebn", "gae"])
+    assert str(error).startswith("adv.estimator=rebnn: unknown estimator. ")
+    assert str(error).endswith("There are: rebn, gae")
+
+
+def test_gamma_alone() -> None:
+    check_gamma(0)
+    check_gamma(1)
+    with pytest.raises(ConfigError, match=r"--gamma=-0.1: expected"):
+        check_gamma(-0.1, "--gamma")
+
+
+def test_what_the_trainer_must_not_do() -> None:
+    grpo, rebn = read_estimator("gem_grpo", {}), read_estimator("rebn", {})
+    grpo.check_group_size("rollout.n", 2)
+    rebn.check_group_size("rollout.n", 1)
+    with pytest.raises(ConfigError, match=r"gem_grpo compares .* rollout.n=1 every advantage would be 0"):
+        grpo.check_group_size("rollout.n", 1)
+    grpo.check_collected("a filter drops groups", "scope=trained")
+    with pytest.raises(ConfigError, match=r"a filter drops groups before rebn sees them.*; scope=trained"):
+        rebn.check_collected("a filter drops groups", "scope=trained")
+
+
+def test_episode_rows_and_turn_rows_have_the_same_advantages() -> None:
+    choice = read_estimator("rebn", {}, gamma=0.5)
+    whole = choice.compute(REWARDS, MASK)
+    pieces = [(1, 1, slice(2, 3)), (0, 0, slice(0, 2)), (1, 0, slice(0, 1)), (0, 1, slice(3, 4))]
+    rewards, mask = torch.zeros(4, 2), torch.zeros(4, 2)
+    for row, (episode, _, part) in enumerate(pieces):
+        width = part.stop - part.start
+        rewards[row, :width], mask[row, :width] = REWARDS[episode, part], 1
+    split = choice.compute(
+        rewards, mask, episodes=[episode for episode, *_ in pieces], turns=[turn for _, turn, _ in pieces]
+    )
+    assert split.stats == whole.stats
+    for row, (episode, _, part) in enumerate(pieces):
+        assert split.advantages[row, 0] == whole.advantages[episode, part.start]
+
+
+def test_groups_reach_an_estimator_that_needs_them_only() -> None:
+    rloo = read_estimator("gem_rloo", {})
+    result = rloo.compute(REWARDS, MASK, group_ids=["a", "a"])
+    assert result.advantages[:, 0].tolist() == [3.0 - 7.0, 7.0 - 3.0]
+    with pytest.raises(ConfigError, match=r"gem_rloo compares the episodes of a task, but .* no groups"):
+        rloo.compute(REWARDS, MASK)
+    plain = read_estimator("gem_reinforce", {}).compute(REWARDS, MASK, group_ids=["a", "a"])
+    assert plain.advantages[0, 0] == 3.0
+
+
+def test_the_source_of_turns_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = TurnLog(logging.getLogger("tests.turns"))
+    with caplog.at_level(logging.INFO):
+        for source in ("turn ids", "turn ids", "the mask"):
+            log("rebn", ReturnStats.from_returns([[1.0, 2.0]]), source)
+    assert [record.getMessage() for record in caplog.records] == [
+        "rebn: 2 turns in this batch, taken from turn ids",
+        "rebn: 2 turns in this batch, taken from the mask",
+    ]

@@ -1,0 +1,97 @@
+"""Interface checks, against classes with the shapes that trainers have."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gem_core.errors import UnsupportedTrainer
+from gem_core.trainers.exports import lazy_exports
+from gem_core.trainers.interface import expect, expect_fields, expect_one_of, parameters_of
+from gem_core.trainers.plugin import SupportedTrainer
+
+TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", minimum="1", below="99", hook="")
+
+
+class Learner:
+    def step(self, rows: Any, rate: float, _ray_trace_ctx: Any = None) -> Any:
+        return rows
+
+    @functools.wraps(step)
+    def wrapped(self, *args: Any) -> Any:
+        return args
+
+
+@dataclass
+class Sample:
+    prompt: str
+    reward: float
+
+
+def module() -> ModuleType:
+    made = ModuleType("trainer.core")
+    made.Learner = Learner  # type: ignore[attr-defined]
+    return made
+
+
+def test_an_interface_that_holds_gives_the_function() -> None:
+    assert expect(TRAINER, Learner, "step", "self", "rows", "rate") is Learner.step
+    assert expect(TRAINER, module(), "Learner.step", "self", "rows", "rate") is Learner.step
+    assert expect(TRAINER, Learner, "step", "self", exact=False) is Learner.step
+    assert expect_one_of(TRAINER, Learner, "step", [("self",), ("self", "rows", "rate")]) is Learner.step
+    assert parameters_of(Learner.wrapped) == ("self", "rows", "rate")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("step", ("self", "rows"), r"Learner\.step takes \(self, rows, rate\); expected \(self, rows\)"),
+        ("step", ("self", "rate", "rows"), r"expected \(self, rate, rows\)"),
+        ("stop", ("self",), r"Learner\.stop is missing; expected \(self\)"),
+        ("step.inner", ("self",), r"Learner\.step\.inner is missing"),
+    ],
+)
+def test_another_interface_is_refused_with_the_version(
+    name: str, parameters: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UnsupportedTrainer, match=message) as caught:
+        expect(TRAINER, Learner, name, *parameters)
+    text = str(caught.value)
+    assert text.startswith(f"gem_pytest: Pytest {pytest.__version__} has another interface: ")
+    assert text.endswith("Supported versions: pytest>=1,<99")
+    with pytest.raises(UnsupportedTrainer, match=r"trainer\.core\.Learner\."):
+        expect(TRAINER, module(), f"Learner.{name}", *parameters)
+
+
+def test_alternatives_are_all_named() -> None:
+    with pytest.raises(UnsupportedTrainer, match=r"expected \(self\) or \(rows\)"):
+        expect_one_of(TRAINER, Learner, "step", [("self",), ("rows",)])
+
+
+def test_fields_of_a_row() -> None:
+    expect_fields(TRAINER, Sample, ["prompt", "reward"])
+    expect_fields(TRAINER, Sample, ["reward"], exact=False)
+    with pytest.raises(UnsupportedTrainer, match=r"Sample has the fields prompt, reward; expected reward"):
+        expect_fields(TRAINER, Sample, ["reward"])
+    with pytest.raises(UnsupportedTrainer, match="expected images"):
+        expect_fields(TRAINER, Sample, ["images"], exact=False)
+
+
+def test_lazy_exports_import_on_first_use() -> None:
+    trainer = SupportedTrainer("Pytest", "gem_core.rollout", "pytest", minimum="1", below="99", hook="")
+    load, names = lazy_exports(trainer, {"EnvPool": "pool"})
+    from gem_core.rollout import EnvPool
+
+    assert load("EnvPool") is EnvPool
+    assert {"EnvPool", "run_episode"} <= set(names())
+    with pytest.raises(AttributeError, match="no attribute 'Pool'; it has EnvPool"):
+        load("Pool")
+    with pytest.raises(AttributeError, match=r"no attribute '__path'$"):
+        load("__path")
+    missing = SupportedTrainer("X", "gem_x", "no-such-distribution", minimum="1", below="2", hook="")
+    with pytest.raises(UnsupportedTrainer, match="is not installed"):
+        lazy_exports(missing, {})[0]("Anything")

@@ -1,0 +1,62 @@
+"""Episodes played inside a trainer's worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gem_core import register
+from gem_core.rollout import Generation, RolloutOptions, engine_stop_ids, extra_stop_id, read_traces
+from gem_core.tasks import TaskRow
+from gem_core.trainers.player import Player
+from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import ScriptedEnv
+
+register("test:KitScripted", ScriptedEnv)
+TASK = TaskRow(env_id="test:KitScripted", env_kwargs={}, seed=5, index=2, item=None)
+
+
+class Scripted:
+    """A policy that always answers with the same tokens."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        return Generation(self.ids, [-0.5] * len(self.ids), "stop")
+
+
+def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
+    tokenizer: Any = bpe_tokenizer("chatml")
+    player = Player(RolloutOptions(max_turns=2, traces=str(tmp_path)), tokenizer)
+    assert player.stop_ids == engine_stop_ids(tokenizer) | {player.context.end_of_turn_id}  # type: ignore[attr-defined]
+    assert player.extra_stop_id == extra_stop_id(player.context, tokenizer)
+    assert player.image_token_id is None
+    policy = Scripted(tokenizer.encode("one<|im_end|>", add_special_tokens=False))
+
+    def play(**arguments: Any) -> Any:
+        return asyncio.run(
+            player.play(
+                TASK, policy, split="train", metadata={"group": 2}, max_tokens_per_turn=9, **arguments
+            )
+        )
+
+    episode = play()
+    assert (len(episode.turns), episode.stop_reason) == (2, "max_turns")
+    assert episode.metadata["group"] == 2
+    assert episode.metadata["split"] == "train"
+    assert len(play(max_turns=1).turns) == 1
+    traces = list(read_traces(tmp_path / "train.jsonl"))
+    assert [len(trace.turns) for trace in traces] == [2, 1]
+    assert list(read_traces(tmp_path / "validation.jsonl")) == []
+
+
+def test_wrappers_are_around_every_environment() -> None:
+    player = Player(RolloutOptions(wrappers="time_limit(max_turns=1)"), bpe_tokenizer("chatml"))
+    policy = Scripted([1])
+    episode = asyncio.run(
+        player.play(TASK, policy, split="train", metadata={}, max_tokens_per_turn=9, max_total_tokens=500)
+    )
+    assert len(episode.turns) == 1

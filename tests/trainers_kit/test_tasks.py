@@ -1,0 +1,87 @@
+"""Tasks in a trainer's data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core import register
+from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
+from gem_core.trainers.tasks import check_tasks, evaluation_tasks, read_tasks
+from tests.support import ScriptedEnv
+
+GUESS = EnvChoice("game:GuessTheNumber-v0-easy")
+
+
+class Counted(ScriptedEnv):
+    built = 0
+
+    def __init__(self, **kwargs: Any) -> None:
+        Counted.built += 1
+        super().__init__(**kwargs)
+
+
+register("test:KitCounted", Counted)
+
+
+def task(env_id: str, **kwargs: Any) -> TaskRow:
+    return TaskRow(env_id=env_id, env_kwargs=kwargs, seed=1_000_000, index=0, item=None)
+
+
+def test_a_file_of_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    tasks = list(make_tasks([GUESS], 3, seed=1))
+    path.write_text("".join(json.dumps(row) + "\n" for row in tasks))
+    assert list(read_tasks(path, read_task)) == [
+        (f"{path}, line {number}", row) for number, row in enumerate(tasks, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "line 2: "), ("{}", "line 2: env_id is missing"), ("[]", "line 2: ")]
+)
+def test_a_line_that_cannot_be_read_is_named(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps(task(GUESS.env_id)) + f"\n{line}\n")
+    with pytest.raises(ConfigError, match=message):
+        list(read_tasks(path, read_task))
+
+
+def test_each_environment_is_built_once() -> None:
+    rows = [("", task("test:KitCounted")), ("", task("test:KitCounted", truncate=True))]
+    assert check_tasks([*rows, *rows]) == 4
+    assert Counted.built == 2
+    check_tasks(rows, "time_limit(max_turns=5)")
+    assert Counted.built == 4
+
+
+def test_a_wrong_task_is_named_where_it_has_a_place() -> None:
+    wrong = task("game:GuesTheNumber-v0")
+    with pytest.raises(UnknownEnv, match="GuessTheNumber"):
+        check_tasks([("", wrong)])
+    with pytest.raises(ConfigError, match=r"rows, line 7: .*GuessTheNumber"):
+        check_tasks([("rows, line 7", wrong)])
+    assert check_tasks([]) == 0
+
+
+def test_a_training_task_without_an_item_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(
+        "".join(json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(9))
+    )
+    row = task("math:GSM8K", dataset_name=str(data), split=None)
+    assert check_tasks([("", row)]) == 1
+    with pytest.raises(ConfigError, match="line 1: the row names no item"):
+        check_tasks([("line 1", row)], for_training=True)
+
+
+def test_evaluation_tasks_are_shared_evenly() -> None:
+    rows = evaluation_tasks([GUESS, EnvChoice("game:Mastermind-v0-easy")], 5, repeat=2)
+    assert [row["env_id"] for row in rows] == [GUESS.env_id] * 4 + ["game:Mastermind-v0-easy"] * 4
+    assert all(row["seed"] in EVAL_SEEDS for row in rows)
+    assert len(evaluation_tasks([GUESS] * 3, 1)) == 3
+    assert rows == evaluation_tasks([GUESS, EnvChoice("game:Mastermind-v0-easy")], 5, repeat=2)
