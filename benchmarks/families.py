@@ -111,7 +111,7 @@ def execute(run: Run, folder: Path) -> None:
     if "after" not in evaluation(run, folder):
         gem_core(train, out.with_suffix(".log"))
     before, after = figures(run, folder)
-    print(f"{run.family}: held-out success {before['gem/success']:.3f} -> {after['gem/success']:.3f}")
+    print(f"{run.family}: evaluation success {before['gem/success']:.3f} -> {after['gem/success']:.3f}")
 
 
 def evaluation(run: Run, folder: Path) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def evaluation(run: Run, folder: Path) -> dict[str, Any]:
 
 
 def figures(run: Run, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics of the held-out episodes before and after."""
+    """Metrics of the evaluation episodes before and after."""
     found = evaluation(run, folder)
     (before,), (after,) = found["before"].values(), found["after"].values()
     return before, after
@@ -150,11 +150,11 @@ def write_results(runs: list[Run], arguments: argparse.Namespace) -> None:
     head = [
         "# A learning run for each family",
         "",
-        "Sampled policy on 1,000 held-out seeds (500 for code), before and after training with ReBN. Each",
+        "Sampled policy on 1,000 evaluation seeds (500 for code), before and after training with ReBN. Each",
         "model is tiny, made on the spot and has seen random legal play only. The games have three seeds and",
         "a control of their own: [the study](normalisation/summary.md).",
         "",
-        "Held-out seeds are other episodes than those of training. Where a family has few items (two digits",
+        "Evaluation seeds give other episodes than training seeds. Where a family has few items (two digits",
         "have 100 sums, the short programs some 60 tasks, one fact and one statement some 35,000 texts),",
         "training has met the items themselves, or most of them: there the model may learn a table, and",
         "nothing is said about items that it never saw. Questions have far more items than a run plays.",

@@ -156,7 +156,7 @@ def execute(run: Run) -> None:
     if not run.finished():
         gem_core(run.command, run.folder.with_name(f"{run.folder.name}.log"))
     (after,) = run.evaluation()["after"].values()
-    print(f"{run.variant}, seed {run.seed}: held-out success {after['gem/success']:.3f}", flush=True)
+    print(f"{run.variant}, seed {run.seed}: evaluation success {after['gem/success']:.3f}", flush=True)
 
 
 def gem_core(command: Sequence[str], log: Path) -> None:
@@ -186,7 +186,7 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
     lines = [
         f"# {study.title}",
         "",
-        "Sampled policy on 1,000 held-out seeds, before and after training. The runs of a seed start from",
+        "Sampled policy on 1,000 evaluation seeds, before and after training. The runs of a seed start from",
         "the same model and differ in the named options only.",
         "",
     ]

@@ -32,7 +32,7 @@ Observation: TypeAlias = str | list[dict[str, Any]]
 
 InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
 
-Split: TypeAlias = Literal["train", "held_out"]
+Split: TypeAlias = Literal["train", "eval"]
 """What a task is for: training, or evaluation alone."""
 
 
@@ -196,7 +196,7 @@ class Env:
         """Items of the data set behind this environment that belong to `split`.
 
         Args:
-            split: ``"train"`` or ``"held_out"``. No item is in both.
+            split: ``"train"`` or ``"eval"``. No item is in both.
 
         Returns:
             Numbers for ``reset(options={"index": i})``, each at most once; empty if the split has none. None

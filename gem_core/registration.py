@@ -61,8 +61,8 @@ class EnvSpec:
         extra: Extra of gem-core that the environment needs; None when it needs numpy only.
         deterministic: Same seed and actions give the same episode.
         stateful: `get_state` and `set_state` save and restore the whole episode.
-        eval_kwargs: Added to `kwargs` for held-out tasks, such as ``{"split": "test"}`` for a data set with
-            a test split. Empty: `Env.items` tells held-out items from those to train on, or seeds do.
+        eval_kwargs: Added to `kwargs` for evaluation tasks, such as ``{"split": "test"}`` for a data set with
+            a test split. Empty: `Env.items` tells evaluation items from those to train on, or seeds do.
         floor: Share of the episodes in which the best player that solves nothing succeeds, from 0 to 1, with
             these arguments; None where it is not declared (see `gem_core.checker.floors`).
     """

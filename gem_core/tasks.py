@@ -3,9 +3,9 @@
 A row is ``{"env_id", "env_kwargs", "seed", "index", "item"}``. Each trainer's plugin writes them in its own
 format (`gem-core export`) or makes them on the fly; the environment does the rest at reset.
 
-An environment over a data set has numbered items, some to train on and the others held out
-(`Env.items`). Training tasks go through the former without replacement, one shuffled pass after the other;
-held-out tasks play each of the latter at most once.
+An environment over a data set has numbered items, some for training and the others for evaluation
+(`Env.items`). Training tasks go through the former without replacement, one shuffled pass after another;
+evaluation tasks play each of the latter at most once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ from gem_core.files import write_atomically
 from gem_core.registration import EnvSpec, WrapperLike, accepted_arguments, make, may_have_items, spec
 
 EVAL_SEEDS = range(0, 1_000_000)
-"""Held-out seeds: evaluation takes the first ones, training never draws from here."""
+"""Seeds for evaluation, which takes the first ones; training never draws from here."""
 TRAIN_SEEDS = range(1_000_000, 2**31)
+
+# Parts of random seeds: changing one changes which tasks are played.
+_MIX_SALT: dict[Split, str] = {"train": "train", "eval": "held_out"}
+_EVAL_ORDER_SALT = "held out"
 
 
 class TaskRow(TypedDict):
@@ -128,7 +132,7 @@ class EnvChoice:
         Raises:
             UnknownEnv: No such id.
         """
-        own = spec(self.env_id).eval_kwargs if split == "held_out" else {}
+        own = spec(self.env_id).eval_kwargs if split == "eval" else {}
         return replace(self, env_kwargs={**own, **self.env_kwargs})
 
     def make(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> Env:
@@ -192,12 +196,12 @@ def make_tasks(
     """Rows of `num_tasks` tasks, ``num_tasks * group_size`` in all, the samples of a task together.
 
     The same arguments give the same rows, and fewer tasks give a prefix of more. No two tasks of a
-    call share a seed, and no train task shares one with a held-out task.
+    call share a seed, and no train task shares one with an evaluation task.
 
     A source with items plays each of its training items once before any comes again, in an order made
-    from `seed`, the source and the number of the pass. Held-out tasks are the same in every call: the
-    first seeds of `EVAL_SEEDS`, and each held-out item at most once. So there are fewer than `num_tasks`
-    of them where the items of all sources are used up. For held-out tasks `seed` chooses between the
+    from `seed`, the source and the number of the pass. Evaluation tasks are the same in every call: the
+    first seeds of `EVAL_SEEDS`, and each evaluation item at most once. So there are fewer than `num_tasks`
+    of them where the items of all sources are used up. For evaluation tasks `seed` chooses between the
     sources only.
 
     Args:
@@ -244,7 +248,7 @@ def count_items(source: EnvChoice, split: Split) -> int | None:
 
 
 def check_train_row(task: TaskRow) -> None:
-    """Refuse to train on a row whose item is held out, or that names no item of a data set.
+    """Refuse to train on a row whose item is for evaluation only, or that names no item of a data set.
 
     Raises:
         ConfigError: Says what to do.
@@ -256,13 +260,13 @@ def check_train_row(task: TaskRow) -> None:
         return
     if item is None:
         raise ConfigError(
-            f"the row names no item of {source.label}, so that it might play a held-out one; make the rows "
-            "again with `gem-core export`"
+            f"the row names no item of {source.label}, so that it might play one for evaluation; "
+            "make the rows again with `gem-core export`"
         )
     if item not in items:
         raise ConfigError(
-            f"item {item} of {source.label} is held out for evaluation, or does not exist; make rows for "
-            "training without --held-out"
+            f"item {item} of {source.label} is for evaluation only, or does not exist; make rows for "
+            "training with `--split train`"
         )
 
 
@@ -293,7 +297,7 @@ def _rows(
     split: Split,
     seeds: range,
 ) -> Iterator[TaskRow]:
-    random = Random(f"tasks {split} {seed}")
+    random = Random(f"tasks {_MIX_SALT[split]} {seed}")
     first = random.randrange(len(seeds)) if split == "train" else 0
     if len(sources) == 1:
         decks[sources[0].label].played = numbers.start
@@ -302,7 +306,7 @@ def _rows(
     for index in numbers if len(sources) == 1 else range(numbers.stop):
         (source,) = random.choices(left, cum_weights=shares)
         deck = decks[source.label]
-        while split == "held_out" and deck.is_used_up:
+        while split == "eval" and deck.is_used_up:
             left = [other for other in left if other.label != source.label]
             if not left:
                 return
@@ -347,7 +351,7 @@ class _Deck:
         number, place = divmod(self.played, len(self._items))
         self.played += 1
         if self._order is None or self._order[0] != number:
-            name = f"{self._name} {number}" if self._shuffled else "held out"
+            name = f"{self._name} {number}" if self._shuffled else _EVAL_ORDER_SALT
             self._order = number, Order(len(self._items), Random(name).getrandbits(32))
         return self._items[self._order[1][place]]
 
@@ -379,21 +383,21 @@ def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence
     return known[1], known[2]
 
 
-_OTHER: dict[Split, Split] = {"train": "held_out", "held_out": "train"}
+_OTHER: dict[Split, Split] = {"train": "eval", "eval": "train"}
 
 
 def _nothing_to_play(source: EnvChoice, split: Split, env_spec: EnvSpec, others: int) -> str:
     """Why a source has no item for `split`, and what to do."""
     conflict = [key for key in env_spec.eval_kwargs if key in source.env_kwargs]
-    if split == "held_out":
+    if split == "eval":
         advice = f"leave out {conflict[0]}=" if conflict else "evaluate on another environment"
-        return f"{source.label} has no item held out for evaluation, all {others} are for training; {advice}"
+        return f"{source.label} has no evaluation items, all {others} are for training; {advice}"
     accepted = accepted_arguments(env_spec)
-    if not conflict and "held_out" in accepted:
-        named = EnvChoice(source.env_id, {**source.env_kwargs, "held_out": False}).label
+    if not conflict and "eval_only" in accepted:
+        named = EnvChoice(source.env_id, {**source.env_kwargs, "eval_only": False}).label
         advice = f"to train on them anyway, name it as {named!r}"
     elif "split" in accepted:
         advice = "give split='train'"
     else:
         advice = "train on another environment"
-    return f"{source.label} is held out: all of its {others} items are for evaluation only; {advice}"
+    return f"{source.label}: all {others} items are for evaluation only; {advice}"

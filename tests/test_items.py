@@ -1,4 +1,4 @@
-"""Items of data sets in task rows: one pass without replacement, and held-out means held out."""
+"""Items of data sets in task rows: one pass without replacement, evaluation items never trained on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def items(sources, num_tasks, **kwargs):
 
 
 def test_an_epoch_over_12000_rows_visits_12000_rows(file):
-    whole = source("math:GSM8K", file(12_000), held_out=False)
+    whole = source("math:GSM8K", file(12_000), eval_only=False)
     assert tasks_per_epoch([whole]) == 12_000
     first, second = items([whole], 24_000)[:12_000], items([whole], 24_000)[12_000:]
     assert set(first) == set(second) == set(range(12_000))
@@ -55,13 +55,13 @@ def test_an_epoch_over_12000_rows_visits_12000_rows(file):
     assert items([whole], 12_000, seed=1) != first
 
 
-def test_training_goes_through_all_that_is_not_held_out(file):
+def test_training_goes_through_all_training_items(file):
     some = source("math:GSM8K", file(400))
-    train, held_out = count_items(some, "train"), count_items(some, "held_out")
-    assert train + held_out == 400
-    assert 30 < held_out < 70
+    train, for_eval = count_items(some, "train"), count_items(some, "eval")
+    assert train + for_eval == 400
+    assert 30 < for_eval < 70
     assert Counter(Counter(items([some], 3 * train)).values()) == {3: train}
-    assert not set(items([some], train)) & set(items([some], held_out, split="held_out"))
+    assert not set(items([some], train)) & set(items([some], for_eval, split="eval"))
 
 
 def test_a_mix_keeps_the_progress_of_each_source(file):
@@ -99,65 +99,63 @@ def test_samples_of_a_task_share_its_item(file):
         assert all(row == rows[first] for row in rows[first : first + 4])
 
 
-# -- held out -----------------------------------------------------------------------------------
+# -- evaluation -----------------------------------------------------------------------------------
 
 
-def test_held_out_items_are_played_once_and_are_always_the_same(file):
+def test_evaluation_items_are_played_once_and_are_always_the_same(file):
     bench = source("eval:AIME24", file(30))
-    assert sorted(items([bench], 1000, split="held_out")) == list(range(30))
-    assert items([bench], 12, split="held_out", seed=9) == items([bench], 30, split="held_out")[:12]
+    assert sorted(items([bench], 1000, split="eval")) == list(range(30))
+    assert items([bench], 12, split="eval", seed=9) == items([bench], 30, split="eval")[:12]
     games = [bench, EnvChoice("game:Mastermind-v0")]
-    mixed = [item for item in items(games, 200, split="held_out") if item is not None]
+    mixed = [item for item in items(games, 200, split="eval") if item is not None]
     assert sorted(mixed) == list(range(30))
 
 
 @pytest.mark.parametrize("id", ["eval:AIME24", "math:GSM8K"])
-def test_a_set_that_is_held_out_is_not_trained_on(file, id):
+def test_a_set_for_evaluation_only_is_not_trained_on(file, id):
     bench = source(id, file(30, "rows.jsonl" if id.startswith("eval:") else "test.jsonl"))
-    named = EnvChoice(id, {**bench.env_kwargs, "held_out": False})
+    named = EnvChoice(id, {**bench.env_kwargs, "eval_only": False})
     with pytest.raises(ConfigError) as raised:
         make_tasks([bench], 4)
     assert (
-        f"all of its 30 items are for evaluation only; to train on them anyway, name it as {named.label!r}"
+        f"all 30 items are for evaluation only; to train on them anyway, name it as {named.label!r}"
         in str(raised.value)
     )
     assert sorted(items([named], 30)) == list(range(30))
     assert EnvChoice.parse(named.label) == named
-    with pytest.raises(ConfigError, match="has no item held out for evaluation, all 30 are for training"):
-        make_tasks([named], 4, split="held_out")
+    with pytest.raises(ConfigError, match="has no evaluation items, all 30 are for training"):
+        make_tasks([named], 4, split="eval")
 
 
-def test_every_benchmark_is_held_out():
+def test_every_benchmark_is_for_evaluation_only():
     for id in gem_core.list_envs("eval:*"):
         spec = gem_core.spec(id)
         signature = registration.accepted_arguments(spec)
-        assert "held_out" in signature
-        assert spec.kwargs.get("held_out", True) is True
+        assert "eval_only" in signature
+        assert spec.kwargs.get("eval_only", True) is True
 
 
 def test_a_single_item_is_for_training(file):
     one = source("math:GSM8K", file(1))
     assert items([one], 3) == [0, 0, 0]
-    with pytest.raises(
-        ConfigError, match="has no item held out for evaluation, all 1 are for training; evaluate on"
-    ):
-        make_tasks([one], 1, split="held_out")
+    with pytest.raises(ConfigError, match="has no evaluation items, all 1 are for training; evaluate on"):
+        make_tasks([one], 1, split="eval")
     two = source("math:GSM8K", file(2))
-    assert {*items([two], 1), *items([two], 9, split="held_out")} == {0, 1}
+    assert {*items([two], 1), *items([two], 9, split="eval")} == {0, 1}
 
 
 @pytest.mark.parametrize("id", ["math:Arithmetic-v0", "code:SmallTasks-v0-retry", "qa:MultiHop-v0"])
 def test_generated_sets_have_a_split_of_their_own(id):
     env_source = EnvChoice(id, {"size": 40})
     train = list(make_tasks([env_source], 40))
-    held_out = list(make_tasks([env_source], 99, split="held_out"))
-    assert [row["env_kwargs"] for row in (train[0], held_out[0])] == [
+    for_eval = list(make_tasks([env_source], 99, split="eval"))
+    assert [row["env_kwargs"] for row in (train[0], for_eval[0])] == [
         {"size": 40},
         {"split": "test", "size": 40},
     ]
-    assert len(held_out) == 40
-    assert not texts(train) & texts(held_out)
-    for split, wrong in (("test", "train"), ("train", "held_out")):
+    assert len(for_eval) == 40
+    assert not texts(train) & texts(for_eval)
+    for split, wrong in (("test", "train"), ("train", "eval")):
         with pytest.raises(ConfigError, match=r"give split='train'|leave out split="):
             make_tasks([EnvChoice(id, {"split": split})], 1, split=wrong)
 
@@ -176,9 +174,9 @@ def test_the_shop_has_goals_for_each_split():
     pytest.importorskip("bm25s")
     shop = EnvChoice("webshop:train-text", {"num_products": 60})
     (train,) = make_tasks([shop], 1)
-    held_out = next(make_tasks([shop], 1, split="held_out"))
+    for_eval = next(make_tasks([shop], 1, split="eval"))
     assert train["item"] is not None
-    assert held_out["env_kwargs"] == {"split": "test", "num_products": 60}
+    assert for_eval["env_kwargs"] == {"split": "test", "num_products": 60}
     with pytest.raises(ConfigError, match="give split='train'"):
         make_tasks([EnvChoice("webshop:test-text")], 1)
 
@@ -186,7 +184,7 @@ def test_the_shop_has_goals_for_each_split():
 @pytest.mark.parametrize("user", ["scripted", "self"])
 def test_customers_of_the_service_are_items(user):
     shop = EnvChoice("service:Shop-v0", {"user": user})
-    split = count_items(shop, "train"), count_items(shop, "held_out")
+    split = count_items(shop, "train"), count_items(shop, "eval")
     assert sum(split) == 70
     assert min(split) > 0
     assert count_items(EnvChoice("service:Shop-v0", {"task": 3}), "train") is None
@@ -202,10 +200,10 @@ def test_wrappers_show_the_items(file):
     assert gem_core.make("game:Mastermind-v0").items("train") is None
 
 
-def test_what_is_held_out_is_an_argument(file):
-    with pytest.raises(ConfigError, match="held_out must be True, False or None, not 'no'"):
-        source("math:GSM8K", file(9), held_out="no").make()
-    assert count_items(source("math:GSM8K", file(9), held_out=True), "held_out") == 9
+def test_eval_only_is_an_argument(file):
+    with pytest.raises(ConfigError, match="eval_only must be True, False or None, not 'no'"):
+        source("math:GSM8K", file(9), eval_only="no").make()
+    assert count_items(source("math:GSM8K", file(9), eval_only=True), "eval") == 9
 
 
 def test_rows_of_another_class_are_split_by_number(monkeypatch):
@@ -227,7 +225,7 @@ def test_rows_of_another_class_are_split_by_number(monkeypatch):
 
     monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
     gem_core.register("test:Squares", Ask)
-    assert sorted(items([EnvChoice("test:Squares")], 9, split="held_out")) == [7, 15]
+    assert sorted(items([EnvChoice("test:Squares")], 9, split="eval")) == [7, 15]
 
 
 def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
@@ -288,7 +286,7 @@ def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
     arguments = ["eval", "--model", "oracle", "--envs", bench.label, "--out", str(tmp_path / "run")]
     assert main([*arguments, "--samples", "2"]) == 0
     shown = capsys.readouterr()
-    assert "20 tasks were asked for; its 5 held-out items are played 2 times each" in shown.err + shown.out
+    assert "20 tasks were asked for; its 5 evaluation items are played 2 times each" in shown.err + shown.out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][bench.label]
     assert (summary["episodes"], summary["tasks"], summary["items"]) == (10, 5, 5)
 
@@ -297,7 +295,7 @@ def test_the_reference_trainer_goes_on_within_an_epoch(file):
     from gem_core.train.config import TrainConfig
     from gem_core.train.rollouts import training_tasks
 
-    some = source("math:GSM8K", file(96), held_out=False)
+    some = source("math:GSM8K", file(96), eval_only=False)
     config = TrainConfig(env=[some.label], episodes_per_step=32, group_size=2, steps=9)
     steps = [[row["item"] for row in training_tasks(config, step)] for step in range(1, 7)]
     assert sorted(itertools.chain(*steps)) == sorted([*range(96)] * 2)  # 16 tasks a step, 2 samples each

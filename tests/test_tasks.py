@@ -43,7 +43,7 @@ def test_parse_refuses_with_an_example(text):
         EnvChoice.parse(text)
 
 
-@given(st.integers(0, 2**63), st.integers(1, 60), st.integers(1, 4), st.sampled_from(["train", "held_out"]))
+@given(st.integers(0, 2**63), st.integers(1, 60), st.integers(1, 4), st.sampled_from(["train", "eval"]))
 def test_groups_share_the_seed_and_tasks_do_not(seed, num_tasks, group_size, split):
     rows = list(make_tasks(MIX, num_tasks, seed=seed, group_size=group_size, split=split))
     assert len(rows) == num_tasks * group_size

@@ -5,7 +5,7 @@
     gem-core eval --model random --envs 'game:*' --episodes 500 --out runs/random
     python tools/env_tables.py verify runs/random docs/results/*.jsonl
 
-`measure` plays each id with its random and its oracle player on the held-out seeds from 0 on, and
+`measure` plays each id with its random and its oracle player on the evaluation seeds from 0 on, and
 appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
 can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
 ``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``

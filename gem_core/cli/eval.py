@@ -38,7 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "The key of an endpoint is read from OPENAI_API_KEY or the variable that --api-key-env names.\n"
             "A run that was stopped goes on when the same command is given again; a folder takes the\n"
             "episodes of one configuration only. `gem-core report FOLDER...` makes a page of the results.\n"
-            "Of a data set only held-out items are played, each one at most once per sample."
+            "Of a data set only evaluation items are played, each one at most once per sample."
         ),
     )
     add = parser.add_argument

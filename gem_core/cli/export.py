@@ -29,13 +29,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",
             "--to tasks --env math:Arithmetic-v0 --out epoch.jsonl",
             "--to tasks --env 'game:GuessTheNumber-v0(max_number=50)=2' --env game:Mastermind-v0 "
-            "--num 200 --held-out --out eval.jsonl",
+            "--num 200 --split eval --out eval.jsonl",
         ],
         details=(
             "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share them.\n"
-            "Training rows and held-out rows share no seed and no item of a data set. Training rows go\n"
-            "through the items of a data set one shuffled pass after the other; held-out rows name each\n"
-            "held-out item at most once."
+            "Training rows and evaluation rows share no seed and no item of a data set. Training rows go\n"
+            "through the items of a data set one shuffled pass after the other; evaluation rows name each\n"
+            "evaluation item at most once."
         ),
     )
     parser.add_argument(
@@ -61,7 +61,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--group-size", type=positive_int, default=1, metavar="N", help="samples of each task (default 1)"
     )
-    parser.add_argument("--held-out", action="store_true", help="rows for evaluation")
+    parser.add_argument(
+        "--split", choices=("train", "eval"), default="train", help="what the rows are for (default train)"
+    )
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write; appears at once")
     parser.set_defaults(run=run)
 
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     sources = [EnvChoice.parse(text) for text in args.env]
     for source in sources:
         build_env(source.env_id, source.env_kwargs).close()
-    split: Split = "held_out" if args.held_out else "train"
+    split: Split = args.split
     num_tasks = args.num or _each_item_once(sources, split)
     rows: list[TaskRow] = list(
         make_tasks(sources, num_tasks, seed=args.seed, group_size=args.group_size, split=split)
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     write(rows, args.out)
     fewer = len(rows) < num_tasks * args.group_size
     _console.note(
-        f"wrote {len(rows)} rows to {args.out}{'; there are no more held-out items' if fewer else ''}"
+        f"wrote {len(rows)} rows to {args.out}{'; there are no more evaluation items' if fewer else ''}"
     )
     return 0
 

@@ -36,7 +36,7 @@ class LearningRun:
         version: Of the trainer, with its name.
         variant: "rebn", or the name of a fault or control.
         seed: Of the run.
-        before: Success on the held-out seeds with the first weights, 0 to 1.
+        before: Success on the evaluation seeds with the first weights, 0 to 1.
         after: The same with the last weights.
         model: SHA-256 of the first weights, in hex.
         budget: What every trainer is given.

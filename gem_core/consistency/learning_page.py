@@ -38,9 +38,9 @@ def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence
         for task in dict.fromkeys(run.task for run in runs)
     ]
     body = (
-        "<p>Same first weights, same budget, paired seeds, the last policy on the same held-out seeds. Runs "
-        "are equivalent when the 90% bootstrap interval of their difference to the reference trainer lies "
-        f"within ±{MARGIN:g}.</p>{''.join(sections)}"
+        "<p>Same first weights, same budget, paired seeds, the last policy on the same evaluation seeds. "
+        "Runs are equivalent when the 90% bootstrap interval of their difference to the reference trainer "
+        f"lies within ±{MARGIN:g}.</p>{''.join(sections)}"
     )
     write_document(out, "The same run in every trainer", body, _STYLE)
 

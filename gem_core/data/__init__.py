@@ -10,22 +10,22 @@ from gem_core.data.open import open_rows
 from gem_core.data.order import Order
 from gem_core.data.rows import GeneratedRows, Row, Rows
 from gem_core.data.split import (
-    HELD_OUT_SHARE,
+    EVAL_SHARE,
     ItemSplit,
-    is_held_out,
+    is_eval_item,
     split_by_content,
     split_by_number,
     undivided,
 )
 
 __all__ = [
-    "HELD_OUT_SHARE",
+    "EVAL_SHARE",
     "GeneratedRows",
     "ItemSplit",
     "Order",
     "Row",
     "Rows",
-    "is_held_out",
+    "is_eval_item",
     "open_rows",
     "split_by_content",
     "split_by_number",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
-from gem_core.data.split import is_held_out
+from gem_core.data.split import is_eval_item
 from gem_core.errors import ConfigError
 
 Row: TypeAlias = dict[str, Any]
@@ -80,6 +80,6 @@ class GeneratedRows:
         random = Random(f"{self.seed} {index}")
         for _ in range(_DRAWS):
             row = self.draw(random)
-            if is_held_out(str(row[self.key])) == (self.split == "test"):
+            if is_eval_item(str(row[self.key])) == (self.split == "test"):
                 return row
         raise ConfigError(f"{self.name}: these settings leave no question for the split; allow more of them")

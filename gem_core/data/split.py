@@ -1,8 +1,8 @@
-"""Which items of a data set are held out for evaluation, where the data set itself does not say.
+"""Split of a data set into training and evaluation items, for data sets without a split of their own.
 
-Either rule holds out about one item in `HELD_OUT_SHARE`, gives the same split in every process, and keeps an
-item on its side when the data set grows. A data set with at least two different items has at least one on
-each side.
+Either rule keeps about one item in `EVAL_SHARE` for evaluation, gives the same split in every process, and
+keeps an item on its side when the data set grows. A data set with at least two different items has at least
+one on each side.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, NamedTuple, overload
 
 from gem_core.core import Split
 
-HELD_OUT_SHARE = 8
-"""One item in this many is held out."""
+EVAL_SHARE = 8
+"""One item in this many is for evaluation."""
 
 
 class ItemSplit(NamedTuple):
     """Numbers of the items of a data set, in ascending order."""
 
     train: Sequence[int]
-    held_out: Sequence[int]
+    eval: Sequence[int]
 
     def of(self, split: Split) -> Sequence[int]:
         """The items of a split."""
-        return self.train if split == "train" else self.held_out
+        return self.train if split == "train" else self.eval
 
 
-def is_held_out(text: str) -> bool:
-    """Whether the item with this text is held out: whether `HELD_OUT_SHARE` divides its CRC-32."""
-    return _checksum(text) % HELD_OUT_SHARE == 0
+def is_eval_item(text: str) -> bool:
+    """Return whether the item with this text is for evaluation: whether `EVAL_SHARE` divides its CRC-32."""
+    return _checksum(text) % EVAL_SHARE == 0
 
 
 def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
@@ -44,43 +44,43 @@ def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
             the amount of white space in a text make no difference.
     """
     checksums = array("Q", (_checksum(_canonical(key)) for key in keys))
-    held_out = {checksum for checksum in checksums if checksum % HELD_OUT_SHARE == 0}
+    for_eval = {checksum for checksum in checksums if checksum % EVAL_SHARE == 0}
     different = set(checksums)
-    if len(different) > 1 and not held_out:
-        held_out = {min(different)}
-    elif len(different) > 1 and held_out == different:
-        held_out -= {max(different)}
+    if len(different) > 1 and not for_eval:
+        for_eval = {min(different)}
+    elif len(different) > 1 and for_eval == different:
+        for_eval -= {max(different)}
     elif len(different) == 1:
-        held_out = set()  # there is nothing to split
+        for_eval = set()  # there is nothing to split
     train, rest = array("Q"), array("Q")
     for number, checksum in enumerate(checksums):
-        (rest if checksum in held_out else train).append(number)
+        (rest if checksum in for_eval else train).append(number)
     return ItemSplit(_Ascending(train), _Ascending(rest))
 
 
 def split_by_number(size: int) -> ItemSplit:
-    """Split items that are made on demand: every `HELD_OUT_SHARE`-th one is held out.
+    """Split items that are made on demand: every `EVAL_SHARE`-th one is for evaluation.
 
     Nothing is listed, so `size` may be billions.
 
     Args:
         size: Number of items.
     """
-    held_out = range(HELD_OUT_SHARE - 1, size, HELD_OUT_SHARE)
-    if held_out or size < 2:
-        return ItemSplit(_Others(size - len(held_out)), held_out)
+    for_eval = range(EVAL_SHARE - 1, size, EVAL_SHARE)
+    if for_eval or size < 2:
+        return ItemSplit(_Others(size - len(for_eval)), for_eval)
     return ItemSplit(range(size - 1), range(size - 1, size))
 
 
-def undivided(size: int, held_out: bool, split: Split) -> range:
+def undivided(size: int, eval_only: bool, split: Split) -> range:
     """Items of a data set that belong to one split as a whole.
 
     Args:
         size: Number of items.
-        held_out: Whether they are held out.
+        eval_only: Whether all items are for evaluation only; otherwise all are for training.
         split: Which items are asked for.
     """
-    return range(size if held_out == (split == "held_out") else 0)
+    return range(size if eval_only == (split == "eval") else 0)
 
 
 class _Ascending(Sequence[int]):
@@ -107,7 +107,7 @@ class _Ascending(Sequence[int]):
 
 
 class _Others(Sequence[int]):
-    """0 to 6, 8 to 14, and so on: the numbers that `split_by_number` does not hold out."""
+    """0 to 6, 8 to 14, and so on: the numbers that `split_by_number` keeps for training."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -123,12 +123,12 @@ class _Others(Sequence[int]):
         if isinstance(place, slice):
             return [self[p] for p in range(*place.indices(self._count))]
         place = range(self._count)[place]
-        return place + place // (HELD_OUT_SHARE - 1)
+        return place + place // (EVAL_SHARE - 1)
 
     def __contains__(self, number: object) -> bool:
-        if not isinstance(number, int) or number < 0 or number % HELD_OUT_SHARE == HELD_OUT_SHARE - 1:
+        if not isinstance(number, int) or number < 0 or number % EVAL_SHARE == EVAL_SHARE - 1:
             return False
-        return number - number // HELD_OUT_SHARE < self._count
+        return number - number // EVAL_SHARE < self._count
 
 
 def _canonical(key: Sequence[Any]) -> str:

@@ -32,8 +32,8 @@ class EvalConfig:
         model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER``, ``endpoint:NAME``; without a
             prefix a folder that exists is a Hugging Face model, everything else a name at the endpoint.
         envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
-        episodes: Most tasks per environment, always the same held-out ones, so that runs compare. A data
-            set with fewer held-out items plays each of them once.
+        episodes: Most tasks per environment, always the same ones, so that runs compare. A data
+            set with fewer evaluation items plays each of them once.
         samples: Episodes per task; from 2 on there is a pass@k.
         seed: Of sampling.
         out: Folder of the run.

@@ -13,8 +13,8 @@ Result = TypeVar("Result")
 
 
 def evaluation_tasks(source: EnvChoice, episodes: int) -> list[TaskRow]:
-    """At most `episodes` held-out tasks of a source, always the same: the first seeds, or different items."""
-    return list(make_tasks([source], episodes, split="held_out"))
+    """Return up to `episodes` evaluation tasks, always the same: the first seeds, or different items."""
+    return list(make_tasks([source], episodes, split="eval"))
 
 
 async def play_tasks(

@@ -48,7 +48,7 @@ class RolloutOptions:
             statistics and loss, "retry" first plays it again, with the same seed and a fresh environment.
             Masking alone favors tasks that seldom fail, which are often the short ones.
         max_env_retries: Most attempts of "retry" after the first one.
-        traces: Folder for ``train.jsonl`` and ``validation.jsonl``; None writes none.
+        traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes none.
     """
 
     max_turns: int | None = None
@@ -131,12 +131,12 @@ class RolloutOptions:
         return RebuildContext(tokenizer, raw=self.raw, system_prompt=system, template_kwargs=extra)
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
-        """Writers by split, "train" and "validation"; empty when no traces are wanted."""
+        """Writers by split, "train" and "eval"; empty when no traces are wanted."""
         if self.traces is None:
             return {}
         return {
             split: TraceWriter(os.path.join(self.traces, f"{split}.jsonl"), decode=tokenizer.decode)
-            for split in ("train", "validation")
+            for split in ("train", "eval")
         }
 
 

@@ -84,7 +84,7 @@ class TrainConfig:
     value_weight: Annotated[float, "ppo: weight of the critic's loss"] = 0.5
     max_tokens_per_pass: Annotated[int, "tokens in one forward pass of the update, padding counted"] = 32768
     # run
-    eval_episodes: Annotated[int, "held-out seeds played before and after training; 0 for none"] = 1000
+    eval_episodes: Annotated[int, "evaluation seeds played before and after training; 0 for none"] = 1000
     save_every: Annotated[int, "steps between checkpoints; the last step is always saved"] = 50
     keep_checkpoints: Annotated[int, "checkpoints kept"] = 2
     trace_every: Annotated[int, "steps between traces of training episodes; 0 for none"] = 25

@@ -97,7 +97,7 @@ class ConsoleReporter(Reporter):
                 f"{name} {_number(first, name)} -> {_number(last, name)}"
                 for name in ("success", "return", "turns")
             ]
-            seeds = f"{self._config.eval_episodes} held-out seeds"
+            seeds = f"{self._config.eval_episodes} evaluation seeds"
             self.note(f"{env_id}, {seeds}, sampled policy: {', '.join(changes)}")
         self.note(f"learning curve  {outcome.folder / 'curve.png'}")
         self.note(f"episodes        {outcome.folder / 'episodes.txt'}")

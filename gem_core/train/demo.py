@@ -15,11 +15,11 @@ from gem_core.train.config import TrainConfig
 
 ENV = "game:GuessTheNumber-v0-easy"
 SUCCESS, GAIN = 0.80, 0.25
-"""What the sampled policy has to reach on held-out seeds: random play has a success of 0.34."""
+"""What the sampled policy has to reach on evaluation seeds: random play has a success of 0.34."""
 
 
 def learned(before: float, after: float) -> bool:
-    """Whether these success rates on held-out seeds are those of an agent that learned the game."""
+    """Whether these success rates on evaluation seeds are those of an agent that learned the game."""
     return after >= SUCCESS and after - before >= GAIN
 
 

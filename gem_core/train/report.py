@@ -28,7 +28,7 @@ class Outcome:
         folder: Of the run.
         checkpoint: The last one, a Hugging Face folder.
         history: One dict per step.
-        before: Environment id to metrics on the held-out seeds, with the first weights.
+        before: Environment id to metrics on the evaluation seeds, with the first weights.
         after: The same with the last weights.
     """
 
@@ -149,7 +149,7 @@ def plot_variants(
 
 
 def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
-    """Success, return and turns over the steps, with the held-out evaluations as dots."""
+    """Success, return and turns over the steps, with the evaluations as dots."""
     figure, axes = new_figure(3)
     for axis, (metric, name, colour) in zip(
         axes,
@@ -168,7 +168,7 @@ def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
         if outcome.before and outcome.after and steps:
             ends = [outcome.mean("before", metric), outcome.mean("after", metric)]
             dots = {"color": colour, "markeredgecolor": "white", "markersize": 8}
-            axis.plot([0, steps[-1]], ends, "o", label="held-out", **dots)
+            axis.plot([0, steps[-1]], ends, "o", label="evaluation", **dots)
             for x, y in zip((0, steps[-1]), ends, strict=True):
                 if not math.isnan(y):
                     axis.annotate(f"{y:.2f}", (x, y), textcoords="offset points", xytext=(0, 8), ha="center")

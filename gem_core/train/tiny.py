@@ -124,7 +124,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
     """
     sources = [EnvChoice.parse(text) for text in options.envs]
     for source in sources:
-        count_items(source, "train")  # refuses what is held out
+        count_items(source, "train")  # rejects an environment that is for evaluation only
     envs = [_one_agent(source.make()) for source in sources]
     try:
         threads = torch.get_num_threads()

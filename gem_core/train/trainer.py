@@ -226,12 +226,12 @@ class Trainer:
         return agent if agent in self.learners else ""
 
     def _evaluate(self, when: str) -> tuple[dict[str, dict[str, float]], list[Episode]]:
-        """Play the held-out seeds of every environment with the sampled policy."""
+        """Play the evaluation seeds of every environment with the sampled policy."""
         config = self.config
         results: dict[str, dict[str, float]] = {}
         played: list[Episode] = []
         if config.eval_episodes:
-            self.reporter.note(f"evaluation {when} training: {config.eval_episodes} held-out seeds")
+            self.reporter.note(f"evaluation {when} training: {config.eval_episodes} evaluation seeds")
         for source in config.eval_sources if config.eval_episodes else ():
             tasks = evaluation_tasks(source, config.eval_episodes)
             # The same name and so the same random numbers before and after: what differs is the policy.

@@ -27,23 +27,25 @@ def test_rows(tmp_path, capsys):
     assert export(tmp_path, "--num", "3", "--group-size", "2", "--seed", "5") == rows
 
 
-def test_held_out_rows_share_no_seed(tmp_path):
+def test_evaluation_rows_share_no_seed(tmp_path):
     train = {row["seed"] for row in export(tmp_path, "--num", "50")}
-    held_out = {row["seed"] for row in export(tmp_path, "--num", "50", "--held-out")}
-    assert len(train) == len(held_out) == 50
-    assert not train & held_out
+    for_eval = {row["seed"] for row in export(tmp_path, "--num", "50", "--split", "eval")}
+    assert len(train) == len(for_eval) == 50
+    assert not train & for_eval
 
 
 def test_without_a_number_every_item_is_there_once(tmp_path, capsys):
     shop = ["--env", "service:Shop-v0(max_turns=20)"]
     out = tmp_path / "rows.jsonl"
     items = []
-    for words in ([], ["--held-out"], ["--held-out", "--num", "50"]):
+    for words in ([], ["--split", "eval"], ["--split", "eval", "--num", "50"]):
         assert main(["export", "--to", "tasks", *shop, "--out", str(out), *words]) == 0
         items.append([json.loads(line)["item"] for line in out.read_text().splitlines()])
     assert sorted(items[0] + items[1]) == list(range(70))
     assert items[2] == items[1]
-    assert f"wrote {len(items[2])} rows to {out}; there are no more held-out items" in capsys.readouterr().err
+    assert (
+        f"wrote {len(items[2])} rows to {out}; there are no more evaluation items" in capsys.readouterr().err
+    )
     assert main(["export", "--to", "tasks", *shop, "--env", EASY, "--out", str(out)]) == 2
     assert f"give --num: {EASY} has no items" in capsys.readouterr().err
 

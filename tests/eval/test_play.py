@@ -42,6 +42,6 @@ def test_the_first_error_stops_the_others():
     assert 4 not in ended  # it never began
 
 
-def test_evaluation_plays_the_first_held_out_seeds():
+def test_evaluation_plays_the_first_seeds():
     tasks = evaluation_tasks(EnvChoice("game:GuessTheNumber-v0-easy"), 3)
     assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])

@@ -61,7 +61,7 @@ def test_contexts() -> None:
 def test_traces_have_a_file_per_split(tmp_path: Path) -> None:
     assert RolloutOptions().trace_writers(CharTokenizer()) == {}
     writers = RolloutOptions(traces=str(tmp_path)).trace_writers(CharTokenizer())
-    assert sorted(writers) == ["train", "validation"]
+    assert sorted(writers) == ["eval", "train"]
 
 
 def test_stop_ids_are_those_of_the_tokenizer_and_the_generation_config(tmp_path: Path) -> None:

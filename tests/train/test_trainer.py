@@ -79,12 +79,12 @@ def discounted(rewards, gamma):
     ]
 
 
-def test_evaluation_plays_the_same_held_out_seeds_before_and_after(learned):
+def test_evaluation_plays_the_same_seeds_before_and_after(learned):
     seeds = defaultdict(list)
     for episode in read_traces(learned.folder / "traces.jsonl"):
-        kind = "held-out" if episode.metadata["request"].startswith("evaluation") else "train"
+        kind = "eval" if episode.metadata["request"].startswith("evaluation") else "train"
         seeds[kind, episode.metadata["step"]].append(episode.seed)
-    assert seeds["held-out", 0] == seeds["held-out", 30] == list(EVAL_SEEDS[:96])
+    assert seeds["eval", 0] == seeds["eval", 30] == list(EVAL_SEEDS[:96])
     assert not set(seeds["train", 10] + seeds["train", 20]) & set(EVAL_SEEDS)
     assert not set(seeds["train", 10]) & set(seeds["train", 20])
 

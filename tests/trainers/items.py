@@ -42,20 +42,20 @@ def check_epochs(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
     _check_apart(source, tasks)
 
 
-def check_held_out(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
-    """Look at all tasks of an evaluation during training: each held-out item once."""
-    items = count_items(source, "held_out")
+def check_eval_tasks(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
+    """Look at all tasks of an evaluation during training: each evaluation item once."""
+    items = count_items(source, "eval")
     assert items == len(tasks) == len({task["item"] for task in tasks})
-    wanted = [(task["env_kwargs"], task["item"]) for task in make_tasks([source], items, split="held_out")]
+    wanted = [(task["env_kwargs"], task["item"]) for task in make_tasks([source], items, split="eval")]
     assert [(task["env_kwargs"], task["item"]) for task in tasks] == wanted
 
 
 def _check_apart(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
-    held_out = [
+    for_eval = [
         (task["env_kwargs"], task["item"])
-        for task in make_tasks([source], count_items(source, "held_out") or 0, split="held_out")
+        for task in make_tasks([source], count_items(source, "eval") or 0, split="eval")
     ]
-    assert all((task["env_kwargs"], task["item"]) not in held_out for task in tasks)
+    assert all((task["env_kwargs"], task["item"]) not in for_eval for task in tasks)
 
 
 async def _play(tasks: Sequence[TaskRow]) -> list[Episode]:

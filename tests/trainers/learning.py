@@ -51,10 +51,10 @@ class Budget:
         prompts: Seeds per step.
         samples: Episodes per seed.
         updates: Of the optimizer per step, each on an equal share of the step's episodes.
-        temperature: Of sampling, in training and on the held-out seeds.
+        temperature: Of sampling, in training and on the evaluation seeds.
         turn_tokens: Most tokens of a response.
         max_tokens: Most tokens of an episode.
-        held_out: Held-out seeds that the first and the last weights play, once each.
+        held_out: Evaluation seeds that the first and the last weights play, once each.
     """
 
     env: str
@@ -168,7 +168,7 @@ def write_run(
         version: Of the trainer, with its name.
         steps: Metrics of each training step, in order.
         shown: How the names of the metrics begin that are kept.
-        before: Success on the held-out seeds with the first weights.
+        before: Success on the evaluation seeds with the first weights.
         after: The same with the last ones.
     """
     assert len(steps) == given.budget.steps, f"{len(steps)} steps, expected {given.budget.steps}"

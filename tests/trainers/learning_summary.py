@@ -32,8 +32,8 @@ def main(folder: Path = RESULTS) -> int:
     parts = [section(name, [r for r in runs if r.task == name], found) for name in BUDGETS]
     text = f"""# The same run in every trainer
 
-Success of the sampled policy on held-out seeds, before and after training with ReBN: the same first weights,
-the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's mean
+Success of the sampled policy on evaluation seeds, before and after training with ReBN: the same first
+weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's mean
 difference to the reference trainer, `gem-core train`, lies within ±0.1. All runs that were made are here,
 those of budgets that were given up in the folder `earlier`. `gem-core consistency --level 4` prints the
 verdicts, [a page](index.html) has the command of each run, and the folders beside it have the metrics of each

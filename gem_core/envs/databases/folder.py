@@ -58,7 +58,7 @@ class McpMark(Databases):
         databases: str | None = None,
         tasks: Sequence[str] | str | None = None,
         max_errors: int = 3,
-        held_out: bool = True,
+        eval_only: bool = True,
     ) -> None:
         """Read the tasks.
 
@@ -67,7 +67,7 @@ class McpMark(Databases):
             databases: Folder with a database for each category. None: they are beside the tasks.
             tasks: Names of tasks. None for all.
             max_errors: Responses with neither a call nor a box; the last one truncates.
-            held_out: Whether all tasks are for evaluation only; False: all may be trained on.
+            eval_only: Whether all tasks are for evaluation only; False: all may be trained on.
 
         Raises:
             ConfigError: A value that cannot be honoured.
@@ -81,10 +81,10 @@ class McpMark(Databases):
         """Tasks that cannot be played, and why."""
         self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
         self.num_items = len(self.found)
-        self.held_out = held_out
+        self.eval_only = eval_only
 
     def items(self, split: Split) -> range:
-        return undivided(self.num_items, self.held_out, split)
+        return undivided(self.num_items, self.eval_only, split)
 
     def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[Found]:
         found = []

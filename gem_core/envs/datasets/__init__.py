@@ -59,9 +59,9 @@ def register_datasets() -> None:
         part = f", split {split}" if split else ""
         eval_kwargs = {}
         if id in _HAVE_TEST_SPLIT:
-            kwargs, eval_kwargs = {**kwargs, "held_out": False}, {"split": "test", "held_out": True}
+            kwargs, eval_kwargs = {**kwargs, "eval_only": False}, {"split": "test", "eval": True}
         elif id.startswith("eval:"):
-            kwargs = {**kwargs, "held_out": True}
+            kwargs = {**kwargs, "eval_only": True}
         register(
             id,
             entry_point,

@@ -60,8 +60,8 @@ class DataSetEnv(Env):
     """How an answer is marked, for messages."""
 
     rows: Rows
-    held_out: bool | None = None
-    """Whether every item is held out for evaluation, or none; None: about one in eight (`split_rows`)."""
+    eval_only: bool | None = None
+    """Whether all items are for evaluation only, or none is; None: about one in eight (`split_rows`)."""
     key_columns: tuple[str, ...] | None = None
     """Columns that tell an item from others; None for all of its columns."""
     index: int
@@ -108,10 +108,10 @@ class DataSetEnv(Env):
         split: str | None,
         subset: str | None,
         streaming: bool,
-        held_out: bool | None,
+        eval_only: bool | None,
         columns: Mapping[str, str],
     ) -> None:
-        """Set `rows` and `held_out` from the arguments that all families share; see `MathEnv` for those.
+        """Set `rows` and `eval_only` from the arguments that all families share; see `MathEnv` for those.
 
         `columns` are those that an item needs, by the argument that names the column, as for `use_rows`.
 
@@ -128,12 +128,12 @@ class DataSetEnv(Env):
         else:
             opened = open_rows(str(dataset_name), split, subset=subset, streaming=streaming)
             self.use_rows(opened, columns)
-        self.held_out = check_held_out(held_out)
-        if held_out is None and _is_for_evaluation(split, dataset_name):
-            self.held_out = True
+        self.eval_only = check_eval_only(eval_only)
+        if eval_only is None and _is_for_evaluation(split, dataset_name):
+            self.eval_only = True
 
     def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
-        """Set `rows`; generated ones also say whether they are held out.
+        """Set `rows`; generated ones also say whether they are for evaluation.
 
         Args:
             rows: At least one.
@@ -157,17 +157,17 @@ class DataSetEnv(Env):
             first = next(iter(columns.values()))
             self.key_columns = (first, *(columns[name] for name in ("image_key",) if name in columns))
         if isinstance(rows, GeneratedRows):
-            self.held_out = rows.split == "test"
+            self.eval_only = rows.split == "test"
 
     def items(self, split: Split) -> Sequence[int]:
-        if self.held_out is not None:
-            return undivided(len(self.rows), self.held_out, split)
+        if self.eval_only is not None:
+            return undivided(len(self.rows), self.eval_only, split)
         if self._parts is None:
             self._parts = self.split_rows()
         return self._parts.of(split)
 
     def split_rows(self) -> ItemSplit:
-        """Which items are held out where `held_out` leaves it open: by content, else by number.
+        """Which items are for evaluation where `eval_only` leaves it open: by content, else by number.
 
         Rows whose class has a method ``scan(columns)``, as those in memory and in local files, are read and
         split by the values of their `key_columns`. Rows made on demand or read over the network are not.
@@ -286,15 +286,15 @@ def _split_by_content(rows: Any, columns: tuple[str, ...]) -> ItemSplit:
     return split_by_content(rows.scan(columns))
 
 
-def check_held_out(value: Any) -> bool | None:
-    """`value` if it can be the argument ``held_out``.
+def check_eval_only(value: Any) -> bool | None:
+    """`value` if it can be the argument ``eval_only``.
 
     Raises:
         ConfigError: It cannot.
     """
     if value is None or isinstance(value, bool):
         return value
-    raise ConfigError(f"held_out must be True, False or None, not {value!r}")
+    raise ConfigError(f"eval_only must be True, False or None, not {value!r}")
 
 
 def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:

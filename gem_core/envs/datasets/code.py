@@ -45,7 +45,7 @@ class CodeEnv(DataSetEnv):
         timeout: float = 5.0,
         subset: str | None = None,
         streaming: bool = False,
-        held_out: bool | None = None,
+        eval_only: bool | None = None,
     ) -> None:
         """Open the data set.
 
@@ -62,8 +62,9 @@ class CodeEnv(DataSetEnv):
             timeout: Seconds for each test, on the clock and of CPU time.
             subset: Folder within the data set; None where it has one only.
             streaming: Read a hub data set over the network as items are asked for.
-            held_out: True: every item is for evaluation only. False: all items may be trained on. None: True
-                for a split or a file named test or validation; else about one item in eight is held out.
+            eval_only: True: every item is for evaluation only. False: all items may be trained on. None: True
+                for a split or a file named test or validation; else about one item in eight is for
+                evaluation.
 
         Raises:
             ConfigError: No such split, subset or column, or a limit that is none.
@@ -75,7 +76,7 @@ class CodeEnv(DataSetEnv):
         columns = {"question_key": question_key, "test_key": test_key}
         if solution_key is not None:
             columns["solution_key"] = solution_key
-        self.open(dataset_name, dataset, split, subset, streaming, held_out, columns)
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
         """Choose how programs are tested."""

@@ -41,7 +41,7 @@ class MathEnv(DataSetEnv):
         image_key: str | None = None,
         subset: str | None = None,
         streaming: bool = False,
-        held_out: bool | None = None,
+        eval_only: bool | None = None,
         symbolic: bool = True,
     ) -> None:
         """Open the data set.
@@ -59,8 +59,9 @@ class MathEnv(DataSetEnv):
                 data.
             subset: Folder within the data set; None where it has one only.
             streaming: Read a hub data set over the network as items are asked for.
-            held_out: True: every item is for evaluation only. False: all items may be trained on. None: True
-                for a split or a file named test or validation; else about one item in eight is held out.
+            eval_only: True: every item is for evaluation only. False: all items may be trained on. None: True
+                for a split or a file named test or validation; else about one item in eight is for
+                evaluation.
             symbolic: Ask math-verify where the built-in comparison cannot tell.
 
         Raises:
@@ -78,7 +79,7 @@ class MathEnv(DataSetEnv):
         self.shows_images = image_key is not None
         if image_key is not None:
             columns["image_key"] = image_key
-        self.open(dataset_name, dataset, split, subset, streaming, held_out, columns)
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def question(self, row: Row) -> Observation:
         problem = text_of(row, self.keys[0], self.rows)

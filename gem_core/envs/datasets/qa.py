@@ -37,7 +37,7 @@ class QaEnv(DataSetEnv):
         extract_boxed: bool = False,
         subset: str | None = None,
         streaming: bool = False,
-        held_out: bool | None = None,
+        eval_only: bool | None = None,
     ) -> None:
         r"""Open the data set.
 
@@ -51,8 +51,9 @@ class QaEnv(DataSetEnv):
             extract_boxed: The answer stands in ``\boxed{}``, and the question asks for that.
             subset: Folder within the data set; None where it has one only.
             streaming: Read a hub data set over the network as items are asked for.
-            held_out: True: every item is for evaluation only. False: all items may be trained on. None: True
-                for a split or a file named test or validation; else about one item in eight is held out.
+            eval_only: True: every item is for evaluation only. False: all items may be trained on. None: True
+                for a split or a file named test or validation; else about one item in eight is for
+                evaluation.
 
         Raises:
             ConfigError: No such split, subset or column.
@@ -62,7 +63,7 @@ class QaEnv(DataSetEnv):
         self.keys = question_key, answer_key
         self.set_form("boxed" if extract_boxed else "tag")
         columns = {"question_key": question_key, "answer_key": answer_key}
-        self.open(dataset_name, dataset, split, subset, streaming, held_out, columns)
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def set_form(self, form: Form) -> None:
         """Choose how an answer is marked."""

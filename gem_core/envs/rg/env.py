@@ -24,7 +24,7 @@ from reasoning_gym.composite import DatasetSpec
 
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DataSetEnv, Graded, check_held_out
+from gem_core.envs.datasets.base import DataSetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
 from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.errors import ConfigError, EnvError
@@ -91,7 +91,7 @@ class ReasoningGymEnv(DataSetEnv):
         seed: int = 42,
         config: dict[str, Any] | None = None,
         datasets: list[dict[str, Any]] | None = None,
-        held_out: bool | None = None,
+        eval_only: bool | None = None,
     ) -> None:
         """Create the data set.
 
@@ -102,8 +102,8 @@ class ReasoningGymEnv(DataSetEnv):
             config: Settings of the data set; None for its defaults.
             datasets: For ``composite`` only: ``{"name", "weight", "config"}`` of each part; None for a
                 small mix.
-            held_out: True: every item is for evaluation only. False: all items may be trained on. None: items
-                7, 15, 23, ... are held out.
+            eval_only: True: every item is for evaluation only. False: all items may be trained on. None:
+                items 7, 15, 23, ... are for evaluation.
 
         Raises:
             ConfigError: No such data set, settings that it refuses, or a data set of another version of the
@@ -120,7 +120,7 @@ class ReasoningGymEnv(DataSetEnv):
         settings = dict(config or {})
         if name == "composite":
             settings["datasets"] = _MIX if datasets is None else datasets
-        self.held_out = check_held_out(held_out)
+        self.eval_only = check_eval_only(eval_only)
         self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
         for part in _parts(settings) or (name,):

@@ -94,7 +94,7 @@ class Domain:
         said: Called with all that the assistant said and the outputs of the task: whether they are there.
         looked_up: Called with the task and the calls (name and arguments) where the goal changes nothing:
             whether enough was looked up to know that. None asks for nothing.
-        held_out: Whether all tasks are for evaluation only, or none is; None: about one in eight is.
+        eval_only: Whether all tasks are for evaluation only, or none is; None: about one in eight is.
     """
 
     policy: str
@@ -103,7 +103,7 @@ class Domain:
     database: Callable[[], Database]
     said: Callable[[str, Sequence[str]], bool] = said_anywhere
     looked_up: Callable[[Task, Sequence[Sequence[Any]]], bool] | None = None
-    held_out: bool | None = None
+    eval_only: bool | None = None
     _goals: dict[int, Database] = field(default_factory=dict)
 
     def operation(self, name: str) -> Operation:

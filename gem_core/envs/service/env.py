@@ -68,8 +68,8 @@ class Service(MultiAgentEnv):
     def items(self, split: Split) -> Sequence[int] | None:
         if self.only_task is not None:
             return None
-        if self.domain.held_out is not None:
-            return undivided(len(self.domain.tasks), self.domain.held_out, split)
+        if self.domain.eval_only is not None:
+            return undivided(len(self.domain.tasks), self.domain.eval_only, split)
         return split_by_content([task.instruction] for task in self.domain.tasks).of(split)
 
     # -- an episode ---------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
     def database() -> Database:
         return {name: json.loads(text) for name, text in tables.items()}
 
-    return Domain(policy, operations, tasks, database, held_out=split != "train")
+    return Domain(policy, operations, tasks, database, eval_only=split != "train")
 
 
 @contextmanager

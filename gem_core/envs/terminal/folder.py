@@ -64,7 +64,7 @@ class TerminalBench(Terminal):
         image: str | None = None,
         packages: Sequence[str] | str = (),
         run_script: bool = False,
-        held_out: bool = True,
+        eval_only: bool = True,
     ) -> None:
         """Read the tasks.
 
@@ -80,7 +80,7 @@ class TerminalBench(Terminal):
             packages: At level "namespace": distributions that Python in the shell and the tests can import.
             run_script: Run the task's own script of tests, which may need a network. If not, pytest runs its
                 files of tests, and the script runs only where there are none.
-            held_out: Whether all tasks are for evaluation only; False: all may be trained on.
+            eval_only: Whether all tasks are for evaluation only; False: all may be trained on.
 
         Raises:
             ConfigError: A value that cannot be honoured.
@@ -97,11 +97,11 @@ class TerminalBench(Terminal):
         self.image_name = image
         self.use(source, max_turns, seconds, max_output)
         self.task_index = 0
-        self.held_out = held_out
+        self.eval_only = eval_only
         self.set_level(level, image, ("pytest", *wanted) if files else ())
 
     def items(self, split: Split) -> range:
-        return undivided(self.num_items, self.held_out, split)
+        return undivided(self.num_items, self.eval_only, split)
 
     def _open(self) -> Shell:
         name = self.source.names[self.task_index]  # type: ignore[attr-defined]

@@ -128,7 +128,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         return bytes(self.ipc_client.serialize_ipc(rows))
 
     def evaluate(self, tasks: Sequence[str]) -> bytes:
-        """Play held-out tasks, all of them, with the sampling of Oat's ``--eval-*`` flags.
+        """Play evaluation tasks, all of them, with the sampling of Oat's ``--eval-*`` flags.
 
         Args:
             tasks: As JSON.
@@ -140,7 +140,7 @@ class Actor(PPOActor):  # type: ignore[misc]
 
         async def one(number: int, task: str) -> Episode:
             tokens = self.args.eval_generate_max_length
-            return await self._play(json.loads(task), number, policy, "validation", tokens)
+            return await self._play(json.loads(task), number, policy, "eval", tokens)
 
         at_once = max(self.args.num_env, self.args.eval_batch_size)
         episodes = self._loop.run_until_complete(play_tasks(tasks, one, at_once=at_once))

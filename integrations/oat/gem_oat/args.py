@@ -61,7 +61,7 @@ class Args(PPOArgs):  # type: ignore[misc]
     on_env_error: Literal["mask", "retry"] = "mask"
     # Most attempts of 'retry' after the first one.
     max_env_retries: int = MAX_ENV_RETRIES
-    # Folder for train.jsonl and validation.jsonl; none writes none.
+    # Folder for train.jsonl and eval.jsonl; none writes none.
     traces: str | None = None
     # Modules to import in every process, such as one that registers environments.
     modules: list[str] = field(default_factory=list)

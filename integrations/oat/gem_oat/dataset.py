@@ -35,8 +35,8 @@ class TaskDataset(Dataset[tuple[str, str, str]]):
 
 
 def evaluation_tasks(sources: Sequence[EnvChoice], number: int, repeat: int) -> list[TaskRow]:
-    """Held-out tasks, always the same: at most `number`, evenly by environment, each `repeat` times."""
+    """Evaluation tasks, always the same: at most `number`, evenly by environment, each `repeat` times."""
     each = max(number // len(sources), 1)
     return [
-        task for source in sources for task in make_tasks([source], each, split="held_out", group_size=repeat)
+        task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
     ]

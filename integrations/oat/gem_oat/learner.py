@@ -110,7 +110,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         }
 
     def evaluate(self, dataloader: Any, steps: int) -> dict[str, float]:
-        """Play the held-out tasks on the actors of this machine.
+        """Play the evaluation tasks on the actors of this machine.
 
         Args:
             dataloader: Not used.
@@ -123,7 +123,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self._pre_evaluate()
         box: list[dict[str, float]] = [{}]
         if self.strategy.is_rank_0():
-            played = self._play_held_out()
+            played = self._play_eval_tasks()
             folder = os.path.join(self.save_path, "eval_results")
             os.makedirs(folder, exist_ok=True)
             lines = (
@@ -144,7 +144,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self._post_evaluate()
         return {**box[0], "eval/elapse": time.perf_counter() - start}
 
-    def _play_held_out(self) -> dict[str, list[Episode]]:
+    def _play_eval_tasks(self) -> dict[str, list[Episode]]:
         """The episodes of each environment."""
         tasks, actors = self.eval_prompts_dataset, self.actors[: len(self.eval_prompts_dataset)]
         shares = [tasks[number :: len(actors)] for number in range(len(actors))]

@@ -117,7 +117,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             self._shared = _Shared(self.options, hf_tokenizer)
         task = task_of(label)
         per_turn = self.options.max_tokens_per_turn or sampling_params.max_tokens or max_length
-        split = "validation" if task["seed"] in EVAL_SEEDS else "train"
+        split = "eval" if task["seed"] in EVAL_SEEDS else "train"
         episode = await self._envs.play(
             task,
             EnginePolicy(

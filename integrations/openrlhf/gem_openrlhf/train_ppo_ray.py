@@ -120,7 +120,7 @@ def check_data(args: Any) -> None:
     """Build every environment of local data files once, so that a wrong row shows now.
 
     Raises:
-        GemError: A row names no task, an environment that cannot be built, or for training a held-out item;
+        GemError: A row names no task, an environment that cannot be built, or for training a evaluation item;
             names file and line.
     """
     if not args.data.label_key:

@@ -96,7 +96,7 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
 
     def gather_and_log(metrics: dict[str, list[Any]], step: int, *args: Any, **kwargs: Any) -> None:
         is_test = any(name.endswith("/test") for name in metrics)
-        split, suffix = ("validation", "/test") if is_test else ("train", "")
+        split, suffix = ("eval", "/test") if is_test else ("train", "")
         numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
         own = playing.report(split, step, numbers)
         metrics = {name: kept for name, values in metrics.items() if (kept := _finite(values))}

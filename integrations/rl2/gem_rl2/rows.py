@@ -49,7 +49,7 @@ def check_file(path: str, *, for_training: bool = False) -> None:
 
     Args:
         path: As in a config of RL2.
-        for_training: Refuse rows whose item is held out.
+        for_training: Reject rows whose item is for evaluation only.
 
     Raises:
         ConfigError: A row names no environment, has a prompt of its own, or is refused; says which line.

@@ -209,7 +209,7 @@ class Session:
         """Write the traces of episodes that ended, and give their metrics.
 
         Args:
-            split: "train" or "validation".
+            split: "train" or "eval".
             step: Of the training.
             numbers: Of the episodes; None for all that ended since the last call.
         """

@@ -48,7 +48,7 @@ class _Registers:
         given = inspect.signature(super().__init__).bind(
             worker_config, pipeline_config, env_config, *args, **kwargs
         )
-        split: Split = "train" if given.arguments.get("mode", "train") == "train" else "held_out"
+        split: Split = "train" if given.arguments.get("mode", "train") == "train" else "eval"
         if str(env_config["env_type"]).startswith(PREFIX):
             env_id = read_env_type(env_config["env_type"], "env_type")
             register(env_id)
@@ -98,7 +98,7 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
         super().__init__(worker_config, pipeline_config, env_config, tokenizer, *args, **kwargs)
         if not isinstance(self.env, GemEnv):
             raise ConfigError(f"custom_envs.{tag}.env_type made a {type(self.env).__name__}, not one of ours")
-        self.split = "train" if self.mode == "train" else "validation"
+        self.split = "train" if self.mode == "train" else "eval"
         options = self._options = GemOptions.from_config(pipeline_config)
         self._envs = EnvPool(self.env.wrappers)
         self._context = options.make_context_with(tokenizer, system_prompt=self.agent_system_template or None)
@@ -123,7 +123,7 @@ class GemTrajEnvManager(_Registers, RollTrajEnvManager):  # type: ignore[misc]
             self._section,
             str(self.env_config["tag"]),
             self.env.source,
-            "train" if training else "held_out",
+            "train" if training else "eval",
             self._options.tasks if training else self._options.val_tasks,
         )
 

@@ -133,7 +133,7 @@ def check_config(config: Any) -> GemOptions:
     for tag in config.val_env_manager.tags:
         check_tag(config, tag)
         if config.eval_steps > 0:
-            _check_tasks(config, tag, "held_out", options.val_tasks)
+            _check_tasks(config, tag, "eval", options.val_tasks)
     return options
 
 

@@ -56,7 +56,7 @@ def table_of(
 
     Raises:
         ConfigError: The file cannot be read or has no task of this environment; a validation would play
-            held-out items more than once; or training would play any.
+            evaluation items more than once; or training would play any.
         GemError: The environment cannot be built.
     """
     tags, partition = list(section.tags), list(section.num_groups_partition)
@@ -64,7 +64,7 @@ def table_of(
         raise ConfigError(f"tag {tag!r} stands {tags.count(tag)} times in tags; expected once")
     at = tags.index(tag)
     groups = partition[at]
-    rounds = section.max_traj_per_env if split == "held_out" else None
+    rounds = section.max_traj_per_env if split == "eval" else None
     if path is None:
         if rounds is not None:
             _check_items(source, tag, groups * rounds)
@@ -85,10 +85,10 @@ def table_of(
 
 
 def _check_items(source: EnvChoice, tag: str, tasks: int) -> None:
-    items = count_items(source, "held_out")
+    items = count_items(source, "eval")
     if items is not None and tasks > items:
         raise ConfigError(
-            f"a validation plays {tasks} tasks of tag {tag!r}, but {source.label} has {items} held-out "
+            f"a validation plays {tasks} tasks of tag {tag!r}, but {source.label} has {items} evaluation "
             "items; lower val_batch_size, or raise val_env_manager.group_size for more samples of each"
         )
 

@@ -4,9 +4,9 @@
     data.train_files='["game:GuessTheNumber-v0-easy=2","game:Mastermind-v0-easy"]'
     data.val_files='["game:GuessTheNumber-v0-easy"]'
 
-``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` the number of held-out
+``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` the number of evaluation
 tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds. Without the former, an
-epoch of a data set plays every item that is not held out once.
+epoch of a data set plays every training item once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
             that is more.
 
     Raises:
-        GemError: An environment cannot be built, each one is tried once; or all of its items are held out.
+        GemError: An environment cannot be built (each one is tried once) or has no training items.
         ConfigError: ``train_files`` and ``val_files`` cannot be told apart.
     """
 
@@ -65,7 +65,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         else:
             count = max_samples if max_samples > 0 else VAL_TASKS
             each = max(count // len(sources), 1)
-            self.tasks = [task for source in sources for task in make_tasks([source], each, split="held_out")]
+            self.tasks = [task for source in sources for task in make_tasks([source], each, split="eval")]
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -94,7 +94,7 @@ def _split(data_files: Any, config: Any) -> Split:
         if train == val:
             raise ConfigError(
                 "data.train_files and data.val_files are the same text; write them as lists, "
-                f"data.val_files='[\"{data_files}\"]', so that validation gets held-out seeds"
+                f"data.val_files='[\"{data_files}\"]', so that validation gets evaluation seeds"
             )
-        return "held_out" if data_files == val else "train"
-    return "held_out" if data_files is val else "train"
+        return "eval" if data_files == val else "train"
+    return "eval" if data_files is val else "train"

@@ -184,7 +184,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         if image_processor is not None:  # it stands for an image, and would be one too many
             sampling_params = {**sampling_params, "logit_bias": {image_processor.token_id: -100.0}}
         policy = ServerPolicy(self.server_manager, sampling_params, shared.stop_ids, shared.extra_stop_id)
-        split = "validation" if validating.get() else "train"
+        split = "eval" if validating.get() else "train"
         episode = await shared.envs.play(
             task_of(fields),
             policy,
@@ -223,7 +223,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             extra_fields=extra,
             pad_id=self.tokenizer.eos_token_id,
             with_logprobs=bool(sampling_params.get("logprobs")),
-            validation=split == "validation",
+            validation=split == "eval",
         )
 
 

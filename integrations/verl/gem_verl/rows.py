@@ -74,7 +74,7 @@ def check_rows(
         wrappers: Around every environment.
         default_agent_loop: Plays the rows that name none.
         no_images: Says why the model cannot be shown images; None when it can.
-        for_training: Refuse rows whose item is held out.
+        for_training: Reject rows whose item is for evaluation only.
 
     Returns:
         Whether any row is one of ours.

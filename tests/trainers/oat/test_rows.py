@@ -20,7 +20,7 @@ from gem_core.errors import NonFiniteReward
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items
 from tests.advantages.oracle import turn_returns
-from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
+from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 
 GAMMA = 0.9
 
@@ -92,7 +92,7 @@ def test_what_was_collected_travels_once() -> None:
     assert "collected" not in repr(row)
 
 
-def test_tasks_are_those_of_the_mix_and_never_held_out() -> None:
+def test_tasks_are_those_of_the_mix_and_never_evaluation_tasks() -> None:
     sources = [EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy", {}, 3.0)]
     data = TaskDataset(sources, 40, seed=1)
     assert len(data) == 40
@@ -100,9 +100,9 @@ def test_tasks_are_those_of_the_mix_and_never_held_out() -> None:
     made = [json.loads(data[number][1]) for number in range(40)]
     assert {task["seed"] in TRAIN_SEEDS for task in made} == {True}
     assert 20 < sum(task["env_id"] == "game:Mastermind-v0-easy" for task in made) < 40
-    held_out = evaluation_tasks(sources, 5, repeat=2)
+    for_eval = evaluation_tasks(sources, 5, repeat=2)
     first, second = EVAL_SEEDS[:2]
-    assert [task["seed"] for task in held_out] == [first, first, second, second] * 2
+    assert [task["seed"] for task in for_eval] == [first, first, second, second] * 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,4 +126,4 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         if len(begun) >= 2 * items:
             break
     check_epochs(source, begun[: 2 * items])
-    check_held_out(source, evaluation_tasks([source], 1000, repeat=1))
+    check_eval_tasks(source, evaluation_tasks([source], 1000, repeat=1))

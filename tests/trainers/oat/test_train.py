@@ -116,9 +116,9 @@ def test_three_steps_on_a_mix(
     chaos.assert_every_failure_is_counted(traces, run.spy)
     prompts = sorted(episode.sequence().token_ids for episode in traces if episode.trainable)
     assert prompts == sorted(episode.token_ids for episodes in collected for episode in episodes)
-    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
-    assert sorted(episode.seed for episode in held_out) == [0, 0, 0, 0, 1, 1, 1, 1]
-    for metrics, mine in ((before, held_out[:4]), (after, held_out[4:])):
+    evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
+    assert sorted(episode.seed for episode in evaluated) == [0, 0, 0, 0, 1, 1, 1, 1]
+    for metrics, mine in ((before, evaluated[:4]), (after, evaluated[4:])):
         for env_id in harness.MIX:
             returns = [episode.total_reward for episode in mine if episode.env_id == env_id]
             assert metrics[f"eval/{env_id}/gem/return"] == pytest.approx(sum(returns) / 2, abs=1e-6)

@@ -4,7 +4,7 @@
     python -m tests.trainers.openrlhf.learn --control
 
 OpenRLHF's own trainer and engine on two CPU cores, as in the tests. OpenRLHF does not evaluate before its
-first step, so the first and the saved weights play the held-out seeds with gem_core's own sampler.
+first step, so the first and the saved weights play the evaluation seeds with gem_core's own sampler.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def flags(given: learning.Given) -> dict[str, str | None]:
 
 
 def success(folder: Path, budget: learning.Budget) -> float:
-    """Share of the held-out seeds that these weights solve, played once each."""
+    """Share of the evaluation seeds that these weights solve, played once each."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -62,7 +62,7 @@ def success(folder: Path, budget: learning.Budget) -> float:
         temperature=budget.temperature,
     )
     context, pool = AppendContext(tokenizer), EnvPool()
-    tasks = make_tasks([EnvChoice.parse(budget.env)], budget.held_out, split="held_out")
+    tasks = make_tasks([EnvChoice.parse(budget.env)], budget.held_out, split="eval")
 
     async def play() -> list[Any]:
         limits = {"max_tokens_per_turn": budget.turn_tokens, "max_total_tokens": budget.max_tokens}

@@ -17,7 +17,7 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.conftest import GAMES
-from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
+from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.openrlhf.args import parse
 
 
@@ -52,14 +52,16 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         return [task_of(rows[number][2]) for number in range(len(rows))]
 
     check_epochs(source, read())
-    check_held_out(source, read("--held-out"))
+    check_eval_tasks(source, read("--split", "eval"))
 
 
-def test_rows_of_held_out_items_are_not_trained_on(tmp_path: Path) -> None:
+def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
     source, path = source_of("service", tmp_path), tmp_path / "val.jsonl"
-    write(make_tasks([source], 4, split="held_out"), path)
+    write(make_tasks([source], 4, split="eval"), path)
     words = ("--data.label_key", "label", "--data.prompt_dataset", str(path))
-    with pytest.raises(ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is held out"):
+    with pytest.raises(
+        ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is for evaluation only"
+    ):
         check_data(parse(*words))
     write(make_tasks([source], 4), tmp_path / "train.jsonl")
     check_data(parse(*words[:3], str(tmp_path / "train.jsonl"), "--eval.dataset", str(path)))

@@ -65,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the page writes."""
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "train.jsonl", [GUESS], 2)
-    write_rows(tmp_path / "held_out.jsonl", [GUESS], 2, split="held_out")
+    write_rows(tmp_path / "eval.jsonl", [GUESS], 2, split="eval")
     return tmp_path
 
 

@@ -223,9 +223,9 @@ def test_a_failed_episode_is_played_again() -> None:
 
 def test_traces_tell_training_from_evaluation_by_the_seed(tmp_path: Path) -> None:
     executor = GemExecutor({"traces": str(tmp_path)})
-    play("test:OpenRLHFScripted", ["a<|im_end|>"], executor=executor)  # seed 11 is held out
-    (episode,) = read_traces(tmp_path / "validation.jsonl")
-    assert episode.metadata == {"split": "validation", "group": 3}
+    play("test:OpenRLHFScripted", ["a<|im_end|>"], executor=executor)  # seed 11 is for evaluation
+    (episode,) = read_traces(tmp_path / "eval.jsonl")
+    assert episode.metadata == {"split": "eval", "group": 3}
     assert not list(read_traces(tmp_path / "train.jsonl"))
 
 

@@ -62,7 +62,7 @@ def test_three_steps_on_a_mix(
 
     The seed is one with which some resets and first steps raise and some hang, whatever the model says.
     """
-    held_out = write_rows(tmp_path / "held_out.jsonl", ENVS, 4, split="held_out")
+    evaluated = write_rows(tmp_path / "eval.jsonl", ENVS, 4, split="eval")
     run = run_openrlhf(
         tmp_path,
         warm,
@@ -71,7 +71,7 @@ def test_three_steps_on_a_mix(
             "gem.traces": str(tmp_path / "traces"),
             "gem.step_timeout": chaos.STEP_TIMEOUT,
             "train.micro_batch_size": "1",
-            "eval.dataset": str(held_out),
+            "eval.dataset": str(evaluated),
             "eval.steps": "3",
             "eval.n_samples_per_prompt": "1",
             "eval.temperature": "1",
@@ -98,7 +98,7 @@ def test_three_steps_on_a_mix(
     chaos.assert_every_failure_is_counted(traces, run.spy)
     ids = sorted(episode.sequence().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
-    watched = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
+    watched = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed or 0 for episode in watched) == [0, 1, 2, 3]
     (evaluated,) = metrics_of(run, "eval")
     for env_id in {episode.env_id for episode in watched}:

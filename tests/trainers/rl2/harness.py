@@ -69,16 +69,16 @@ def data_words(
     folder: Path,
     version: str,
     train: int,
-    held_out: int,
+    num_eval: int,
     envs: Iterable[str],
     seed: int,
-    held_out_envs: Iterable[str] | None = None,
+    eval_envs: Iterable[str] | None = None,
 ) -> list[str]:
-    """Write a file of training tasks and one of held-out tasks; the words that name them."""
+    """Write a file of training tasks and one of evaluation tasks; the words that name them."""
     envs = list(envs)
     write(make_tasks(list(map(EnvChoice.parse, envs)), train, seed=seed), folder / "train.jsonl")
-    watched = map(EnvChoice.parse, envs if held_out_envs is None else held_out_envs)
-    held = [task for source in watched for task in make_tasks([source], held_out, split="held_out")]
+    watched = map(EnvChoice.parse, envs if eval_envs is None else eval_envs)
+    held = [task for source in watched for task in make_tasks([source], num_eval, split="eval")]
     write(held, folder / "test.jsonl")
     places = ("train_data", "test_data") if version == "index" else ("rollout.train", "rollout.test")
     return [f"{places[0]}.path={folder}/train.jsonl", f"{places[1]}.path={folder}/test.jsonl"]
@@ -94,9 +94,9 @@ def run_rl2(
     wrappers: str = "spy",
     spies: str = "rl2_log,rl2_spy",
     tasks: int = 24,
-    held_out: int = 4,
+    num_eval: int = 4,
     envs: Iterable[str] = (GUESS, MASTERMIND),
-    held_out_envs: Iterable[str] | None = None,
+    eval_envs: Iterable[str] | None = None,
     seed: int = 0,
     timeout: float = TIMEOUT,
 ) -> Run:
@@ -119,7 +119,7 @@ def run_rl2(
     if version == "tree":
         env["RL2_HOME"] = HOME
     words = [
-        *SMALL[version], *data_words(folder, version, tasks, held_out, envs, seed, held_out_envs),
+        *SMALL[version], *data_words(folder, version, tasks, num_eval, envs, seed, eval_envs),
         f"actor.model_name={model}", f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
     ]  # fmt: skip
     words += [f"+gem.wrappers={wrappers}"] if wrappers else []

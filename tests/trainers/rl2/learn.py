@@ -4,7 +4,7 @@
     python -m tests.trainers.rl2.learn --control
 
 rl-square 0.0.2 on two CPU cores, as in the tests. It validates after a step only: the first weights play
-the held-out seeds in a run of one step whose learning rate is zero.
+the evaluation seeds in a run of one step whose learning rate is zero.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(given: learning.Given, *more: str, steps: int) -> dict[int, dict[str, fl
         wrappers="",
         spies="rl2_log,rl2_zero" if given.control else "rl2_log",
         tasks=budget.prompts * steps,
-        held_out=budget.held_out,
+        num_eval=budget.held_out,
         envs=(budget.env,),
         seed=given.seed,
         timeout=7200,

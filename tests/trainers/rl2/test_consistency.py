@@ -82,7 +82,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         f"rollout.train_sampling_params.max_new_tokens={TOKENS_PER_TURN}",
     ]
     run = harness.run_rl2(
-        tmp_path, shared.model, *words, wrappers="named", tasks=TASKS, envs=SOURCES, seed=SEED, held_out=1
+        tmp_path, shared.model, *words, wrappers="named", tasks=TASKS, envs=SOURCES, seed=SEED, num_eval=1
     ).check()
     tokenizer = AutoTokenizer.from_pretrained(shared.model)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()

@@ -18,7 +18,7 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from tests.support import ImageEnv
-from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
+from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config
 
 GUESS = "game:GuessTheNumber-v0-easy"
@@ -180,14 +180,16 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         return [task_of(data[number]["extra_info"]) for number in range(len(data))]
 
     check_epochs(source, read())
-    check_held_out(source, read("--held-out"))
+    check_eval_tasks(source, read("--split", "eval"))
 
 
-def test_a_file_of_held_out_items_is_not_trained_on(tmp_path: Path) -> None:
+def test_a_file_of_evaluation_items_is_not_trained_on(tmp_path: Path) -> None:
     source, path = source_of("service", tmp_path), str(tmp_path / "val.jsonl")
-    write(make_tasks([source], 4, split="held_out"), path)
+    write(make_tasks([source], 4, split="eval"), path)
     check_file(path)
-    with pytest.raises(ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is held out"):
+    with pytest.raises(
+        ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is for evaluation only"
+    ):
         check_file(path, for_training=True)
     write([TaskRow(env_id=source.env_id, env_kwargs={}, seed=1, index=0, item=None)], path)
     with pytest.raises(ConfigError, match="the row names no item of service:Shop-v0"):

@@ -94,7 +94,7 @@ def test_three_steps_on_a_mix(
         *words,
         version=version,
         envs=[chaos.CHAOS, harness.MASTERMIND],
-        held_out_envs=[harness.GUESS, harness.MASTERMIND],
+        eval_envs=[harness.GUESS, harness.MASTERMIND],
     ).check()
     everything = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     steps = assert_steps_are_right(run, warm_tokenizer, model, played=everything)
@@ -107,13 +107,13 @@ def test_three_steps_on_a_mix(
         assert sorted(map(warm_tokenizer.decode, found)) == sorted(map(warm_tokenizer.decode, played))
     else:
         assert sorted(found) == sorted(played)
-    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
-    assert {(episode.env_id, episode.seed) for episode in held_out} <= {
+    evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
+    assert {(episode.env_id, episode.seed) for episode in evaluated} <= {
         (env, seed) for env in (harness.GUESS, harness.MASTERMIND) for seed in range(4)
     }
     last = harness.metrics_of(run)[3]
     assert last["gem/return/test"] == pytest.approx(
-        sum(episode.total_reward for episode in held_out) / len(held_out)
+        sum(episode.total_reward for episode in evaluated) / len(evaluated)
     )
     second = [episode for episode in traces if episode.metadata["step"] == 2]
     spent = gem_seconds(second, warm_tokenizer)

@@ -4,7 +4,7 @@
     ROLL_HOME=... python -m tests.trainers.roll.learn --control
 
 ROLL's own pipeline on two CPU cores with the stand-in for its engine, as in the tests. It validates before a
-step only: one step more, whose learning is thrown away, plays the held-out seeds with the last weights.
+step only: one step more, whose learning is thrown away, plays the evaluation seeds with the last weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def changed(given: learning.Given) -> dict[str, Any]:
     """The parts of the YAML that are the run's own."""
     budget = given.budget
     section = {"tags": ["Guess"], "max_env_num_per_worker": 128}
-    held_out_groups = 100
+    eval_groups = 100
     return {
         "pipeline_cls": "roll_zero.ZeroedPipeline" if given.control else "gem_roll.ReBNAgenticPipeline",
         "seed": given.seed,
@@ -61,8 +61,8 @@ def changed(given: learning.Given) -> dict[str, Any]:
         },
         "val_env_manager": {
             **section,
-            "num_env_groups": held_out_groups,
-            "num_groups_partition": [held_out_groups],
+            "num_env_groups": eval_groups,
+            "num_groups_partition": [eval_groups],
         },
         "custom_envs": {
             "Guess": {

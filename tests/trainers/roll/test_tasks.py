@@ -13,7 +13,7 @@ from gem_roll.tasks import table_of
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items, make_tasks, write_tasks
-from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
+from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 
 GUESS, MASTERMIND = EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy")
 CONFIG = SimpleNamespace(seed=7)
@@ -35,8 +35,8 @@ def test_a_step_plays_the_next_rows_of_the_table() -> None:
     assert len(set(far)) == 1_000  # the tasks do not end
 
 
-def test_each_validation_plays_the_same_held_out_tasks() -> None:
-    table = table_of(CONFIG, section(), "A", GUESS, "held_out", None)
+def test_each_validation_plays_the_same_tasks() -> None:
+    table = table_of(CONFIG, section(), "A", GUESS, "eval", None)
     first = [table.task(group, episode)["seed"] for episode in (0, 1) for group in range(3)]
     again = [table.task(group, episode)["seed"] for episode in (2, 3) for group in range(3)]
     assert first == again == list(EVAL_SEEDS[:6])
@@ -74,23 +74,23 @@ def test_a_tag_stands_once_in_a_section() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     source = source_of(kind, tmp_path)
-    items, held_out = (count_items(source, split) or 0 for split in ("train", "held_out"))
+    items, num_eval = (count_items(source, split) or 0 for split in ("train", "eval"))
     table = table_of(CONFIG, section(), "B", source, "train", None)
     tasks = [table.task(group, episode) for episode in range(items) for group in (3, 4)]
     check_epochs(source, tasks)
-    one = section(num_groups_partition=[1, 1], max_traj_per_env=held_out)
-    table = table_of(CONFIG, one, "A", source, "held_out", None)
-    check_held_out(source, [table.task(0, episode) for episode in range(held_out)])
-    assert table.task(0, held_out) == table.task(0, 0)
+    one = section(num_groups_partition=[1, 1], max_traj_per_env=num_eval)
+    table = table_of(CONFIG, one, "A", source, "eval", None)
+    check_eval_tasks(source, [table.task(0, episode) for episode in range(num_eval)])
+    assert table.task(0, num_eval) == table.task(0, 0)
     with pytest.raises(ConfigError, match="lower val_batch_size"):
-        table_of(CONFIG, section(max_traj_per_env=held_out), "A", source, "held_out", None)
+        table_of(CONFIG, section(max_traj_per_env=num_eval), "A", source, "eval", None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rolls_own_managers_play_items_of_their_split(tmp_path: Path, kind: str) -> None:
     source = source_of(kind, tmp_path)
     played: dict[str, set[int]] = {}
-    for split in ("train", "held_out"):
+    for split in ("train", "eval"):
         arguments = source.for_split(split).env_kwargs  # type: ignore[arg-type]
         env = GemEnv(source.env_id, **arguments)
         env.split = split  # type: ignore[assignment]
@@ -106,14 +106,14 @@ def test_rolls_own_managers_play_items_of_their_split(tmp_path: Path, kind: str)
 
 def test_the_items_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
     source, path = source_of("generated", tmp_path), tmp_path / "val.jsonl"
-    rows: list[TaskRow] = list(make_tasks([source], 40, split="held_out"))
+    rows: list[TaskRow] = list(make_tasks([source], 40, split="eval"))
     write_tasks(rows, path)
-    table = table_of(CONFIG, section(), "A", source, "held_out", str(path))
+    table = table_of(CONFIG, section(), "A", source, "eval", str(path))
     assert [table.task(group, 0) for group in range(3)] == rows[:3]
 
 
-def test_a_file_of_held_out_items_is_not_trained_on(tmp_path: Path) -> None:
+def test_a_file_of_evaluation_items_is_not_trained_on(tmp_path: Path) -> None:
     source, path = source_of("service", tmp_path), tmp_path / "val.jsonl"
-    write_tasks(make_tasks([source], 4, split="held_out"), path)
-    with pytest.raises(ConfigError, match="is held out for evaluation"):
+    write_tasks(make_tasks([source], 4, split="eval"), path)
+    with pytest.raises(ConfigError, match="is for evaluation only"):
         table_of(CONFIG, section(), "A", source, "train", str(path))

@@ -102,9 +102,9 @@ def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
         assert len(groups) == 6  # two samples each
         assert {env_id for env_id, _ in groups} == {GUESS, MASTERMIND, CHAOS}
     assert sorted(e.metadata["index"] for e in traces if e.env_id == GUESS) == sorted([*range(6)] * 2)
-    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
-    assert sorted(e.seed for e in held_out) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
-    of_last = [e for e in held_out if e.metadata["step"] == 2]
+    evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
+    assert sorted(e.seed for e in evaluated) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
+    of_last = [e for e in evaluated if e.metadata["step"] == 2]
     returned = sum(e.total_reward for e in of_last) / len(of_last)
     assert steps[2]["val/gem/return"] == pytest.approx(returned, abs=1e-6)
     assert steps[2]["val/score/mean"] == pytest.approx(returned, abs=1e-6)

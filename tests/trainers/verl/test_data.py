@@ -13,7 +13,7 @@ from verl.trainer.ppo.utils import create_rl_dataset
 from gem_core.cli import main
 from gem_core.errors import ConfigError, GemError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items, make_tasks
-from tests.trainers.items import KINDS, check_epochs, check_held_out, source_of
+from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.verl.configs import verl_config
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -106,7 +106,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     val = create_rl_dataset(data.val_files, data, None, None, False, max_samples=data.val_max_samples)
     sampler = create_rl_sampler(data, train)
     check_epochs(source, [task_of(train[number]) for _ in range(2) for number in sampler])
-    check_held_out(source, [task_of(val[number]) for number in range(len(val))])
+    check_eval_tasks(source, [task_of(val[number]) for number in range(len(val))])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,16 +131,16 @@ def test_a_mix_is_as_long_as_its_slowest_source_or_longer(tmp_path: Path) -> Non
 def test_a_benchmark_is_not_trained_on_unless_it_is_asked_for(tmp_path: Path) -> None:
     path = source_of("file", tmp_path).env_kwargs["dataset_name"]
     bench = f"\"eval:AIME24(dataset_name='{path}', symbolic=False)\""
-    with pytest.raises(ConfigError, match=r"name it as .*held_out=False"):
+    with pytest.raises(ConfigError, match=r"name it as .*eval_only=False"):
         datasets(f"[{bench}]", f"['{GUESS}']")
-    named = bench.replace("symbolic", "held_out=False, symbolic")
+    named = bench.replace("symbolic", "eval_only=False, symbolic")
     train, val = datasets(f"[{named}]", f"[{bench}]")
     assert len(train) == len(val) == 50
 
 
-def test_rows_of_held_out_items_are_not_trained_on(tmp_path: Path) -> None:
+def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
     source = source_of("service", tmp_path)
-    rows = [verl_row(task) for task in make_tasks([source], 4, split="held_out")]
+    rows = [verl_row(task) for task in make_tasks([source], 4, split="eval")]
     assert check_rows(rows, "") is True
-    with pytest.raises(ConfigError, match="is held out for evaluation"):
+    with pytest.raises(ConfigError, match="is for evaluation only"):
         check_rows(rows, "", for_training=True)

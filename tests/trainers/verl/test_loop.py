@@ -292,7 +292,7 @@ def test_stop_tokens_of_the_user_are_kept(extra: int | None, asked: list[int]) -
 def test_traces_hold_every_episode(tmp_path: Path) -> None:
     for validate in (False, True):
         play("test:VerlScripted", ["one<|im_end|>"], f"+gem.traces={tmp_path}", validate=validate)
-    for split in ("train", "validation"):
+    for split in ("train", "eval"):
         (episode,) = read_traces(tmp_path / f"{split}.jsonl")
         assert episode.rewards == [0.0, 0.5, 1.0]
         assert episode.metadata == {"step": 7, "group": "u", "sample": 1, "split": split}

@@ -100,8 +100,8 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
             (before[f"val-core/{env_id}/reward/mean@1"], before[f"val-aux/{env_id}/gem/return/mean@1"])
         }
         assert watched[0] == pytest.approx(watched[1], abs=1e-6)
-    held_out = list(read_traces(tmp_path / "traces" / "validation.jsonl"))
-    assert sorted(episode.seed for episode in held_out) == [0, 0, 1, 1]
+    evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
+    assert sorted(episode.seed for episode in evaluated) == [0, 0, 1, 1]
     last = [e for e in traces if e.metadata["step"] == 3 and e.env_id != CHAOS]
     spent, step = gem_seconds(last, warm_tokenizer), steps[-1]["timing_s/step"]
     with capsys.disabled():
