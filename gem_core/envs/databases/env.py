@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
 from gem_core.envs.databases.task import TASKS, Task, build, change, differences
-from gem_core.envs.games.base import Game, Outcome, check_count
 from gem_core.errors import ConfigError
 from gem_core.text import undecorated
 from gem_core.tools.mcp.database import folder, path_of
@@ -27,7 +27,7 @@ _RULES = r"""You work on an SQLite database, with tools. {instruction}
 When the task is done, end with {end}."""
 
 
-class Databases(Game[str]):
+class Databases(TurnBasedEnv[str]):
     r"""Do what an instruction asks for in an SQLite database, with the tools of an MCP server.
 
     Action: calls of the tools ``list_tables``, ``describe_table``, ``query`` and ``execute``, which the
@@ -44,7 +44,7 @@ class Databases(Game[str]):
     A saved state holds the whole database.
     """
 
-    state_fields = (*Game.state_fields, "task_index", "task_seed", "database", "passed")
+    state_fields = (*TurnBasedEnv.state_fields, "task_index", "task_seed", "database", "passed")
     format_error_ends: ClassVar[bool] = False
     blocking = True
 
@@ -97,7 +97,7 @@ class Databases(Game[str]):
     def parse(self, text: str) -> str | None:
         return text or None
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         wrong = self.wrong()
         if self.task.answer is not None and _words(move) != _words(self.task.answer):
             wrong.append("answer")

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from gem_core.core import Split
 from gem_core.data import undivided
+from gem_core.envs.base import check_count
 from gem_core.envs.databases.env import Databases
 from gem_core.envs.databases.task import Task, build
-from gem_core.envs.games.base import check_count
 from gem_core.errors import ConfigError, DataError
 
 VARIABLE = "SQLITE_DATABASE"

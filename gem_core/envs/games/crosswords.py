@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 from string import ascii_lowercase
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.crossword_maker import lay_out
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.grid import numbered_template
@@ -17,7 +17,7 @@ BLOCK, EMPTY = ".", "_"
 _SIZES = ((False, 30, 3), (True, 40, 3))
 
 
-class Crosswords(Game[tuple[int, int, str]]):
+class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
     r"""Find the words that clues describe, and enter them in a grid one letter at a time.
 
     Action: ``\boxed{row col letter}``, row and column from 0, the letter in either case. A cell that is
@@ -31,7 +31,7 @@ class Crosswords(Game[tuple[int, int, str]]):
     cell by cell, and always reaches it.
     """
 
-    state_fields = (*Game.state_fields, "cols", "cells", "shown", "entries")
+    state_fields = (*TurnBasedEnv.state_fields, "cols", "cells", "shown", "entries")
 
     def __init__(
         self, hardcore: bool | None = False, max_turns: int | None = 100, num_words: int | None = 5
@@ -98,7 +98,7 @@ class Crosswords(Game[tuple[int, int, str]]):
             return None
         return row, col, letter
 
-    def play(self, move: tuple[int, int, str]) -> Outcome:
+    def play(self, move: tuple[int, int, str]) -> MoveResult:
         row, col, letter = move
         if not (0 <= col < self.cols and 0 <= row * self.cols < len(self.cells)):
             return f"There is no cell {row} {col}.", 0.0, "illegal"
@@ -107,12 +107,12 @@ class Crosswords(Game[tuple[int, int, str]]):
             why = "belongs to no word" if self.shown[cell] == BLOCK else f"holds {self.shown[cell]} already"
             return f"Cell {row} {col} {why}.", 0.0, "illegal"
         if self.cells[cell] != letter:
-            return f"{letter} is wrong at {row} {col}.", 0.0, "goes on"
+            return f"{letter} is wrong at {row} {col}.", 0.0, "continue"
         self.shown[cell] = letter
         reward = 1 / (len(self.cells) - self.cells.count(BLOCK))
         if EMPTY not in self.shown:
             return "The crossword is solved.", reward, "solved"
-        return f"{letter} is right at {row} {col}.", reward, "goes on"
+        return f"{letter} is right at {row} {col}.", reward, "continue"
 
     def progress(self) -> float:
         return 1 - self.shown.count(EMPTY) / (len(self.cells) - self.cells.count(BLOCK))

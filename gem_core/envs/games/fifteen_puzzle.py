@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.fifteen_solver import goal, shortest_way, slides
 from gem_core.envs.games.grid import OPPOSITE
 from gem_core.text import direction
@@ -15,7 +15,7 @@ _SEARCH = 2000
 """Positions that the oracle looks at for one move, about 0.05 s."""
 
 
-class FifteenPuzzle(Game[str]):
+class FifteenPuzzle(TurnBasedEnv[str]):
     r"""Slide the tiles of a square board into order, with the blank in the last corner.
 
     Action: ``\boxed{up}``, ``down``, ``left`` or ``right``: the way in which a tile moves into the
@@ -31,7 +31,7 @@ class FifteenPuzzle(Game[str]):
     found among 2,000 positions (nearly always for 2 and 3 rows), else it undoes the slides.
     """
 
-    state_fields = (*Game.state_fields, "rows", "tiles", "way_back")
+    state_fields = (*TurnBasedEnv.state_fields, "rows", "tiles", "way_back")
 
     def __init__(self, num_rows: int | None = 2, max_turns: int | None = 20) -> None:
         """Set the size, or leave it to chance.
@@ -86,13 +86,13 @@ class FifteenPuzzle(Game[str]):
 
     parse = staticmethod(direction)
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         moved = self._slide(move)
         if not moved:
             return f"There is no tile that can move {move}.", 0.0, "illegal"
         if self._solved():
             return "All tiles are in order.", 1.0, "solved"
-        return f"Tile {moved} moved {move}.", 0.0, "goes on"
+        return f"Tile {moved} moved {move}.", 0.0, "continue"
 
     def progress(self) -> float:
         right = sum(tile == home for tile, home in zip(self.tiles, goal(self.rows), strict=True))

@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import log2
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.game_2048_player import best_direction
 from gem_core.envs.games.grid import DIRECTIONS
 from gem_core.envs.games.slide import moved
@@ -16,7 +16,7 @@ from gem_core.text import direction
 _SIZES = ((16, 20), (32, 30), (64, 50))
 
 
-class Game2048(Game[str]):
+class Game2048(TurnBasedEnv[str]):
     r"""Slide all tiles; equal ones that meet become one of twice their number. Make the target tile.
 
     Action: ``\boxed{up}``, ``down``, ``left`` or ``right``. A move that changes nothing is illegal.
@@ -34,7 +34,7 @@ class Game2048(Game[str]):
     """
 
     oracle_certain = False
-    state_fields = (*Game.state_fields, "target", "cells", "largest", "doublings")
+    state_fields = (*TurnBasedEnv.state_fields, "target", "cells", "largest", "doublings")
 
     def __init__(
         self, target_tile: int | None = 2048, max_turns: int | None = 1000, board_size: int = 4
@@ -85,7 +85,7 @@ class Game2048(Game[str]):
 
     parse = staticmethod(direction)
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         cells = moved(self.cells, self.board_size, move)
         if cells == self.cells:
             return f"Nothing can move {move}.", 0.0, "illegal"
@@ -99,7 +99,7 @@ class Game2048(Game[str]):
                 return f"You made a tile of {largest}.", reward, "solved"
         if 0 not in cells and not self._moves():
             return "No move is left. You lost.", reward, "lost"
-        return f"The tiles moved {move}.", reward, "goes on"
+        return f"The tiles moved {move}.", reward, "continue"
 
     def progress(self) -> float:
         return 1 - log2(self.target / self.largest) / self.doublings

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import ceil, sqrt
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.text import integer
 
 _FARTHEST = 10**12
 
 
-class GuessTheNumber(Game[int]):
+class GuessTheNumber(TurnBasedEnv[int]):
     r"""Find a hidden number; each guess is answered with higher or lower.
 
     Action: ``\boxed{7}``. A number out of range is an illegal move. A number that was guessed
@@ -25,7 +25,7 @@ class GuessTheNumber(Game[int]):
     every registered variant leaves that many, so there it always reaches the maximum.
     """
 
-    state_fields = (*Game.state_fields, "low", "high", "number", "guesses")
+    state_fields = (*TurnBasedEnv.state_fields, "low", "high", "number", "guesses")
 
     def __init__(
         self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
@@ -67,7 +67,7 @@ class GuessTheNumber(Game[int]):
 
     parse = staticmethod(integer)
 
-    def play(self, move: int) -> Outcome:
+    def play(self, move: int) -> MoveResult:
         if not self.low <= move <= self.high:
             return f"{move} is not from {self.low} to {self.high}.", 0.0, "illegal"
         before = move in self.guesses
@@ -76,8 +76,8 @@ class GuessTheNumber(Game[int]):
             return f"{move} is right.", 1.0, "solved"
         hint = "higher" if move < self.number else "lower"
         if before:
-            return f"You guessed {move} before: the number is {hint}.", 0.0, "goes on"
-        return f"The number is {hint} than {move}.", 0.0, "goes on"
+            return f"You guessed {move} before: the number is {hint}.", 0.0, "continue"
+        return f"The number is {hint} than {move}.", 0.0, "continue"
 
     def progress(self) -> float:
         """Closeness of the last guess in range, 0 when it was guessed before."""

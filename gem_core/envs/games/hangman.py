@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from string import ascii_lowercase
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.hangman_player import best_guess, fitting
 from gem_core.envs.games.words import Grade, words
 from gem_core.text import word
@@ -13,7 +13,7 @@ from gem_core.text import word
 _SIZES = ((3, 10), (5, 15), (7, 20))
 
 
-class Hangman(Game[str]):
+class Hangman(TurnBasedEnv[str]):
     r"""Find a hidden English word by guessing letters, or the whole word.
 
     Action: ``\boxed{e}`` or ``\boxed{apple}``, in either case. A letter or word that was guessed
@@ -29,7 +29,7 @@ class Hangman(Game[str]):
     """
 
     oracle_certain = False
-    state_fields = (*Game.state_fields, "secret", "shown", "letters", "wrong")
+    state_fields = (*TurnBasedEnv.state_fields, "secret", "shown", "letters", "wrong")
 
     def __init__(
         self, word_length: int | None = 5, hardcore: bool = False, max_turns: int | None = 20
@@ -72,7 +72,7 @@ class Hangman(Game[str]):
 
     parse = staticmethod(word)
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         secret = self.secret
         if len(move) > 1:
             return self._guess_word(move)
@@ -80,23 +80,23 @@ class Hangman(Game[str]):
             return f"You guessed {move} before.", 0.0, "illegal"
         self.letters += move
         if move not in secret:
-            return f"There is no {move} in the word.", 0.0, "goes on"
+            return f"There is no {move} in the word.", 0.0, "continue"
         self.shown = "".join(
             [letter if letter == move else seen for letter, seen in zip(secret, self.shown, strict=True)]
         )
         reward = 0.5 * secret.count(move) / len(secret)
         if self.shown == secret:
             return f"The word is {secret}.", reward + 0.5, "solved"
-        return f"There is a {move} in the word.", reward, "goes on"
+        return f"There is a {move} in the word.", reward, "continue"
 
-    def _guess_word(self, move: str) -> Outcome:
+    def _guess_word(self, move: str) -> MoveResult:
         if len(move) != len(self.secret):
             return f"The word has {len(self.secret)} letters; you gave {len(move)}.", 0.0, "illegal"
         if move in self.wrong:
             return f"You guessed {move} before.", 0.0, "illegal"
         if move != self.secret:
             self.wrong.append(move)
-            return f"{move} is not the word.", 0.0, "goes on"
+            return f"{move} is not the word.", 0.0, "continue"
         reward = 0.5 * self.shown.count("_") / len(move) + 0.5
         self.shown = move
         return f"{move} is the word.", reward, "solved"

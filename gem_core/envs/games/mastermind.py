@@ -8,7 +8,7 @@ from math import perm
 from operator import eq
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.errors import ConfigError
 from gem_core.text import integers
 
@@ -16,7 +16,7 @@ _SIZES = ((2, 4, 10), (4, 6, 20), (4, 8, 30))
 _ORACLE_CODES = 100_000
 
 
-class Mastermind(Game[list[int]]):
+class Mastermind(TurnBasedEnv[list[int]]):
     r"""Find a code of numbers; a guess learns how many are in place and how many elsewhere.
 
     Action: ``\boxed{3 1 4 2}``, with spaces or commas. A guess of the wrong length, with a number
@@ -32,7 +32,7 @@ class Mastermind(Game[list[int]]):
     than 100,000 codes.
     """
 
-    state_fields = (*Game.state_fields, "num_numbers", "code", "best", "guesses")
+    state_fields = (*TurnBasedEnv.state_fields, "num_numbers", "code", "best", "guesses")
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Mastermind(Game[list[int]]):
 
     parse = staticmethod(integers)
 
-    def play(self, move: list[int]) -> Outcome:
+    def play(self, move: list[int]) -> MoveResult:
         length = len(self.code)
         if len(move) != length:
             return f"The code has {length} numbers; you gave {len(move)}.", 0.0, "illegal"
@@ -102,7 +102,7 @@ class Mastermind(Game[list[int]]):
             self.best = black
         if black == length:
             return "That is the code.", reward, "solved"
-        return f"In place: {black}. Elsewhere: {white}.", reward, "goes on"
+        return f"In place: {black}. Elsewhere: {white}.", reward, "continue"
 
     def progress(self) -> float:
         return self.best / len(self.code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.minesweeper_solver import mine_risks
 from gem_core.errors import ConfigError
 from gem_core.text import integer
@@ -13,7 +13,7 @@ from gem_core.text import integer
 HIDDEN, FLAG, MINE = ".", "F", "*"
 
 
-class Minesweeper(Game[tuple[str, int, int]]):
+class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
     r"""Reveal every cell without a mine; a revealed cell shows how many of its 8 neighbours hold one.
 
     Action: ``\boxed{reveal r c}`` or ``\boxed{flag r c}``, row and column from 0. Revealing a cell
@@ -30,7 +30,7 @@ class Minesweeper(Game[tuple[str, int, int]]):
     """
 
     oracle_certain = False
-    state_fields = (*Game.state_fields, "rows", "cols", "num_mines", "mines", "cells")
+    state_fields = (*TurnBasedEnv.state_fields, "rows", "cols", "num_mines", "mines", "cells")
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Minesweeper(Game[tuple[str, int, int]]):
             return None
         return verb, row, col
 
-    def play(self, move: tuple[str, int, int]) -> Outcome:
+    def play(self, move: tuple[str, int, int]) -> MoveResult:
         verb, row, col = move
         if not (0 <= row < self.rows and 0 <= col < self.cols):
             return f"There is no cell {row} {col}.", 0.0, "illegal"
@@ -105,7 +105,7 @@ class Minesweeper(Game[tuple[str, int, int]]):
         if verb == "flag":
             self.cells[cell] = FLAG if shown == HIDDEN else HIDDEN
             now = "flagged" if shown == HIDDEN else "not flagged any more"
-            return f"Cell {row} {col} is {now}.", 0.0, "goes on"
+            return f"Cell {row} {col} is {now}.", 0.0, "continue"
         if shown == FLAG:
             return f"Cell {row} {col} is flagged; take the flag off first.", 0.0, "illegal"
         if not self.mines:
@@ -117,7 +117,7 @@ class Minesweeper(Game[tuple[str, int, int]]):
         reward = opened / (len(self.cells) - self.num_mines)
         if self._hidden() == self.num_mines:
             return "All cells without a mine are revealed. You won.", reward, "solved"
-        return f"Revealed {opened} cell{'s' if opened > 1 else ''}.", reward, "goes on"
+        return f"Revealed {opened} cell{'s' if opened > 1 else ''}.", reward, "continue"
 
     def progress(self) -> float:
         lost = MINE in self.cells

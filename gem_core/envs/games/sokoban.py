@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.grid import DIRECTIONS, OPPOSITE
 from gem_core.envs.games.sokoban_room import TARGET, WALL, make_room
 from gem_core.envs.games.sokoban_solver import solve
@@ -18,7 +18,7 @@ _SEARCH = 1000
 """Positions that the oracle looks at for one move, about 0.1 s."""
 
 
-class Sokoban(Game[str]):
+class Sokoban(TurnBasedEnv[str]):
     r"""Push every box onto a target; boxes can be pushed one at a time, and never pulled.
 
     Action: ``\boxed{up}``, ``down``, ``left`` or ``right``. A move into a wall, or into a box with a
@@ -35,7 +35,7 @@ class Sokoban(Game[str]):
     After pushes that left both it knows no move, because such a position is as a rule lost.
     """
 
-    state_fields = (*Game.state_fields, "cols", "room", "boxes", "player", "way")
+    state_fields = (*TurnBasedEnv.state_fields, "cols", "room", "boxes", "player", "way")
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Sokoban(Game[str]):
 
     parse = staticmethod(direction)
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         step = self._step(move)
         cell = self.player + step
         if self.room[cell] == WALL:
@@ -97,7 +97,7 @@ class Sokoban(Game[str]):
         if cell not in boxes:
             self._walked(move)
             self.player = cell
-            return f"You moved {move}.", 0.0, "goes on"
+            return f"You moved {move}.", 0.0, "continue"
         beyond = cell + step
         if self.room[beyond] == WALL or beyond in boxes:
             return f"The box {_WHERE[move]} cannot be pushed.", 0.0, "illegal"
@@ -109,7 +109,7 @@ class Sokoban(Game[str]):
             self.way = []
         if self.room[beyond] == TARGET and self.progress() == 1:
             return "Every box is on a target.", 1.0, "solved"
-        return f"You pushed a box {move}.", 0.0, "goes on"
+        return f"You pushed a box {move}.", 0.0, "continue"
 
     def progress(self) -> float:
         return sum([self.room[box] == TARGET for box in self.boxes]) / len(self.boxes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.sudoku_solver import candidates
 from gem_core.errors import ConfigError
@@ -16,7 +16,7 @@ _FEWEST = {4: 4, 9: 24}
 """Given cells of the bundled puzzles, for each scale."""
 
 
-class Sudoku(Game[list[int]]):
+class Sudoku(TurnBasedEnv[list[int]]):
     r"""Fill the empty cells so that every row, column and box holds each number once.
 
     Action: ``\boxed{row col number}``, all from 1. A move that leaves the board, names a cell that is
@@ -35,7 +35,7 @@ class Sudoku(Game[list[int]]):
     registered variant.
     """
 
-    state_fields = (*Game.state_fields, "scale", "cells", "solution", "empty")
+    state_fields = (*TurnBasedEnv.state_fields, "scale", "cells", "solution", "empty")
 
     def __init__(self, clues: int | None = 30, max_turns: int | None = 100, scale: int | None = 9) -> None:
         """Set the size, or leave it to chance.
@@ -96,7 +96,7 @@ class Sudoku(Game[list[int]]):
 
     parse = staticmethod(integers)
 
-    def play(self, move: list[int]) -> Outcome:
+    def play(self, move: list[int]) -> MoveResult:
         scale = self.scale
         if len(move) != 3:
             return f"A move is a row, a column and a number; you gave {len(move)} numbers.", 0.0, "illegal"
@@ -110,11 +110,11 @@ class Sudoku(Game[list[int]]):
         if number != self.solution[cell]:
             if number not in candidates(cells, cell, scale):
                 return f"There is a {number} already in that row, column or box.", 0.0, "illegal"
-            return f"{number} is wrong at row {row}, column {col}.", 0.0, "goes on"
+            return f"{number} is wrong at row {row}, column {col}.", 0.0, "continue"
         cells[cell] = number
         if 0 not in cells:
             return "The puzzle is solved.", 1 / self.empty, "solved"
-        return f"{number} is right at row {row}, column {col}.", 1 / self.empty, "goes on"
+        return f"{number} is right at row {row}, column {col}.", 1 / self.empty, "continue"
 
     def progress(self) -> float:
         return 1 - self.cells.count(0) / self.empty

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 
 _PEGS = "ABC"
 _SIZES = ((3, 10), (4, 20), (5, 35))
 _SEPARATORS = str.maketrans("", "", " ,->\t\n")
 
 
-class TowerofHanoi(Game[str]):
+class TowerofHanoi(TurnBasedEnv[str]):
     r"""Move all disks from peg A to peg C, one at a time, never a larger one onto a smaller one.
 
     Action: ``\boxed{A C}`` moves the top disk of A to C; ``A,C``, ``AC`` and ``A->C`` are read
@@ -25,7 +25,7 @@ class TowerofHanoi(Game[str]):
     the start, which every registered variant leaves, so there it always reaches the maximum.
     """
 
-    state_fields = (*Game.state_fields, "pegs")
+    state_fields = (*TurnBasedEnv.state_fields, "pegs")
 
     def __init__(self, num_disks: int | None = 4, max_turns: int | None = 20) -> None:
         """Set the size, or leave it to chance.
@@ -66,7 +66,7 @@ class TowerofHanoi(Game[str]):
             letters = text.translate(_SEPARATORS)
         return letters.upper() if len(letters) == 2 and letters.isascii() and letters.isalpha() else None
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         source, target = _PEGS.find(move[0]), _PEGS.find(move[1])
         if source < 0 or target < 0:
             return "The pegs are A, B and C.", 0.0, "illegal"
@@ -81,7 +81,7 @@ class TowerofHanoi(Game[str]):
         pegs[target].append(pegs[source].pop())
         if not pegs[0] and not pegs[1]:
             return "All disks are on peg C.", 1.0, "solved"
-        return f"Disk {disk} moved from {move[0]} to {move[1]}.", 0.0, "goes on"
+        return f"Disk {disk} moved from {move[0]} to {move[1]}.", 0.0, "continue"
 
     def progress(self) -> float:
         return len(self.pegs[2]) / sum(map(len, self.pegs))

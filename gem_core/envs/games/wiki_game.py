@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.wiki_pages import BundledPages, Page, Pages, distances, within
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.text import undecorated
@@ -24,7 +24,7 @@ _DRAWS = 20
 """Pages that a server is asked for until one has links, is no disambiguation and is not the start."""
 
 
-class WikiGame(Game[str]):
+class WikiGame(TurnBasedEnv[str]):
     r"""Reach a target page of an encyclopaedia by following links.
 
     Action: ``\boxed{Title}`` of a page that the present one links to; case and underscores do not
@@ -47,7 +47,15 @@ class WikiGame(Game[str]):
     oracle takes a shortest way. It knows none on a server.
     """
 
-    state_fields = (*Game.state_fields, "variant", "current", "target", "trail", "went_back", "listed")
+    state_fields = (
+        *TurnBasedEnv.state_fields,
+        "variant",
+        "current",
+        "target",
+        "trail",
+        "went_back",
+        "listed",
+    )
     format_error_reward = -0.2
     format_error_ends: ClassVar[bool] = False
     max_return = None
@@ -117,7 +125,7 @@ class WikiGame(Game[str]):
     def parse(self, text: str) -> str | None:
         return text if undecorated(text) else None
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         if move == BACK:
             return self._go_back()
         title = next((title for title in self._choices() if title == move), None)
@@ -137,13 +145,13 @@ class WikiGame(Game[str]):
             self.went_back = True
             return (
                 f"{page.title} links to nothing: you are back on {self.current['title']}, and this took two "
-                "turns.", -0.1, "goes on",
+                "turns.", -0.1, "continue",
             )  # fmt: skip
         self._leave()
         self._show(page)
         if not page.links and not self._choices():
             return f"{page.title} links to nothing. You lost.", -0.05, "lost"
-        return f"You are on {page.title}.", -0.05, "goes on"
+        return f"You are on {page.title}.", -0.05, "continue"
 
     def progress(self) -> float:
         """1 on the target, else 0."""
@@ -167,7 +175,7 @@ class WikiGame(Game[str]):
             return links
         return [title for title in self.listed if title != self.current["title"]]
 
-    def _go_back(self) -> Outcome:
+    def _go_back(self) -> MoveResult:
         if self.variant not in ("oneback", "freenav"):
             return "There is no going back in this variant.", self.format_error_reward, "illegal"
         if not self.trail:
@@ -176,7 +184,7 @@ class WikiGame(Game[str]):
             return "You went back already.", self.format_error_reward, "illegal"
         self._show(self._page(self.trail.pop()))
         self.went_back = True
-        return f"You are back on {self.current['title']}.", -0.05, "goes on"
+        return f"You are back on {self.current['title']}.", -0.05, "continue"
 
     def _leave(self) -> None:
         self.trail.append(self.current["title"])

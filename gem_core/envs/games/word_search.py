@@ -7,7 +7,7 @@ from itertools import chain
 from random import Random
 from string import ascii_lowercase
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.grid import numbered_template
 from gem_core.envs.games.words import Grade, words
 from gem_core.text import integers
@@ -18,7 +18,7 @@ _TRIES = 30
 """Random places that are tried for a word before one that is free by construction."""
 
 
-class WordSearch(Game[list[int]]):
+class WordSearch(TurnBasedEnv[list[int]]):
     r"""Find words that are hidden in a grid of letters, from left to right or from top to bottom.
 
     Action: ``\boxed{row0 col0 row1 col1}``: the first and the last letter of a word, in either order,
@@ -32,7 +32,7 @@ class WordSearch(Game[list[int]]):
     """
 
     state_fields = (
-        *Game.state_fields,
+        *TurnBasedEnv.state_fields,
         "side",
         "cells",
         "shown",
@@ -96,7 +96,7 @@ class WordSearch(Game[list[int]]):
 
     parse = staticmethod(integers)
 
-    def play(self, move: list[int]) -> Outcome:
+    def play(self, move: list[int]) -> MoveResult:
         if len(move) != 4:
             return f"A line is four numbers; you gave {len(move)}.", 0.0, "illegal"
         if min(move) < 0 or max(move) >= self.side:
@@ -111,13 +111,13 @@ class WordSearch(Game[list[int]]):
         cells = _line(line, self.side)
         text = self.cells[cells.start : cells.stop : cells.step]
         if text not in self.hidden or text in self.found:
-            return f"{text} is none of the words that are left.", 0.0, "goes on"
+            return f"{text} is none of the words that are left.", 0.0, "continue"
         self.found.append(text)
         for cell in cells:
             self.shown[cell] = self.cells[cell].upper()
         if len(self.found) == len(self.hidden):
             return f"You found {text}, the last word.", 1 / len(self.hidden), "solved"
-        return f"You found {text}.", 1 / len(self.hidden), "goes on"
+        return f"You found {text}.", 1 / len(self.hidden), "continue"
 
     def progress(self) -> float:
         return len(self.found) / len(self.hidden)

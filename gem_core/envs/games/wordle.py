@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.envs.games.wordle_player import best_guess, marks
 from gem_core.envs.games.words import dictionary, words
 from gem_core.text import word
 
 
-class Wordle(Game[str]):
+class Wordle(TurnBasedEnv[str]):
     r"""Find a hidden English word; each guess learns which of its letters are right.
 
     Action: ``\boxed{crane}``, in either case; blanks between the letters do not matter. A guess of the
@@ -26,7 +26,7 @@ class Wordle(Game[str]):
     5 in 8 and of 6 in 6 (counted over all hidden words), so it reaches the maximum in every variant.
     """
 
-    state_fields = (*Game.state_fields, "secret", "right", "guesses")
+    state_fields = (*TurnBasedEnv.state_fields, "secret", "right", "guesses")
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Wordle(Game[str]):
 
     parse = staticmethod(word)
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         secret = self.secret
         if len(move) != len(secret):
             return f"The word has {len(secret)} letters; you gave {len(move)}.", 0.0, "illegal"
@@ -95,7 +95,7 @@ class Wordle(Game[str]):
                     reward += 0.5 / len(right)
         if move == secret:
             return f"{move} is the word.", reward + 0.5, "solved"
-        return f"{' '.join(move)}\n{' '.join(marked)}", reward, "goes on"
+        return f"{' '.join(move)}\n{' '.join(marked)}", reward, "continue"
 
     def progress(self) -> float:
         """Fraction of the places that some guess had right."""

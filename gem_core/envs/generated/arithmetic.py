@@ -6,7 +6,7 @@ from random import Random
 
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.games.base import check_count
+from gem_core.envs.base import check_count
 from gem_core.envs.generated.literal import LiteralEnv
 from gem_core.errors import ConfigError
 

@@ -8,7 +8,7 @@ from typing import Any
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.games.base import check_count
+from gem_core.envs.base import check_count
 from gem_core.envs.generated.literal import LiteralEnv
 
 FILE = "numbers.txt"

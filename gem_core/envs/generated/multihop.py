@@ -16,8 +16,8 @@ from typing import NamedTuple, TypedDict
 
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
+from gem_core.envs.base import check_count
 from gem_core.envs.datasets.qa import QaEnv
-from gem_core.envs.games.base import check_count
 from gem_core.files import write_atomically
 
 _SYLLABLES = (  # noqa: SIM905  # a list of fifty strings reads worse

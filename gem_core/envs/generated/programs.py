@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
+from gem_core.envs.base import check_count
 from gem_core.envs.datasets.code import CodeEnv
-from gem_core.envs.games.base import check_count
 from gem_core.errors import ConfigError
 
 _WORDS = (  # noqa: SIM905

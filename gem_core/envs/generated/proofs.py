@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
+from gem_core.envs.base import check_count
 from gem_core.envs.datasets.qa import QaEnv
-from gem_core.envs.games.base import check_count
 
 _PEOPLE = "Arlo Bena Cyrus Dora Elmo Fenja Gitte Hugo Ilva Janko Kaja Ludo".split()  # noqa: SIM905
 _TRAITS = (  # noqa: SIM905

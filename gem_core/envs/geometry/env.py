@@ -8,8 +8,8 @@ from random import Random
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
+from gem_core.envs.base import check_count
 from gem_core.envs.datasets.math import MathEnv, ask_with_images
-from gem_core.envs.games.base import check_count
 from gem_core.envs.geometry import angles, lengths
 from gem_core.envs.geometry.figures import draw, turned
 from gem_core.envs.geometry.items import Item

@@ -9,7 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from gem_core.core import Env
-from gem_core.envs.games.base import check_count
+from gem_core.envs.base import check_count
 from gem_core.envs.multiagent.one_agent import one_side
 from gem_core.envs.multiagent.turn_game import PLAYERS, TurnGame
 from gem_core.text import integers

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from gem_core.core import Split
 from gem_core.data import split_by_content, undivided
-from gem_core.envs.games.base import check_count
+from gem_core.envs.base import check_count
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
 from gem_core.envs.service.domain import Database, Domain, Task

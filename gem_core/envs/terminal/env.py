@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from gem_core.core import StepResult
-from gem_core.envs.games.base import Game, Outcome, check_count
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
 from gem_core.envs.terminal.source import OwnTasks, TaskSet
 from gem_core.envs.terminal.task import Task
 from gem_core.errors import ConfigError
@@ -33,7 +33,7 @@ def shell_block(text: str) -> list[str]:
     return [block for block in blocks if block is not None][:1]
 
 
-class Terminal(Game[str]):
+class Terminal(TurnBasedEnv[str]):
     r"""Do what an instruction asks for with the commands of a shell, in a sandbox without a network.
 
     Action: commands for bash in a block that starts with three backticks and ``bash``; the last block counts.
@@ -49,7 +49,7 @@ class Terminal(Game[str]):
     task i. A saved state holds the commands, which are run again where it is restored.
     """
 
-    state_fields = (*Game.state_fields, "task_index", "task_seed", "commands", "passed")
+    state_fields = (*TurnBasedEnv.state_fields, "task_index", "task_seed", "commands", "passed")
     format_error_ends: ClassVar[bool] = False
     form: ClassVar[str] = "block of bash commands"
     blocking = True
@@ -137,7 +137,7 @@ class Terminal(Game[str]):
     def parse(self, text: str) -> str | None:
         return text or None
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         if move == SUBMIT:
             return self._hand_in("")
         if len(move) > _LONGEST:
@@ -147,8 +147,8 @@ class Terminal(Game[str]):
         text = self._shown(result)
         if self.turn >= self.turn_limit:
             text, reward, verdict = self._hand_in(f"{text}\n")
-            return text, reward, "goes on" if verdict == "lost" else verdict  # which truncates
-        return text, 0.0, "goes on"
+            return text, reward, "continue" if verdict == "lost" else verdict  # which truncates
+        return text, 0.0, "continue"
 
     def progress(self) -> float:
         return self.passed
@@ -236,7 +236,7 @@ class Terminal(Game[str]):
             parts.append(f"(exit status {result.status})")
         return "\n".join(parts) or "(no output)"
 
-    def _hand_in(self, before: str) -> Outcome:
+    def _hand_in(self, before: str) -> MoveResult:
         """Grade what is left."""
         if not self.commands:  # every task refuses what it starts with
             return f"{before}Nothing was done.", 0.0, "lost"

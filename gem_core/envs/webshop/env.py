@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_args
 from gem_core.core import Info, StepResult
 from gem_core.core import Split as TaskSplit
 from gem_core.data import undivided
-from gem_core.envs.games.base import Game, Outcome, check_count
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
 from gem_core.envs.webshop import pages
 from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, Split
 from gem_core.envs.webshop.generated import generated_catalogue
@@ -31,7 +31,7 @@ product code or an option of the page. \boxed{click[buy now]} on the page of a p
 the visit."""
 
 
-class WebShop(Game[tuple[str, str]]):
+class WebShop(TurnBasedEnv[tuple[str, str]]):
     r"""Find a product by search, choose its options and buy it.
 
     Action: ``\boxed{search[red running shoes]}`` on any page, or ``\boxed{click[text]}`` with the text of a
@@ -49,7 +49,7 @@ class WebShop(Game[tuple[str, str]]):
     """
 
     state_fields = (
-        *Game.state_fields, "goal_index", "page", "results", "results_page", "asin", "chosen", "seen",
+        *TurnBasedEnv.state_fields, "goal_index", "page", "results", "results_page", "asin", "chosen", "seen",
         "errors", "earned",
     )  # fmt: skip
     format_error_ends: ClassVar[bool] = False
@@ -138,7 +138,7 @@ class WebShop(Game[tuple[str, str]]):
 
     parse = staticmethod(command)
 
-    def play(self, move: tuple[str, str]) -> Outcome:
+    def play(self, move: tuple[str, str]) -> MoveResult:
         verb, argument = move
         if verb == "search":
             self._search(argument)
@@ -152,7 +152,7 @@ class WebShop(Game[tuple[str, str]]):
         else:
             return "Only search[...] and click[...] do something here.", 0.0, "illegal"
         self._open = None
-        return self._shown(), 0.0, "goes on"
+        return self._shown(), 0.0, "continue"
 
     def board(self) -> str:
         """What was chosen, and what can be done on this page."""
@@ -275,7 +275,7 @@ class WebShop(Game[tuple[str, str]]):
             turned = {NEXT: 1, PREVIOUS: -1}[part.text] if self.page == "results" else 0
             self._list(self.results_page + turned)
 
-    def _buy(self) -> Outcome:
+    def _buy(self) -> MoveResult:
         goal = self.goal
         found = score(self.product, self.chosen, goal, self.catalogue.product(goal.asin))
         self.earned = found.total

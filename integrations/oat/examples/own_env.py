@@ -15,13 +15,13 @@ import sys
 from random import Random
 
 import gem_core
-from gem_core.envs.games.base import Game, Outcome, Verdict
+from gem_core.envs.base import MoveResult, MoveVerdict, TurnBasedEnv
 
 
-class Countdown(Game[int]):
+class Countdown(TurnBasedEnv[int]):
     """Take one to three from a heap in each turn; emptying it exactly solves the task."""
 
-    state_fields = (*Game.state_fields, "heap")
+    state_fields = (*TurnBasedEnv.state_fields, "heap")
 
     def new_game(self) -> None:
         """A heap of 5 to 9."""
@@ -39,12 +39,12 @@ class Countdown(Game[int]):
         """1, 2 or 3."""
         return int(text) if text in ("1", "2", "3") else None
 
-    def play(self, move: int) -> Outcome:
+    def play(self, move: int) -> MoveResult:
         """Paid when the heap is empty; lost when there were fewer stones."""
         if move > self.heap:
             return f"There are only {self.heap} stones.", 0.0, "lost"
         self.heap -= move
-        verdict: Verdict = "goes on" if self.heap else "solved"
+        verdict: MoveVerdict = "continue" if self.heap else "solved"
         return f"{self.heap} stones are left.", 0.0 if self.heap else 1.0, verdict
 
     def random_move(self, random: Random) -> str:

@@ -15,13 +15,13 @@ import sys
 from random import Random
 
 import gem_core
-from gem_core.envs.games.base import Game, Outcome, Verdict
+from gem_core.envs.base import MoveResult, MoveVerdict, TurnBasedEnv
 
 
-class Doubling(Game[int]):
+class Doubling(TurnBasedEnv[int]):
     """Double a number three times; the last double solves the task, a wrong one loses it."""
 
-    state_fields = (*Game.state_fields, "number")
+    state_fields = (*TurnBasedEnv.state_fields, "number")
 
     def new_game(self) -> None:
         """A number from 1 to 9."""
@@ -36,12 +36,12 @@ class Doubling(Game[int]):
         """A whole number."""
         return int(text) if text.isdecimal() and len(text) < 10 else None
 
-    def play(self, move: int) -> Outcome:
+    def play(self, move: int) -> MoveResult:
         """A third of the reward for each double."""
         if move != 2 * self.number:
             return f"Wrong, the double of {self.number} is {2 * self.number}.", 0.0, "lost"
         self.number = move
-        verdict: Verdict = "solved" if self.turn == self.turn_limit else "goes on"
+        verdict: MoveVerdict = "solved" if self.turn == self.turn_limit else "continue"
         return f"Right. Now double {move}.", 1 / 3, verdict
 
     def random_move(self, random: Random) -> str:

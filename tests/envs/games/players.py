@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gem_core.envs.games.base import Game
+from gem_core.envs.base import TurnBasedEnv
 
 
-def oracle_return(env: Game, seed: int) -> float:
+def oracle_return(env: TurnBasedEnv, seed: int) -> float:
     """What the oracle earns in the episode of `seed`."""
     env.reset(seed=seed)
     total = 0.0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.envs.games.base import Game
+from gem_core.envs.base import TurnBasedEnv
 
 IDS = gem_core.list_envs("game:*")
 FAMILIES = [
@@ -215,7 +215,7 @@ def test_junk_earns_no_more_than_the_format_error(id):
 
 
 def test_every_game_is_a_game():
-    assert all(isinstance(gem_core.make(id), Game) for id in IDS)
+    assert all(isinstance(gem_core.make(id), TurnBasedEnv) for id in IDS)
 
 
 PLANES = "".join(

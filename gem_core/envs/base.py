@@ -1,15 +1,15 @@
-r"""`Game`: what all text games share, so that each game holds its own rules and nothing else.
+r"""`TurnBasedEnv`: the base class of environments in which each response makes one move.
 
-The last ``\boxed{...}`` of a response that can be read is the move. Every game treats it alike:
+The move is the last readable ``\boxed{...}`` of a response. Every subclass treats it alike:
 
-| the response | reward | then |
+| response | reward | effect |
 |---|---|---|
-| holds no readable move | `format_error_reward` | the episode terminates, ``info["invalid"] == "format"`` |
-| breaks the rules | 0 | the turn is used up, ``info["invalid"] == "illegal"`` |
-| is a move | of the game | the turn is used up, ``info["invalid"]`` is None |
-| is the last turn's, without an end by the rules | the game's `limit_reward` on top | truncated |
+| without a readable move | `format_error_reward` | terminates the episode, ``info["invalid"] == "format"`` |
+| against the rules | 0 | uses up the turn, ``info["invalid"] == "illegal"`` |
+| a legal move | set by the subclass | uses up the turn, ``info["invalid"]`` is None |
+| on the last turn, not ending the episode by the rules | adds `limit_reward` | truncates the episode |
 
-A game that says otherwise (WikiGame) sets `format_error_ends` and pays for illegal moves itself.
+A subclass may deviate: WikiGame clears `format_error_ends` and pays for illegal moves itself.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from gem_core.text import boxes, undecorated
 
 Move = TypeVar("Move")
 
-Verdict: TypeAlias = Literal["goes on", "solved", "lost", "illegal"]
-"""What a readable move led to; an illegal one was not played, and the game goes on."""
+MoveVerdict: TypeAlias = Literal["continue", "solved", "lost", "illegal"]
+"""Effect of a readable move. An illegal move is not played, and the episode continues."""
 
-Outcome: TypeAlias = tuple[str, float, Verdict]
-"""What the player is told, the reward (0 for an illegal move, except in WikiGame), and the verdict.
+MoveResult: TypeAlias = tuple[str, float, MoveVerdict]
+"""Text for the player, reward (0 for an illegal move, except in WikiGame), and verdict.
 
-A plain tuple, because building anything else would cost a fifth of a step.
+A plain tuple: building any other object would cost a fifth of a step.
 """
 
 
-class Game(Env, Generic[Move]):
-    r"""Template of a game. A subclass says how a game is set up, read, played and shown:
+class TurnBasedEnv(Env, Generic[Move]):
+    r"""Base class of turn-based environments. A subclass defines the setup, the moves and what is shown:
 
-        class Coin(Game[str]):
-            state_fields = (*Game.state_fields, "coin")
+        class Coin(TurnBasedEnv[str]):
+            state_fields = (*TurnBasedEnv.state_fields, "coin")
 
             def new_game(self):
                 self.turn_limit = 3
@@ -53,82 +53,79 @@ class Game(Env, Generic[Move]):
             def play(self, move):
                 if move not in ("heads", "tails"):
                     return "A coin has no such side.", 0.0, "illegal"
-                return ("Right.", 1.0, "solved") if move == self.coin else ("Wrong.", 0.0, "goes on")
+                return ("Right.", 1.0, "solved") if move == self.coin else ("Wrong.", 0.0, "continue")
 
             def random_move(self, random):
                 return random.choice(["heads", "tails"])
 
-    Everything that a running game needs is in `state_fields`, so `get_state` holds all of it.
+    `state_fields` lists everything that a running episode needs, so `get_state` is complete.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ("turn", "turn_limit")
     format_error_reward = -0.1
-    """Paid for a response without a readable move."""
+    """Reward of a response without a readable move."""
     format_error_ends: ClassVar[bool] = True
-    """Whether such a response ends the episode; if not, it uses up the turn."""
+    """Whether such a response ends the episode; otherwise it uses up the turn."""
     form: ClassVar[str] = "\\boxed{}"
-    """How a move is marked, for messages."""
+    """How a response marks a move, for messages."""
     num_items: int = 0
-    """Number of items that an episode can be about; ``reset(options={"index": i})`` takes item i."""
+    """Number of items to choose from; ``reset(options={"index": i})`` plays item i. 0 if there are none."""
     max_return: float | None = 1.0
-    """Every game pays 1 in all for a perfect episode."""
+    """A perfect episode pays 1 in total."""
 
     turn: int
-    """Turns used in this episode."""
+    """Number of turns used in this episode."""
     turn_limit: int
-    """Turns of this episode; the last one truncates."""
+    """Number of turns of this episode; the last one truncates it."""
 
     # -- hooks --------------------------------------------------------------------------------
 
     def new_game(self) -> None:
-        """Set `turn_limit` and the position, drawing from `self.random` only."""
+        """Set `turn_limit` and the initial position, drawing from `self.random` only."""
         raise NotImplementedError
 
     def rules(self) -> str:
-        """The first observation: the task, the limits and the form of an answer."""
+        """Return the first observation: the task, the limits and the answer format."""
         raise NotImplementedError
 
     def parse(self, text: str) -> Move | None:
-        """Read the content of a box, stripped; None if it is not a move.
+        """Read a move from the stripped content of a box; None if it is not a move.
 
-        It is then read again without ``\\text{...}``, ``$...$`` and the like around it. If that fails, too,
-        the box before is read; a response in which no box can be read is a format error.
+        `step` then tries the content again without a surrounding ``\\text{...}``, ``$...$`` and the like,
+        and then the boxes before it. A response without a readable box is a format error.
         """
         raise NotImplementedError
 
     @staticmethod
     def find(text: str) -> Iterable[str]:
-        """Return what may be the move in a response, last box first; the first that `parse` reads is it."""
+        """Return the candidate moves in a response, last box first; the first readable one is played."""
         return boxes(text)
 
     def take_item(self, index: int) -> None:
-        """Make the new game one about item `index`; for games with `num_items`."""
+        """Set up item `index`, after `new_game`; for environments with `num_items`."""
 
-    def play(self, move: Move) -> Outcome:
-        """Carry out a move, or refuse it as illegal and change nothing.
-
-        A plain text means that the move is played, pays nothing, and the game goes on.
-        """
+    def play(self, move: Move) -> MoveResult:
+        """Play a move, or reject it as illegal without changing anything."""
         raise NotImplementedError
 
     def random_move(self, random: Random) -> str:
-        """A legal move, drawn from `random`, as it would stand in the box."""
+        """Return a legal move, drawn from `random`, as the content of a box."""
         raise NotImplementedError
 
     def best_move(self) -> str | None:
-        """A best move given what the player has seen, as it would stand in the box."""
+        """Return a best move given what the player has seen, as the content of a box; None if unknown."""
         return None
 
     def board(self) -> str:
-        """The position as the player sees it, shown below each observation."""
+        """Return the position as the player sees it, shown below each observation."""
         return ""
 
     def progress(self) -> float:
-        """How much of the task is done, from 0 to 1; a metric at the end of the episode."""
+        """Return the share of the task that is done, from 0 to 1; a metric at the end of the episode."""
         return 0.0
 
     def limit_reward(self) -> float:
-        """Paid on the last turn when its move was legal and the rules did not end the game."""
+        """Return the extra reward of a last turn whose move was legal and did not end the episode."""
         return 0.0
 
     # -- the contract -------------------------------------------------------------------------
@@ -167,7 +164,7 @@ class Game(Env, Generic[Move]):
         if move is None:
             return self._format_error("The box holds no readable move.")
         text, reward, verdict = self.play(move)
-        if verdict == "goes on" and self.turn < self.turn_limit:  # most steps end here
+        if verdict == "continue" and self.turn < self.turn_limit:  # most steps end here
             return text, reward, False, False, {
                 "invalid": None, "parsed_action": content, "suffix": self._suffix()
             }  # fmt: skip
@@ -221,7 +218,7 @@ class Game(Env, Generic[Move]):
 
 
 def check_count(name: str, value: int, low: int, high: int | None = None) -> int:
-    """`value` when it is an int in [low, high], else a ConfigError that names the argument."""
+    """Return `value` if it is an int in [low, high]; otherwise raise a ConfigError naming the argument."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole and low <= value and (high is None or value <= high):
         return value
@@ -230,14 +227,14 @@ def check_count(name: str, value: int, low: int, high: int | None = None) -> int
 
 
 def check_together(**sizes: object) -> None:
-    """Refuse sizes of which only some are None (None: drawn at each reset)."""
+    """Reject sizes of which only some are None (None: drawn at each reset)."""
     if len({value is None for value in sizes.values()}) > 1:
         given = ", ".join(f"{name}={value}" for name, value in sizes.items())
         raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {given}")
 
 
 def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, Any] | None, int | None]:
-    """The state and the index that are asked for."""
+    """Return the state and the index in the options of a reset."""
     known = ("state", "index") if num_items else ("state",)
     check_options(options, known, "a game")
     index = options.get("index")

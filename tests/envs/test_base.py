@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from gem_core.envs.games.base import Game, Outcome, check_count, check_together
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
 from gem_core.errors import ConfigError, ResetNeeded
 
 
-class Coin(Game[str]):
+class Coin(TurnBasedEnv[str]):
     """Three turns to name the side of a coin; each legal turn earns 0.25 at the limit."""
 
-    state_fields = (*Game.state_fields, "coin")
+    state_fields = (*TurnBasedEnv.state_fields, "coin")
 
     def new_game(self) -> None:
         self.turn_limit = 3
@@ -27,12 +27,12 @@ class Coin(Game[str]):
     def parse(self, text: str) -> str | None:
         return text if text.isalpha() else None
 
-    def play(self, move: str) -> Outcome:
+    def play(self, move: str) -> MoveResult:
         if move == "quit":
             return "You gave up.", 0.0, "lost"
         if move not in ("heads", "tails"):
             return "No such side.", 0.0, "illegal"
-        return ("Right.", 1.0, "solved") if move == self.coin else ("Wrong.", 0.0, "goes on")
+        return ("Right.", 1.0, "solved") if move == self.coin else ("Wrong.", 0.0, "continue")
 
     def progress(self) -> float:
         return 0.5
