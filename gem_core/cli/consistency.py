@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRAINERS = {"verl": "verl", "openrlhf": "openrlhf", "oat": "oat", "rl2": "RL2", "roll": "roll"}
 """Name to import package."""
-RECORDS, RUNS = "runs/consistency/records", "docs/results/learning"
+RECORDS, RUNS = "runs/consistency/records", "docs/results/learning/runs.jsonl"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,8 +48,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "folder",
         nargs="?",
-        metavar="FOLDER",
-        help=f"the records (default {RECORDS}), for level 4 the runs (default {RUNS})",
+        metavar="PATH",
+        help=f"folder of records (default {RECORDS}); for level 4, file of runs (default {RUNS})",
     )
     parser.add_argument("--trainers", metavar="NAMES", help="these only, with commas between (default: all)")
     parser.add_argument("--level", type=int, choices=(1, 2, 3, 4), help="this level only (default: 1 to 3)")

@@ -1,8 +1,8 @@
 """Whether trainers learn alike: learning runs from the same weights beside those of the reference trainer.
 
-    runs = read_runs("docs/results/learning")
-    for found in compare_learning(runs):
-        print(found.trainer, found.task, found.verdict)
+    runs = read_runs("docs/results/learning/runs.jsonl")
+    for result in compare_learning(runs):
+        print(result.trainer, result.task, result.verdict)
 
 This is level 4. Levels 1 to 3 compare numbers of one step, which are equal up to rounding; whole runs sample
 differently in each trainer, so that what is compared is the distribution of their results over seeds.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,21 @@ REFERENCE, REBN = "reference", "rebn"
 
 @dataclass(frozen=True)
 class LearningRun:
-    """One learning run.
+    """One learning run: a line of a JSON Lines file, with these names as keys.
 
     Attributes:
-        task: Name of what is learned, the folder that the run is in.
-        trainer: Its name.
-        version: Of the trainer, with its name.
+        task: Name of what is learned.
+        trainer: Name of the trainer.
+        version: Name and version of the trainer.
         variant: "rebn", or the name of a fault or control.
-        seed: Of the run.
-        before: Success on the evaluation seeds with the first weights, 0 to 1.
+        seed: Seed of the tasks and of the trainer.
+        before: Success on the evaluation tasks with the first weights, 0 to 1.
         after: The same with the last weights.
         model: SHA-256 of the first weights, in hex.
         budget: What every trainer is given.
-        command: That made the run.
-        success: Of the training episodes, one number a step.
+        command: Command that made the run.
+        commit: Short hash of the commit that made or recorded the run.
+        success: Success of the training episodes, one number per step.
     """
 
     task: str
@@ -54,34 +55,22 @@ class LearningRun:
     model: str
     budget: dict[str, Any]
     command: str
+    commit: str
     success: list[float] = field(repr=False)
 
     @classmethod
-    def read(cls, path: str | Path) -> LearningRun:
-        """Read ``<task>/<trainer>/<variant>-<seed>.json`` and the ``.jsonl`` beside it.
+    def from_line(cls, line: str) -> LearningRun:
+        """Read one line of the file.
 
         Raises:
-            TraceError: They are not what a run leaves.
+            TraceError: The line does not hold a run.
         """
-        path = Path(path)
         try:
-            given = json.loads(path.read_text(encoding="utf-8"))
-            lines = path.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
-            return cls(
-                task=path.parents[1].name,
-                trainer=given["trainer"],
-                version=given["version"],
-                variant=given["variant"],
-                seed=given["seed"],
-                before=float(given["success_before"]),
-                after=float(given["success_after"]),
-                model=given["model_sha256"],
-                budget=given["budget"],
-                command=given["command"],
-                success=[float(json.loads(line)["gem/success"]) for line in lines],
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TraceError(f"{path}: no learning run: {type(error).__name__}: {error}") from error
+            run = cls(**json.loads(line))
+            success = [float(value) for value in run.success]
+            return replace(run, before=float(run.before), after=float(run.after), success=success)
+        except (ValueError, TypeError) as error:
+            raise TraceError(f"not a learning run: {type(error).__name__}: {error}") from error
 
 
 @dataclass
@@ -125,13 +114,20 @@ class Equivalence:
         return f"{word} ({mean:+.3f}, {low:+.3f} to {high:+.3f})"
 
 
-def read_runs(folder: str | Path) -> list[LearningRun]:
-    """All runs below a folder, by task, trainer, variant and seed.
+def read_runs(path: str | Path) -> list[LearningRun]:
+    """Return the runs of a JSON Lines file by task, trainer, variant and seed; none if there is no file.
 
     Raises:
-        TraceError: A file is no learning run.
+        TraceError: A line does not hold a run; the message names the file and the line.
     """
-    return [LearningRun.read(path) for path in sorted(Path(folder).glob("*/*/*.json"))]
+    path, runs = Path(path), []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            runs.append(LearningRun.from_line(line))
+        except TraceError as error:
+            raise TraceError(f"{path}:{number}: {error}") from None
+    return sorted(runs, key=lambda run: (run.task, run.trainer, run.variant, run.seed))
 
 
 def compare_learning(runs: Iterable[LearningRun]) -> list[Equivalence]:

@@ -12,6 +12,7 @@ from gem_core.cli import FAILED, MISTAKE, OK, main
 from gem_core.consistency import Equivalence, compare_learning, read_runs
 from gem_core.errors import TraceError
 
+RUNS = "runs.jsonl"
 LEARNED = (0.60, 0.55, 0.62, 0.58, 0.65)
 
 
@@ -24,29 +25,29 @@ def write_runs(
     variant: str = "rebn",
     **changed: Any,
 ) -> None:
-    """A run for each number, with seeds from 0 on."""
+    """Append a run for each number, with seeds from 0 on."""
     for seed, value in enumerate(after):
-        path = folder / task / trainer / f"{variant}-{seed}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        given = {
+        run = {
+            "task": task,
             "trainer": trainer,
             "version": f"{trainer} 1.0",
             "variant": variant,
             "seed": seed,
-            "success_before": 0.3,
-            "success_after": value,
-            "model_sha256": "a1" * 32,
-            "command": f"learn <{trainer}>",
+            "before": 0.3,
+            "after": value,
+            "model": "a1" * 32,
             "budget": {"env": "game", "steps": 2},
+            "command": f"learn <{trainer}>",
+            "commit": "c0ffee1",
+            "success": [0.3, 0.6],
         }
-        path.write_text(json.dumps(given | changed))
-        lines = [json.dumps({"step": step, "gem/success": 0.3 * step}) for step in (1, 2)]
-        path.with_suffix(".jsonl").write_text("\n".join(lines))
+        with (folder / RUNS).open("a") as file:
+            file.write(json.dumps(run | changed) + "\n")
 
 
 def compared(folder: Path) -> Equivalence:
-    (found,) = compare_learning(read_runs(folder))
-    return found
+    (result,) = compare_learning(read_runs(folder / RUNS))
+    return result
 
 
 def shifted(by: float) -> tuple[float, ...]:
@@ -91,7 +92,7 @@ def test_few_seeds_give_no_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_sha256": "b2" * 32}, "other weights, b2b2"),
+        ({"model": "b2" * 32}, "other weights, b2b2"),
         ({"budget": {"env": "game", "steps": 3}}, "another budget: steps"),
         ({"seed": 9}, "no run of seed 9"),
     ],
@@ -104,11 +105,13 @@ def test_other_runs_are_not_compared(tmp_path: Path, changed: dict[str, Any], me
     assert message in found.verdict
 
 
-def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["{}", "[1]", "not JSON", '{"task": "game", "success": [0.5]}'])
+def test_a_line_without_a_run_is_named(tmp_path: Path, line: str) -> None:
     write_runs(tmp_path, "reference")
-    (tmp_path / "game" / "reference" / "rebn-2.jsonl").unlink()
-    with pytest.raises(TraceError, match=r"rebn-2\.json: no learning run"):
-        read_runs(tmp_path)
+    with (tmp_path / RUNS).open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(TraceError, match=r"runs\.jsonl:6: not a learning run: "):
+        read_runs(tmp_path / RUNS)
 
 
 def test_the_command_prints_a_table_and_writes_a_page(
@@ -118,7 +121,7 @@ def test_the_command_prints_a_table_and_writes_a_page(
     write_runs(tmp_path, "reference", shifted(-0.3), variant="per-token")
     write_runs(tmp_path, "verl", shifted(0.02))
     page = tmp_path / "page.html"
-    command = ["consistency", "--level", "4", str(tmp_path)]
+    command = ["consistency", "--level", "4", str(tmp_path / RUNS)]
     assert main([*command, "--html", str(page)]) == OK  # the fault differs, as it should
     shown = capsys.readouterr().out
     assert "equivalent (+0.020" in shown
@@ -142,7 +145,7 @@ def test_a_named_trainer_needs_runs_in_every_task(tmp_path: Path, capsys: pytest
     for task, trainers in {"game": ("reference", "verl", "oat"), "letters": ("reference", "verl")}.items():
         for trainer in trainers:
             write_runs(tmp_path, trainer, task=task)
-    command = ["consistency", "--level", "4", str(tmp_path), "--trainers"]
+    command = ["consistency", "--level", "4", str(tmp_path / RUNS), "--trainers"]
     assert main([*command, "verl"]) == OK
     assert main([*command, "verl,oat"]) == FAILED
     assert "not run" in capsys.readouterr().out

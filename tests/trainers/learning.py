@@ -6,9 +6,8 @@
     python -m tests.trainers.learning --trainer verl          # whatever is missing of one trainer's runs
     gem-core consistency --level 4                            # all runs beside those of the reference
 
-Each run starts from a model in ``tests/trainers/tiny`` and leaves ``<trainer>/<variant>-<seed>.jsonl``, one
-line per step, and ``<trainer>/<variant>-<seed>.json`` in ``docs/results/learning/<name of the budget>``. It
-takes minutes, and is no part of the tests.
+Each run starts from a model in ``tests/trainers/tiny`` and appends one line, a `LearningRun`, to
+``docs/results/learning/runs.jsonl``. A run takes minutes and is not part of the tests.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gem_core.consistency.learning import REFERENCE
-from gem_core.files import write_atomically
+from gem_core.consistency.learning import REFERENCE, LearningRun, read_runs
 
 MODELS = Path("tests/trainers/tiny")
 """Folder of the first weights, one a budget; kept, since another CPU rounds otherwise and makes others."""
-RESULTS = Path("docs/results/learning")
+RESULTS = Path("docs/results/learning/runs.jsonl")
 SEEDS = (0, 1, 2, 3, 4)
 TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
 
@@ -51,10 +49,10 @@ class Budget:
         prompts: Seeds per step.
         samples: Episodes per seed.
         updates: Of the optimizer per step, each on an equal share of the step's episodes.
-        temperature: Of sampling, in training and on the evaluation seeds.
+        temperature: Sampling temperature, in training and in evaluation.
         turn_tokens: Most tokens of a response.
         max_tokens: Most tokens of an episode.
-        held_out: Evaluation seeds that the first and the last weights play, once each.
+        eval_episodes: Evaluation tasks that the first and the last weights play, once each.
     """
 
     env: str
@@ -69,7 +67,7 @@ class Budget:
     temperature: float = 1.0
     turn_tokens: int = 24
     max_tokens: int = 512
-    held_out: int = 1000
+    eval_episodes: int = 1000
 
     @property
     def episodes(self) -> int:
@@ -96,7 +94,7 @@ discount of zero a trainer that discounts per token rewards the last token of a 
 nothing; at 0.9 it learns as well as others, so that success cannot tell.
 """
 EARLIER = ("game-128", "game-128-gamma-0", "letters-128")
-"""Given up, since seeds differ by up to the margin with 128 episodes a step; the runs are in ``earlier``."""
+"""Given up, since seeds differ by up to the margin with 128 episodes per step; see ``earlier.jsonl``."""
 REFERENCE_ONLY = ("game-gamma-0.9",)
 """Played by the reference trainer on all seeds, to see what the comparison finds there."""
 
@@ -110,7 +108,7 @@ class Given:
         variant: "rebn"; "control", whose advantages are zero; the reference trainer also has "per-token",
             which discounts per token.
         seed: Of the tasks and of the trainer.
-        out: Folder of the results.
+        out: JSON Lines file of the runs.
     """
 
     name: str
@@ -142,7 +140,7 @@ def arguments(description: str, *more_variants: str) -> Given:
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--on", choices=sorted(BUDGETS), default="game", dest="name", help="the budget")
     parser.add_argument("--seed", type=int, default=SEEDS[0])
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON Lines file of the runs")
     for variant in ("control", *more_variants):
         parser.add_argument(
             f"--{variant}", action="store_const", dest="variant", const=variant, default="rebn"
@@ -156,47 +154,39 @@ def write_run(
     trainer: str,
     version: str,
     steps: Sequence[Mapping[str, float]],
-    shown: tuple[str, ...],
     before: float,
     after: float,
 ) -> None:
-    """Write what a run leaves.
+    """Append a run to its file.
 
     Args:
         given: What `arguments` read.
         trainer: One of `TRAINERS`.
-        version: Of the trainer, with its name.
+        version: Name and version of the trainer.
         steps: Metrics of each training step, in order.
-        shown: How the names of the metrics begin that are kept.
-        before: Success on the evaluation seeds with the first weights.
-        after: The same with the last ones.
+        before: Success on the evaluation tasks with the first weights.
+        after: The same with the last weights.
     """
     assert len(steps) == given.budget.steps, f"{len(steps)} steps, expected {given.budget.steps}"
-    stem = run_path(given.out, given.name, trainer, given.variant, given.seed)
-    lines = []
-    for number, step in enumerate(steps, 1):
-        kept = {name: value for name, value in step.items() if name.startswith(shown)}
-        lines.append(json.dumps({"step": number, **kept}) + "\n")
-    write_atomically(stem.with_suffix(".jsonl"), lines)
     module = sys.modules["__main__"].__spec__
-    summary = {
-        "trainer": trainer,
-        "version": version,
-        "variant": given.variant,
-        "seed": given.seed,
-        "success_before": before,
-        "success_after": after,
-        "model_sha256": model_hash(given.model),
-        "command": shlex.join(["python", "-m", module.name if module else "", *sys.argv[1:]]),
-        "budget": asdict(given.budget),
-    }
-    write_atomically(stem.with_suffix(".json"), [json.dumps(summary, indent=1) + "\n"])
+    run = LearningRun(
+        task=given.name,
+        trainer=trainer,
+        version=version,
+        variant=given.variant,
+        seed=given.seed,
+        before=before,
+        after=after,
+        model=model_hash(given.model),
+        budget=asdict(given.budget),
+        command=shlex.join(["python", "-m", module.name if module else "", *sys.argv[1:]]),
+        commit=subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip(),
+        success=[step["gem/success"] for step in steps],
+    )
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    with given.out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(run)) + "\n")
     print(f"{trainer}, {given.name}, {given.variant}, seed {given.seed}: success {before:.3f} -> {after:.3f}")
-
-
-def run_path(out: Path, name: str, trainer: str, variant: str, seed: int) -> Path:
-    """Of a run's files, without their suffixes."""
-    return out / name / trainer / f"{variant}-{seed}"
 
 
 def model_hash(folder: Path) -> str:
@@ -219,13 +209,16 @@ def planned(trainer: str) -> list[tuple[str, str, int]]:
 
 
 def main() -> int:
-    """Make the runs of a trainer that are not there yet, one after the other."""
+    """Make the missing runs of a trainer, one after the other."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--trainer", choices=TRAINERS, required=True)
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
+    recorded = {
+        (run.task, run.variant, run.seed) for run in read_runs(given.out) if run.trainer == given.trainer
+    }
     for name, variant, seed in planned(given.trainer):
-        if run_path(given.out, name, given.trainer, variant, seed).with_suffix(".json").exists():
+        if (name, variant, seed) in recorded:
             continue
         command: list[Any] = [sys.executable, "-m", f"tests.trainers.{given.trainer}.learn"]
         command += ["--on", name, "--seed", seed, "--out", given.out]

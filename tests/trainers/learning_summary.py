@@ -1,4 +1,4 @@
-"""``summary.md``, ``curves.png`` and ``index.html`` about the learning runs of all trainers.
+"""``summary.md`` and ``curves.png`` about the learning runs of all trainers.
 
 ``python -m tests.trainers.learning_summary`` writes them.
 """
@@ -14,36 +14,40 @@ from typing import Any
 
 from gem_core.consistency import Equivalence, LearningRun, compare_learning, read_runs
 from gem_core.consistency.learning import REBN
-from gem_core.consistency.learning_page import series_name, strokes, write_learning_page
+from gem_core.consistency.learning_page import series_name, strokes
 from gem_core.files import write_atomically
 from gem_core.train.report import new_figure, smooth
 from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
 
 
-def main(folder: Path = RESULTS) -> int:
-    """Write all three."""
-    runs = [*read_runs(folder), *read_runs(folder / "earlier")]
+def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
+    """Write both.
+
+    Args:
+        source: Folder with the runs.
+        out: Folder to write to.
+    """
+    runs = [*read_runs(source / "runs.jsonl"), *read_runs(source / "earlier.jsonl")]
     runs.sort(
         key=lambda run: (list(BUDGETS).index(run.task), TRAINERS.index(run.trainer), run.variant != REBN)
     )
     found = compare_learning(runs)
-    draw([run for run in runs if run.task not in EARLIER], folder / "curves.png")
-    write_learning_page(runs, found, folder / "index.html")
+    draw([run for run in runs if run.task not in EARLIER], out / "curves.png")
     parts = [section(name, [r for r in runs if r.task == name], found) for name in BUDGETS]
     text = f"""# The same run in every trainer
 
-Success of the sampled policy on evaluation seeds, before and after training with ReBN: the same first
-weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's mean
-difference to the reference trainer, `gem-core train`, lies within ±0.1. All runs that were made are here,
-those of budgets that were given up in the folder `earlier`. `gem-core consistency --level 4` prints the
-verdicts, [a page](index.html) has the command of each run, and the folders beside it have the metrics of each
-step.
+Success of the sampled policy on evaluation tasks, before and after training with ReBN: the same first
+weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's
+mean difference from the reference trainer, `gem-core train`, lies within ±0.1. Every run is recorded with
+its command, commit, budget and success at each step: [runs.jsonl](runs.jsonl) has the runs of the current
+budgets, [earlier.jsonl](earlier.jsonl) those of budgets that were given up. `gem-core consistency --level 4`
+prints the verdicts; with `--html FILE` it also writes a page with curves and commands.
 
 ![success in training](curves.png)
 
 {chr(10).join(parts)}
 """
-    write_atomically(folder / "summary.md", [text])
+    write_atomically(out / "summary.md", [text])
     return 0
 
 

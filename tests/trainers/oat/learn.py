@@ -17,8 +17,6 @@ from gem_core.repro import ADAM_BETAS
 from tests.trainers import learning
 from tests.trainers.oat import harness
 
-SHOWN = ("gem/", "rebn/", "eval/", "train/policy_grad_norm", "train/entropy", "actor/")
-
 
 def flags(given: learning.Given) -> dict[str, str | None]:
     """The flags of the run."""
@@ -49,7 +47,7 @@ def flags(given: learning.Given) -> dict[str, str | None]:
         "eval_temperature": str(budget.temperature),
         "eval_generate_max_length": str(budget.turn_tokens),
         "eval_batch_size": "125",
-        "max_eval": str(budget.held_out),
+        "max_eval": str(budget.eval_episodes),
     }
 
 
@@ -65,7 +63,6 @@ def main() -> None:
         trainer="oat",
         version=f"Oat {version('oat-llm')}",
         steps=[record for record in records if "gem/return" in record][: given.budget.steps],
-        shown=SHOWN,
         before=evaluations[0],
         after=evaluations[-1],
     )

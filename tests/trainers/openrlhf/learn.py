@@ -24,8 +24,6 @@ from tests.trainers.openrlhf import harness
 from tests.trainers.openrlhf.data import write_rows
 from tests.trainers.openrlhf.logged import metrics_of
 
-SHOWN = ("gem/", "rebn/", "rollout/", "timing/", "actor_grad_norm", "ppo_kl", "policy_loss")
-
 
 def flags(given: learning.Given) -> dict[str, str | None]:
     """Of the run."""
@@ -62,7 +60,7 @@ def success(folder: Path, budget: learning.Budget) -> float:
         temperature=budget.temperature,
     )
     context, pool = AppendContext(tokenizer), EnvPool()
-    tasks = make_tasks([EnvChoice.parse(budget.env)], budget.held_out, split="eval")
+    tasks = make_tasks([EnvChoice.parse(budget.env)], budget.eval_episodes, split="eval")
 
     async def play() -> list[Any]:
         limits = {"max_tokens_per_turn": budget.turn_tokens, "max_total_tokens": budget.max_tokens}
@@ -90,7 +88,6 @@ def main() -> None:
         trainer="openrlhf",
         version=f"OpenRLHF {version('openrlhf')}",
         steps=steps,
-        shown=SHOWN,
         before=before,
         after=after,
     )

@@ -24,8 +24,6 @@ from gem_core.train import TrainConfig, train
 from gem_core.train.objective import Batch, make_batch
 from tests.trainers import learning
 
-SHOWN = ("gem/", "rebn/", "train/", "time/")
-
 
 def config(given: learning.Given, out: str) -> TrainConfig:
     """Of the run."""
@@ -48,7 +46,7 @@ def config(given: learning.Given, out: str) -> TrainConfig:
         adam_beta2=ADAM_BETAS[1],
         minibatches=budget.updates,
         kl=0.0,
-        eval_episodes=budget.held_out,
+        eval_episodes=budget.eval_episodes,
         save_every=budget.steps,
         trace_every=0,
         seed=given.seed,
@@ -83,7 +81,6 @@ def main() -> None:
         trainer="reference",
         version=f"gem-core {version('gem-core')}",
         steps=outcome.history,
-        shown=SHOWN,
         before=outcome.mean("before", "gem/success"),
         after=outcome.mean("after", "gem/success"),
     )

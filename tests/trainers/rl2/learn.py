@@ -16,8 +16,6 @@ from pathlib import Path
 from tests.trainers import learning
 from tests.trainers.rl2 import harness
 
-SHOWN = ("gem/", "rebn/", "actor/", "timing/")
-
 
 def overrides(given: learning.Given) -> list[str]:
     """The config words of the run."""
@@ -52,7 +50,7 @@ def run(given: learning.Given, *more: str, steps: int) -> dict[int, dict[str, fl
         wrappers="",
         spies="rl2_log,rl2_zero" if given.control else "rl2_log",
         tasks=budget.prompts * steps,
-        num_eval=budget.held_out,
+        num_eval=budget.eval_episodes,
         envs=(budget.env,),
         seed=given.seed,
         timeout=7200,
@@ -70,7 +68,6 @@ def main() -> None:
         trainer="rl2",
         version=f"rl-square {version('rl-square')}",
         steps=steps,
-        shown=SHOWN,
         before=before,
         after=steps[-1]["gem/success/test"],
     )

@@ -18,7 +18,6 @@ from tests.trainers import learning
 from tests.trainers.roll import harness
 
 SUCCESS = "val/gem/success"
-SHOWN = ("gem/", "rebn/", "actor/grad_norm", "actor_train/grad_norm", "time/step_total", "actor/lr")
 COMMIT = "8eb27cc2"
 ROW = 192
 """Tokens that a row is padded to. No episode comes near; with 512 a step takes nearly twice as long."""
@@ -36,7 +35,7 @@ def changed(given: learning.Given) -> dict[str, Any]:
         "max_steps": budget.steps + 1,
         "eval_steps": budget.steps,
         "rollout_batch_size": budget.episodes,
-        "val_batch_size": budget.held_out,
+        "val_batch_size": budget.eval_episodes,
         "max_grad_norm": 1.0,
         "actor_train": {
             "worker_cls": "roll_workers.CpuActor",
@@ -87,7 +86,6 @@ def main() -> None:
         trainer="roll",
         version=f"ROLL 0.3 ({COMMIT})",
         steps=steps[: given.budget.steps],
-        shown=SHOWN,
         before=steps[0][SUCCESS],
         after=steps[given.budget.steps][SUCCESS],
     )

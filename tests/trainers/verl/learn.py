@@ -18,8 +18,6 @@ import verl
 from tests.trainers import learning
 from tests.trainers.verl import harness
 
-SHOWN = ("gem/", "rebn/", "val-core/", "val-aux/", "actor/grad_norm", "actor/entropy", "timing_s/step")
-
 
 def overrides(given: learning.Given) -> list[str]:
     """The config words of the run."""
@@ -33,7 +31,7 @@ def overrides(given: learning.Given) -> list[str]:
         f"data.seed={given.seed}",
         f"data.train_batch_size={budget.prompts}",
         f"data.train_max_samples={budget.prompts * budget.steps}",
-        f"data.val_max_samples={budget.held_out}",
+        f"data.val_max_samples={budget.eval_episodes}",
         f"data.max_prompt_length={budget.max_tokens // 2}",
         f"data.max_response_length={budget.max_tokens // 2}",
         f"trainer.total_training_steps={budget.steps}",
@@ -75,7 +73,6 @@ def main() -> None:
         trainer="verl",
         version=f"verl {verl.__version__}",
         steps=[record for record in records if "gem/return" in record],
-        shown=SHOWN,
         before=records[0][success],
         after=records[-1][success],
     )
