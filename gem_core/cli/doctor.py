@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import gem_core
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.errors import UnsupportedTrainer
 
-if TYPE_CHECKING:
-    from gem_core.trainers.plugin import SupportedTrainer
-
-PLUGINS = ("gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll")
 STYLES = {"ready": "green", "absent": "yellow", "broken": "bold red"}
 
 
@@ -31,21 +26,23 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Trainer:
-    """What stands between a trainer and its plugin.
+class TrainerStatus:
+    """Whether a trainer in this Python environment uses its plugin.
 
     Attributes:
-        name: Of the trainer.
-        installed: Version, or the folder of a source checkout; None when there is none.
-        supported: Range of versions.
+        name: Name of the trainer.
+        trainer: Its name on the command line, under which the plugin is registered.
+        installed: Version, or the folder of a source checkout; None if the trainer is not installed.
+        supported: Range of supported versions.
         plugin: Import package of the plugin.
-        plugin_imports: Whether it can be imported.
+        plugin_imports: Whether the plugin can be imported.
         hook: How the plugin gets into the trainer.
-        hook_registered: Whether that way is open in this Python environment.
-        problems: Why a run would not use the plugin; empty when it would.
+        hook_registered: Whether the hook works in this Python environment.
+        problems: Why a run would not use the plugin; empty if it would.
     """
 
     name: str
+    trainer: str
     installed: str | None
     supported: str
     plugin: str
@@ -56,7 +53,7 @@ class Trainer:
 
     @property
     def status(self) -> str:
-        """ready, absent (no such trainer here) or broken (it is here, and would run without the plugin)."""
+        """``ready``, ``absent`` (not installed), or ``broken`` (it would run without the plugin)."""
         if not self.problems:
             return "ready"
         return "broken" if self.installed or not self.plugin_imports else "absent"
@@ -77,7 +74,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Print the state of this Python environment."""
-    from gem_core.sandbox import strongest  # here: the other commands do not need it
+    from gem_core.sandbox import strongest  # here, because the other commands do not need it
+    from gem_core.trainers.discovery import trainer_names
 
     sandbox = strongest()
     base = {
@@ -89,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         "sandbox": f"{sandbox.level}: {sandbox.reason}",
     }
     extras = _extras()
-    trainers = [_diagnose(plugin) for plugin in PLUGINS]
+    trainers = [_diagnose(name) for name in trainer_names()]
     if args.json:
         _console.print_json(
             {
@@ -122,29 +120,29 @@ def _extras() -> dict[str, list[Package]]:
     return extras
 
 
-def _diagnose(plugin: str) -> Trainer:
+def _diagnose(name: str) -> TrainerStatus:
+    from gem_core.trainers.discovery import load_trainer
+
     try:
-        supported: SupportedTrainer = importlib.import_module(plugin).SUPPORTED
-    except Exception as error:  # whatever a plugin does on import is a finding, not the end of the list
-        problem = f"{plugin} cannot be imported: {type(error).__name__}: {error}"
-        return Trainer(plugin.removeprefix("gem_"), None, "?", plugin, False, "?", False, [problem])
+        supported = load_trainer(name).supported
+    except UnsupportedTrainer as error:  # one broken plugin does not hide the others
+        return TrainerStatus(name, name, None, "?", "?", False, "?", False, [str(error)])
     checkout = supported.source_checkout()
-    installed = str(checkout) if checkout else supported.installed_version()
     hook_problem = supported.hook_problem()
-    problems = [supported.problem(), hook_problem]
-    return Trainer(
+    return TrainerStatus(
         name=supported.name,
-        installed=installed,
+        trainer=name,
+        installed=str(checkout) if checkout else supported.installed_version(),
         supported=supported.versions,
-        plugin=plugin,
+        plugin=supported.package,
         plugin_imports=True,
         hook=supported.hook,
         hook_registered=hook_problem is None,
-        problems=[problem for problem in problems if problem is not None],
+        problems=[problem for problem in (supported.problem(), hook_problem) if problem is not None],
     )
 
 
-def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list[Trainer]) -> None:
+def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list[TrainerStatus]) -> None:
     _console.print_table(("this environment", ""), list(base.items()))
     print()
     rows = []
@@ -160,9 +158,11 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
         print("gem-core itself is not installed here (it runs from a source tree), so extras are not listed.")
     print()
     for trainer in trainers:
-        lines = [f"{trainer.name} {trainer.installed or ''}".rstrip() + f" (supported: {trainer.supported})"]
-        lines.append(f"plugin {trainer.plugin}: {'imports' if trainer.plugin_imports else 'does not import'}")
-        lines.append(f"hook: {trainer.hook} [{'open' if trainer.hook_registered else 'not open'}]")
+        lines = [trainer.trainer]
+        if trainer.plugin_imports:
+            lines[0] += f": {trainer.name} {trainer.installed or ''}".rstrip()
+            lines[0] += f" (supported: {trainer.supported}), plugin {trainer.plugin}"
+            lines.append(f"hook: {trainer.hook} [{'works' if trainer.hook_registered else 'does not work'}]")
         lines += trainer.problems
         _console.print_labelled(f"{trainer.status:7}", "\n          ".join(lines), STYLES[trainer.status])
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,8 +13,6 @@ from gem_core.errors import ConfigError
 if TYPE_CHECKING:
     from gem_core.core import Split
     from gem_core.tasks import EnvChoice
-
-TRAINERS = ("verl", "openrlhf", "oat", "rl2", "roll")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,8 +37,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--to",
         required=True,
-        choices=("tasks", *TRAINERS),
-        help="tasks: JSON Lines; a trainer: that trainer's own format",
+        metavar="FORMAT",
+        help="'tasks' for JSON Lines, or a trainer that `gem-core doctor` lists, for its own format",
     )
     parser.add_argument(
         "--env",
@@ -71,8 +67,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Write the rows; every environment is built once first, so that a bad argument shows now."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
+    from gem_core.trainers.discovery import load_trainer
 
-    write = write_tasks if args.to == "tasks" else _exporter(args.to).write
+    write = write_tasks if args.to == "tasks" else load_trainer(args.to).load_exporter()
     sources = [EnvChoice.parse(text) for text in args.env]
     for source in sources:
         build_env(source.env_id, source.env_kwargs).close()
@@ -100,16 +97,3 @@ def _each_item_once(sources: Sequence[EnvChoice], split: Split) -> int:
     if split == "train":
         return tasks_per_epoch(sources) or 0
     return sum(count for count in counts.values() if count)
-
-
-def _exporter(trainer: str) -> types.ModuleType:
-    name = f"gem_{trainer}.export"
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name not in (name, f"gem_{trainer}"):
-            raise
-        raise ConfigError(
-            f"gem_{trainer} has no exporter in this version of gem-core; "
-            "`--to tasks` writes the same rows as JSON Lines"
-        ) from None

@@ -1,15 +1,12 @@
-"""`gem-core path`: where an installed file lies that a trainer's command asks for by its path."""
+"""`gem-core path`: where a file is installed that a trainer's command asks for."""
 
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 
+from gem_core.cli import _console
 from gem_core.cli._arguments import command_parser
-from gem_core.errors import ConfigError
-
-FILES = {"openrlhf-agent": "gem_openrlhf.agent"}
-"""Name of a file, and the module that it is."""
+from gem_core.errors import UnknownName, UnsupportedTrainer
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,17 +15,32 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         commands,
         "path",
         "print where a file for a trainer is installed",
-        examples=["openrlhf-agent"],
-        details="openrlhf-agent: for OpenRLHF's --train.agent_func_path",
+        examples=["", "TRAINER-agent"],
+        details="Some trainers load a file of their plugin by path. Without a name, all files are listed.",
     )
-    parser.add_argument("file", choices=FILES, help="which one")
+    parser.add_argument("file", nargs="?", metavar="TRAINER-FILE", help="name of the file")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the path."""
-    spec = find_spec(FILES[args.file])
-    if spec is None or spec.origin is None:
-        raise ConfigError(f"{FILES[args.file]} is no file of this installation")
-    print(spec.origin)
-    return 0
+    """Print one path, or all of them with their names."""
+    from gem_core.trainers.discovery import load_trainer, trainer_names
+
+    if args.file is None:
+        rows = []
+        for trainer in trainer_names():
+            try:
+                plugin = load_trainer(trainer)
+            except UnsupportedTrainer as error:
+                _console.note(f"{trainer}: {error}")
+                continue
+            rows += [(f"{trainer}-{file}", str(plugin.file_path(file))) for file in plugin.files]
+        _console.print_table(("file", "path"), rows)
+        return 0
+    for trainer in trainer_names():
+        if args.file.startswith(f"{trainer}-"):
+            plugin, file = load_trainer(trainer), args.file.removeprefix(f"{trainer}-")
+            if file in plugin.files:
+                print(plugin.file_path(file))
+                return 0
+    raise UnknownName(f"unknown file {args.file!r}; `gem-core path` lists all")

@@ -1,22 +1,20 @@
-"""`gem-core repro`: one run, in the words of each trainer."""
+"""`gem-core repro`: one run, as the config or command of each trainer."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, UnsupportedTrainer
 
 if TYPE_CHECKING:
-    from gem_core.repro import Recipe
+    from gem_core.trainers.plugin import RecipeWriter
 
 REFERENCE = "reference"
-TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
+"""Name of `gem-core train` among the trainers."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,7 +23,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         commands,
         "repro",
         "write the same run for every trainer",
-        examples=["recipe.yaml --out repro", "recipe.yaml --to verl --to oat --out repro"],
+        examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
         details=(
             "The file names environments, model, estimator, and budget once; docs/trainers/reproduce.md\n"
             "lists all options. Each trainer gets a folder with run.sh and the files it reads. A trainer\n"
@@ -35,9 +33,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("file", metavar="FILE", help="the recipe, YAML or JSON")
     parser.add_argument(
-        "--to", action="append", choices=TRAINERS, help="a trainer (repeatable; default: all)"
+        "--to",
+        action="append",
+        metavar="TRAINER",
+        help=f"'{REFERENCE}' for `gem-core train`, or a trainer that `gem-core doctor` lists (repeatable; "
+        "default: all)",
     )
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="folder to write, one in it a trainer")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="folder to write, with a folder per trainer"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -45,34 +49,34 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Write the folders; every environment is built once first."""
     from gem_core.repro import Recipe
+    from gem_core.trainers.discovery import check_trainer_names, trainer_names
 
+    check_trainer_names([name for name in args.to or () if name != REFERENCE])
     recipe = Recipe.load(args.file)
     recipe.build_environments()
-    found: dict[str, dict[str, object]] = {}
-    for name in args.to or TRAINERS:
+    results: dict[str, dict[str, object]] = {}
+    for name in args.to or (REFERENCE, *trainer_names()):
         folder = Path(args.out) / name
         try:
-            found[name] = {"folder": str(folder), "notes": _writer(name)(recipe, folder)}
-        except ConfigError as error:
+            results[name] = {"folder": str(folder), "notes": _load_writer(name)(recipe, folder)}
+        except (ConfigError, UnsupportedTrainer) as error:
             if args.to:
                 raise
-            found[name] = {"refused": str(error)}
+            results[name] = {"rejected": str(error)}
     if args.json:
-        _console.print_json(found)
+        _console.print_json(results)
     else:
-        for name, made in found.items():
-            print(f"{name}: {made.get('folder') or made['refused']}")
-            notes = made.get("notes", [])
+        for name, result in results.items():
+            print(f"{name}: {result.get('folder') or result['rejected']}")
+            notes = result.get("notes", [])
             assert isinstance(notes, list)
             for note in notes:
                 print(f"  {note}")
-    return int(any("refused" in made for made in found.values()))
+    return int(any("rejected" in result for result in results.values()))
 
 
-def _writer(trainer: str) -> Callable[[Recipe, Path], list[str]]:
-    if trainer == REFERENCE:
-        from gem_core.repro import write_reference
+def _load_writer(trainer: str) -> RecipeWriter:
+    from gem_core.repro import write_reference
+    from gem_core.trainers.discovery import load_trainer
 
-        return write_reference
-    writer: Callable[[Recipe, Path], list[str]] = importlib.import_module(f"gem_{trainer}.repro").write
-    return writer
+    return write_reference if trainer == REFERENCE else load_trainer(trainer).load_recipe_writer()

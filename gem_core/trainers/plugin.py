@@ -1,16 +1,30 @@
-"""What a plugin package knows about its trainer: which versions it supports and how it is loaded.
+"""What a plugin package declares: the trainer it supports, and what it contributes to the gem-core command.
 
-Each ``gem_<trainer>`` package holds one `SupportedTrainer`; `gem-core doctor` prints them.
+    TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_acme.export:write", recipe_writer="gem_acme.repro:write")
+
+A package registers its `TrainerPlugin` under the entry-point group ``gem_core.trainers``; see
+`gem_core.trainers.discovery`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gem_core.errors import UnsupportedTrainer
+from gem_core.errors import ConfigError, UnsupportedTrainer
+
+if TYPE_CHECKING:
+    from gem_core.repro import Recipe
+    from gem_core.tasks import TaskRow
+
+Exporter: TypeAlias = "Callable[[Iterable[TaskRow], str | Path], None]"
+RecipeWriter: TypeAlias = "Callable[[Recipe, Path], list[str]]"
+Recorder: TypeAlias = "Callable[[Path], None]"
 
 
 @dataclass(frozen=True)
@@ -118,3 +132,87 @@ def _release(version: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+@dataclass(frozen=True)
+class TrainerPlugin:
+    """What a plugin contributes to the gem-core command.
+
+    Functions are named as ``module:function`` and imported when they are called first, so that a plugin
+    is cheap to list. None means that the plugin does not contribute one.
+
+    Attributes:
+        supported: The trainer, its supported versions, and how the plugin gets into it.
+        exporter: ``(rows, path) -> None``, which writes task rows in the trainer's format for
+            `gem-core export`.
+        recipe_writer: ``(recipe, folder) -> list[str]``, which writes a run for `gem-core repro` and
+            returns notes on what differs from the other trainers.
+        step_recorder: ``(folder) -> None``, which takes one step in the trainer and writes its
+            `gem_core.consistency.Record`, and the reference record if it is missing, for
+            `gem-core consistency --run`.
+        learning_recorder: ``(folder) -> None``, which makes the missing learning runs of the trainer, and
+            those of the reference trainer, for `gem-core consistency --level 4 --run`.
+        files: Name of a file that a command of the trainer needs to the module that it is. `gem-core path
+            TRAINER-NAME` prints where it is installed.
+    """
+
+    supported: SupportedTrainer
+    exporter: str | None = None
+    recipe_writer: str | None = None
+    step_recorder: str | None = None
+    learning_recorder: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def load_exporter(self) -> Exporter:
+        """Return the function that writes task rows.
+
+        Raises:
+            ConfigError: The plugin has none.
+        """
+        exporter: Exporter = self._load(
+            self.exporter, "exporter; `--to tasks` writes the same rows as JSON Lines"
+        )
+        return exporter
+
+    def load_recipe_writer(self) -> RecipeWriter:
+        """Return the function that writes a run; it raises `ConfigError` at an option without an equivalent.
+
+        Raises:
+            ConfigError: The plugin has none.
+        """
+        writer: RecipeWriter = self._load(self.recipe_writer, "recipe writer")
+        return writer
+
+    def load_recorder(self, learning: bool) -> Recorder:
+        """Return the function that records learning runs, or one step.
+
+        Raises:
+            ConfigError: The plugin has none.
+        """
+        reference = self.learning_recorder if learning else self.step_recorder
+        kind = "learning runs" if learning else "a step"
+        recorder: Recorder = self._load(reference, f"recorder of {kind}")
+        return recorder
+
+    def file_path(self, name: str) -> Path:
+        """Return where one of the `files` is installed.
+
+        Raises:
+            ConfigError: The module is missing or is not a file.
+        """
+        from importlib.util import find_spec
+
+        module = self.files[name]
+        try:
+            spec = find_spec(module)
+        except ModuleNotFoundError:
+            spec = None
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"{self.supported.package}: no file is installed for module {module!r}")
+        return Path(spec.origin)
+
+    def _load(self, reference: str | None, what: str) -> Any:
+        if reference is None:
+            raise ConfigError(f"{self.supported.package} has no {what}")
+        module, _, attribute = reference.partition(":")
+        return getattr(importlib.import_module(module), attribute)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-import types
 
 import numpy as np
 import pytest
 
 from gem_core.cli import main
 from gem_core.sandbox import Check, levels, strongest
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers import discovery
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 
 def doctor(capsys, code: int = 0) -> dict:
@@ -19,14 +19,12 @@ def doctor(capsys, code: int = 0) -> dict:
 
 
 def plugin(monkeypatch, **changes) -> None:
-    """Put another description in the place of Oat's."""
+    """Register another description in front of Oat's own."""
     described = {
         "name": "Oat", "package": "gem_oat", "distribution": "numpy", "minimum": "1", "below": "99",
         "hook": "python -m json.tool", "hook_modules": ("json.tool",), **changes,
     }  # fmt: skip
-    module = types.ModuleType("gem_oat")
-    module.SUPPORTED = SupportedTrainer(**described)
-    monkeypatch.setitem(sys.modules, "gem_oat", module)
+    monkeypatch.setitem(discovery._registered, "oat", TrainerPlugin(SupportedTrainer(**described)))
 
 
 def test_a_machine_without_namespaces_is_named(capsys, monkeypatch):
@@ -35,8 +33,12 @@ def test_a_machine_without_namespaces_is_named(capsys, monkeypatch):
     assert doctor(capsys)["sandbox"] == "process: unshare: Operation not permitted"
 
 
+def trainer(report: dict, name: str) -> dict:
+    return next(trainer for trainer in report["trainers"] if trainer["trainer"] == name)
+
+
 def oat(report: dict) -> dict:
-    return next(trainer for trainer in report["trainers"] if trainer["plugin"] == "gem_oat")
+    return trainer(report, "oat")
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +57,12 @@ def test_this_environment(capsys):
     }
     assert {"torch", "transformers", "rich"} <= set(train)
     assert [trainer["plugin"] for trainer in report["trainers"]] == [
-        "gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll",
+        "gem_oat", "gem_openrlhf", "gem_rl2", "gem_roll", "gem_verl",
     ]  # fmt: skip
 
 
 def test_an_absent_trainer_is_no_failure_and_says_how_to_install(capsys):
-    verl = doctor(capsys)["trainers"][0]
+    verl = trainer(doctor(capsys), "verl")
     assert (verl["name"], verl["installed"], verl["status"]) == ("verl", None, "absent")
     assert verl["plugin_imports"]
     assert any("pip install 'verl" in problem for problem in verl["problems"])
@@ -108,13 +110,13 @@ def test_a_plugin_that_does_not_import_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "gem_oat", None)
     found = oat(doctor(capsys, code=1))
     assert (found["status"], found["plugin_imports"]) == ("broken", False)
-    assert found["problems"][0].startswith("gem_oat cannot be imported: ModuleNotFoundError")
+    assert found["problems"][0].startswith("gem_oat:TRAINER cannot be imported: ModuleNotFoundError")
 
 
 def test_verl_would_find_the_entry_point_of_this_installation(capsys):
     (entry_point,) = importlib.metadata.entry_points(group="verl.plugins", name="gem_core")
     assert entry_point.value == "gem_verl.plugin"
-    problems = doctor(capsys)["trainers"][0]["problems"]
+    problems = trainer(doctor(capsys), "verl")["problems"]
     assert not any("no entry point" in problem for problem in problems)
 
 

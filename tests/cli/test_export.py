@@ -50,23 +50,28 @@ def test_without_a_number_every_item_is_there_once(tmp_path, capsys):
     assert f"give --num: {EASY} has no items" in capsys.readouterr().err
 
 
-def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gem_oat", types.ModuleType("gem_oat"))
+def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys):
     argv = ["export", "--to", "oat", "--env", EASY, "--num", "1", "--out", str(tmp_path / "rows")]
     assert main(argv) == 2
     assert capsys.readouterr().err == (
-        "gem-core: error: gem_oat has no exporter in this version of gem-core; "
-        "`--to tasks` writes the same rows as JSON Lines\n"
+        "gem-core: error: gem_oat has no exporter; `--to tasks` writes the same rows as JSON Lines\n"
     )
     assert not (tmp_path / "rows").exists()
 
 
+def test_an_unknown_trainer_says_which_there_are(tmp_path, capsys):
+    argv = ["export", "--to", "vrel", "--env", EASY, "--num", "1", "--out", str(tmp_path / "rows")]
+    assert main(argv) == 2
+    assert "unknown trainer 'vrel'" in (message := capsys.readouterr().err)
+    assert "verl" in message
+
+
 def test_a_trainers_exporter_is_given_the_rows_and_the_path(tmp_path, monkeypatch):
     written = {}
-    exporter = types.ModuleType("gem_oat.export")
+    exporter = types.ModuleType("gem_verl.export")
     exporter.write = lambda rows, path: written.update(rows=list(rows), path=path)
-    monkeypatch.setitem(sys.modules, "gem_oat.export", exporter)
-    argv = ["export", "--to", "oat", "--env", EASY, "--num", "2", "--out", "where"]
+    monkeypatch.setitem(sys.modules, "gem_verl.export", exporter)
+    argv = ["export", "--to", "verl", "--env", EASY, "--num", "2", "--out", "where"]
     assert main(argv) == 0
     assert written["path"] == "where"
     assert [row["index"] for row in written["rows"]] == [0, 1]

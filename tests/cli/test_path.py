@@ -5,17 +5,19 @@ from pathlib import Path
 import pytest
 
 from gem_core.cli import main
-from gem_core.cli.path import FILES
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["openrlhf-agent", "rl2-env"])
 def test_the_file_is_there(name, capsys):
     assert main(["path", name]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert Path(line).is_file()
     assert Path(line).suffix == ".py"
+    assert main(["path"]) == 0
+    assert [name, line] in [row.split() for row in capsys.readouterr().out.splitlines()]
 
 
-def test_an_unknown_file_says_which_there_are(capsys):
-    assert main(["path", "openrlhf-agnet"]) == 2
-    assert "openrlhf-agent" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["openrlhf-agnet", "nothing", "agent", "rl2"])
+def test_an_unknown_file_says_what_lists_them(name, capsys):
+    assert main(["path", name]) == 2
+    assert capsys.readouterr().err == f"gem-core: error: unknown file '{name}'; `gem-core path` lists all\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
     name="Oat",
@@ -21,6 +21,7 @@ SUPPORTED = SupportedTrainer(
     hook="python -m gem_oat.train, with Oat's own flags",
     hook_modules=("gem_oat.train", "gem_oat.actor", "gem_oat.learner"),
 )
+TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write")
 
 _HOMES = {"Actor": "actor", "Args": "args", "Learner": "learner"}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
     name="OpenRLHF",
@@ -22,6 +22,12 @@ SUPPORTED = SupportedTrainer(
         "python -m gem_openrlhf.train_ppo_ray, or gem_openrlhf.hooks.setup as Ray's worker_process_setup_hook"
     ),
     hook_modules=("gem_openrlhf.train_ppo_ray", "gem_openrlhf.hooks", "gem_openrlhf.agent"),
+)
+TRAINER = TrainerPlugin(
+    SUPPORTED,
+    exporter="gem_openrlhf.export:write",
+    recipe_writer="gem_openrlhf.repro:write",
+    files={"agent": "gem_openrlhf.agent"},
 )
 
 _HOMES = {"GemExecutor": "executor", "GemExperienceMaker": "experience_maker"}

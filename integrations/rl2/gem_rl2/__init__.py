@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 ENV_PATH = str(Path(__file__).with_name("env.py"))
 """For ``rollout.env_path``; `python -m gem_rl2` prints it."""
@@ -26,6 +26,12 @@ SUPPORTED = SupportedTrainer(
     hook="python -m gem_rl2.train under torchrun, or rollout.env_path=$(python -m gem_rl2)",
     home_variable="RL2_HOME",
     hook_modules=("gem_rl2.train", "gem_rl2.env"),
+)
+TRAINER = TrainerPlugin(
+    SUPPORTED,
+    exporter="gem_rl2.export:write",
+    recipe_writer="gem_rl2.repro:write",
+    files={"env": "gem_rl2.env"},
 )
 
 

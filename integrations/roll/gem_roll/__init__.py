@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
     name="ROLL",
@@ -27,6 +27,7 @@ SUPPORTED = SupportedTrainer(
     on_index=False,
     hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
 )
+TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_roll.export:write", recipe_writer="gem_roll.repro:write")
 
 _HOMES = {
     "GemTrajEnvManager": "managers",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
     name="verl",
@@ -27,6 +27,7 @@ SUPPORTED = SupportedTrainer(
         ("0.9", "v1 trainer to register a mode with"),
     ),
 )
+TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_verl.export:write", recipe_writer="gem_verl.repro:write")
 
 _HOMES = {
     "GemAgentLoop": "loop",
