@@ -2,14 +2,13 @@
 
     python -m gem_oat.train <Oat's flags> --env-id game:GuessTheNumber-v0-easy --gamma 0.9
 
-`Actor`, `Learner` and `Args` are subclasses of Oat's own, to be used or subclassed like those. They
-are imported when asked for; this module needs no Oat.
+`Actor`, `Learner` and `Args` subclass Oat's own classes and can be subclassed in turn. They are imported on
+first use; this module needs no Oat.
 """
 
 from __future__ import annotations
 
-import importlib
-
+from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
@@ -23,13 +22,4 @@ SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write")
 
-_HOMES = {"Actor": "actor", "Args": "args", "Learner": "learner"}
-
-
-def __getattr__(name: str) -> object:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    SUPPORTED.require()
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(SUPPORTED, {"Actor": "actor", "Args": "args", "Learner": "learner"})

@@ -15,65 +15,63 @@ from oat.algorithms.ppo import PPOActor
 
 from gem_core.errors import ConfigError
 from gem_core.eval.play import play_tasks
-from gem_core.rollout import EnvPool, Episode, Generation, describe_failures, extra_stop_id
+from gem_core.rollout import Episode, Generation, describe_failures
 from gem_core.rollout.engine import vllm_generation
 from gem_core.tasks import TaskRow
+from gem_core.trainers.options import import_modules
+from gem_core.trainers.player import Player
 from gem_oat import upstream
-from gem_oat.args import Args, import_modules
+from gem_oat.args import Args
 from gem_oat.collect import collect
 from gem_oat.policy import BatchedPolicy
-from gem_oat.rows import lay_out, turn_values
+from gem_oat.rows import pack_turns, turn_values
 
 upstream.check()
 logger = logging.getLogger(__name__)
 
 
 class Actor(PPOActor):  # type: ignore[misc]
-    """Plays tasks with Oat's engine; one row per turn.
+    """Plays tasks with Oat's engine and returns one row per turn.
 
     Oat calls `init` once and `step` for every batch; the learner of rank 0 calls `evaluate`.
     """
 
     def __init__(self, ipc_server: Any, vllm_args: dict[str, Any], args: Args) -> None:
-        import_modules(args)
+        import_modules(args.modules, "--modules")
         super().__init__(ipc_server, vllm_args, args)
 
     def init(self, actor_id: int, save_path: str) -> None:
-        """Load the engine and build what episodes share.
+        """Load the engine and build what all episodes share.
 
         Raises:
             ConfigError: The tokenizer or its template cannot be used.
         """
         super().init(actor_id, save_path)
         args: Args = self.args
-        self._options = args.rollout_options()
-        self._context = self._options.make_context(self.tokenizer, args.template_kwargs())
+        self._player = Player(args.rollout_options(), self.tokenizer, template_kwargs=args.template_kwargs())
         self._check_bos()
-        end = extra_stop_id(self._context, self.tokenizer)
-        if end is not None:
-            self.sampling_params.stop_token_ids = [end]
-            self.eval_sampling_params.stop_token_ids = [end]
-        self.eval_sampling_params.n = 1  # repeated samples are tasks of their own
+        if self._player.extra_stop_id is not None:
+            self.sampling_params.stop_token_ids = [self._player.extra_stop_id]
+            self.eval_sampling_params.stop_token_ids = [self._player.extra_stop_id]
+        self.eval_sampling_params.n = 1  # repeated samples are separate tasks
         self.eval_sampling_params.logprobs = 1
-        self._estimator, self._estimator_options = args.estimator_options()
+        self._choice = args.choose_estimator()
         self._max_total_tokens = args.max_model_len or self.llm.llm_engine.model_config.max_model_len
-        self._envs = EnvPool(self._options.wrappers)
         self._loop = asyncio.new_event_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gem-oat-engine")
-        self._traces = self._options.trace_writers(self.tokenizer)
         self._steps = 0
         self._waiting: list[TaskRow] = []
         self._name = f"{args.group_rank}-{actor_id}"
 
     def _check_bos(self) -> None:
-        """Oat asserts, after the first batch, that the engine put this token before the prompt.
+        """Check that prompts begin with the BOS token. Oat asserts it after the first batch.
 
-        With `raw` it is the environment's wrapper that writes it.
+        With `raw` the wrapper of the environment writes it.
         """
-        bos = self.tokenizer.bos_token_id
-        if not self._options.raw and self.tokenizer.bos_token and bos not in self._context.first("text"):
+        bos, context = self.tokenizer.bos_token_id, self._player.context
+        if not self._player.options.raw and self.tokenizer.bos_token and bos not in context.first("text"):
             raise ConfigError(
-                f"the prompts have no {self.tokenizer.bos_token}, which Oat wants in each; use a chat "
+                f"the prompts have no {self.tokenizer.bos_token}, which Oat expects in each; use a chat "
                 "template that writes it, or a tokenizer without bos_token"
             )
 
@@ -86,15 +84,15 @@ class Actor(PPOActor):  # type: ignore[misc]
         """Collect as many turns as there are prompts.
 
         Args:
-            prompts: Tasks as JSON. Those that it does not take are played in the next steps.
+            prompts: Tasks as JSON. The ones that this step does not need are played in later steps.
             formatted_prompts: Not used.
             references: Not used.
 
         Returns:
-            Oat's handle to a list of `Row`, one per prompt.
+            Oat's handle to a list of `TurnRow`, one per prompt.
 
         Raises:
-            EnvError: As `collect`.
+            EnvError: See `collect`.
         """
         start = time.perf_counter()
         args: Args = self.args
@@ -110,71 +108,60 @@ class Actor(PPOActor):  # type: ignore[misc]
         )
         if not all(episode.trainable for episode in episodes):
             logger.warning("step %d: %s", self._steps, describe_failures(episodes))
-        values, stats = turn_values(episodes, self._estimator, args.gamma, self._estimator_options)
-        spent = time.perf_counter() - start
-        rows = lay_out(
+        values, stats = turn_values(episodes, self._choice)
+        rows = pack_turns(
             episodes,
             values,
             stats,
-            wanted=len(prompts),
+            size=len(prompts),
             random=Random(f"{args.seed}/{self._name}/{self._steps}"),
             mask_cut=args.ignore_no_eos,
             info={
                 "actor/generate_time": policy.seconds,
-                "actor/other_time": spent - policy.seconds,
+                "actor/other_time": time.perf_counter() - start - policy.seconds,
                 "actor/collected_turns": float(stats.count),
             },
         )
         return bytes(self.ipc_client.serialize_ipc(rows))
 
     def evaluate(self, tasks: Sequence[str]) -> bytes:
-        """Play evaluation tasks, all of them, with the sampling of Oat's ``--eval-*`` flags.
+        """Play all evaluation tasks with the sampling of Oat's ``--eval-*`` flags.
 
         Args:
-            tasks: As JSON.
+            tasks: Tasks as JSON.
 
         Returns:
             Oat's handle to the list of episodes, in the order of the tasks.
         """
         policy = self._policy(self.eval_sampling_params)
 
-        async def one(number: int, task: str) -> Episode:
+        async def play(number: int, task: str) -> Episode:
             tokens = self.args.eval_generate_max_length
             return await self._play(json.loads(task), number, policy, "eval", tokens)
 
         at_once = max(self.args.num_env, self.args.eval_batch_size)
-        episodes = self._loop.run_until_complete(play_tasks(tasks, one, at_once=at_once))
+        episodes = self._loop.run_until_complete(play_tasks(tasks, play, at_once=at_once))
         return bytes(self.ipc_client.serialize_ipc(episodes))
 
     async def _play(
         self, task: TaskRow, sample: int, policy: BatchedPolicy, split: str, max_tokens: int
     ) -> Episode:
-        episode = await self._envs.play(
+        return await self._player.play(
             task,
             policy,
-            self._context,
+            split=split,
+            metadata={"step": self._steps, "actor": self._name, "group": task["index"], "sample": sample},
             max_tokens_per_turn=max_tokens,
             max_total_tokens=self._max_total_tokens,
-            **self._options.play_kwargs(),
-            metadata={
-                "step": self._steps,
-                "actor": self._name,
-                "group": task["index"],
-                "sample": sample,
-                "split": split,
-            },
-            log_errors=False,  # `step` has one line for all, and evaluation counts them
+            log_errors=False,  # `step` logs one line for all episodes, and evaluation counts them
         )
-        if self._traces:
-            self._traces[split].write(episode)
-        return episode
 
     def _policy(self, sampling_params: Any) -> BatchedPolicy:
         def sample(prompts: list[list[int]], max_tokens: list[int]) -> list[Generation]:
             params = []
-            for most in max_tokens:
+            for limit in max_tokens:
                 params.append(sampling_params.clone())
-                params[-1].max_tokens = most
+                params[-1].max_tokens = limit
             return [vllm_generation(output) for output in self.generate(prompts, params)]
 
         return BatchedPolicy(sample, self._thread)

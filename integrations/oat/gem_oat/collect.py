@@ -1,4 +1,4 @@
-"""Episodes, many at once, until they have the turns that an update needs."""
+"""Playing episodes concurrently until they have the turns that an update needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gem_core.rollout import Episode, nothing_trainable
 from gem_core.tasks import TaskRow
 
 Play: TypeAlias = Callable[[TaskRow, int], Awaitable[Episode]]
-"""A task and the number of the sample within its group in, the episode out."""
+"""Plays the episode of a task; takes the task and the index of the sample within its group."""
 
 
 async def collect(
@@ -19,38 +19,36 @@ async def collect(
 ) -> list[Episode]:
     """Play tasks in order until their trainable episodes have at least `turns` turns.
 
-    An episode that ends makes room for the next one. Whatever was begun is played to its end and
-    belongs to the result: leaving out what was still running would leave out the long episodes. A
-    group is begun as a whole.
+    An episode that ends makes room for the next one. Every episode that was started is played to its end and
+    returned, since dropping the unfinished ones would drop the long episodes. A group is started as a whole.
 
     Args:
-        tasks: At least one; they start over when failures have used them up. Those that were begun are
-            removed, so that the next call goes on with the rest.
+        tasks: At least one. They start over when failures have used them up. Those that were started are
+            removed, so the next call continues with the rest.
         play: Plays one of them.
-        turns: Wanted.
-        at_once: Most episodes at the same time.
+        turns: Number of turns to collect.
+        at_once: Maximum number of concurrent episodes.
         group_size: Episodes per task.
 
     Returns:
-        The episodes in the order of their tasks, those that are not trainable included.
+        The episodes in the order of their tasks, including those that are not trainable.
 
     Raises:
-        EnvError: As many episodes in a row failed as turns are wanted, so that nothing is left to train
-            on; names the first of them.
+        EnvError: `turns` episodes in a row failed, so nothing is left to train on; names the first of them.
     """
     numbers = itertools.count()
     running: dict[asyncio.Future[Episode], int] = {}
     ended: dict[int, Episode] = {}
-    failed: list[Episode] = []  # since the last one that did not
-    begun = collected = 0
+    failed: list[Episode] = []  # since the last episode that did not fail
+    started = collected = 0
     try:
         while True:
-            while len(running) < at_once and (begun % group_size or collected + len(running) < turns):
-                begun = next(numbers) + 1
-                task = tasks[(begun - 1) // group_size % len(tasks)]
-                running[asyncio.ensure_future(play(task, (begun - 1) % group_size))] = begun
+            while len(running) < at_once and (started % group_size or collected + len(running) < turns):
+                started = next(numbers) + 1
+                task = tasks[(started - 1) // group_size % len(tasks)]
+                running[asyncio.ensure_future(play(task, (started - 1) % group_size))] = started
             if not running:
-                del tasks[: begun // group_size]
+                del tasks[: started // group_size]
                 return [ended[number] for number in sorted(ended)]
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for future in sorted(done, key=running.__getitem__):

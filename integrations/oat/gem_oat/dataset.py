@@ -1,4 +1,4 @@
-"""Tasks in the place of Oat's prompts."""
+"""The data set of training tasks, which replaces Oat's prompts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 class TaskDataset(Dataset[tuple[str, str, str]]):
     """Training tasks of a mix, one for each row that will be trained on.
 
-    As many tasks as rows always suffice, because an episode has at least one turn. An actor keeps for
-    later steps what it does not need of its share, so it skips no item of a data set. The length is what
-    Oat plans learning rates by.
+    An episode has at least one turn, so this many tasks always suffice. An actor keeps the tasks that it does
+    not need for later steps, so no item of a data set is skipped. Oat plans learning rates by the length.
 
     Args:
-        sources: The mix.
+        sources: Environments of the mix.
         rows: Rows of the whole run.
-        seed: Chooses the training seeds.
+        seed: Random seed that chooses the tasks.
     """
 
     def __init__(self, sources: Sequence[EnvChoice], rows: int, seed: int) -> None:
@@ -30,13 +29,5 @@ class TaskDataset(Dataset[tuple[str, str, str]]):
         return len(self._tasks)
 
     def __getitem__(self, number: int) -> tuple[str, str, str]:
-        """Formatted prompt, prompt and reference, as in Oat; the prompt is the task as JSON."""
+        """Return formatted prompt, prompt and reference, as in Oat. The prompt is the task as JSON."""
         return "", json.dumps(self._tasks[number]), ""
-
-
-def evaluation_tasks(sources: Sequence[EnvChoice], number: int, repeat: int) -> list[TaskRow]:
-    """Evaluation tasks, always the same: at most `number`, evenly by environment, each `repeat` times."""
-    each = max(number // len(sources), 1)
-    return [
-        task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
-    ]

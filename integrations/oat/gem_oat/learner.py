@@ -18,23 +18,25 @@ from gem_core.eval.summary import evaluation_metrics
 from gem_core.files import write_atomically
 from gem_core.rollout import Episode, episode_metrics, without_tokens
 from gem_core.tasks import EnvChoice
+from gem_core.trainers.options import import_modules
+from gem_core.trainers.tasks import evaluation_tasks
 from gem_oat import upstream
-from gem_oat.args import Args, dataset_rows, import_modules
-from gem_oat.dataset import TaskDataset, evaluation_tasks
-from gem_oat.rows import Collected, Row
+from gem_oat.args import Args, dataset_rows
+from gem_oat.dataset import TaskDataset
+from gem_oat.rows import Collected, TurnRow
 
 upstream.check()
 
 
 class Learner(PPOLearner):  # type: ignore[misc]
-    """Learns from the turns that actors collected; see `gem_oat.rows.Row`."""
+    """Learns from the turns that actors collected; see `gem_oat.rows.TurnRow`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        import_modules(self.args)
+        import_modules(self.args.modules, "--modules")
 
     def _init(self, args: Args, actors: list[Any]) -> None:
-        self._estimator, self._estimator_options = args.estimator_options()
+        self._choice = args.choose_estimator()
         self._collected: list[Collected] = []
         self._stats = ReturnStats()
         super()._init(args, actors)
@@ -44,17 +46,17 @@ class Learner(PPOLearner):  # type: ignore[misc]
             )
 
     def prepare_data(self, strategy: Any, tokenizer: Any) -> None:
-        """Tasks in the place of prompts, the same on all ranks; Oat's sampler deals them out."""
+        """Load tasks instead of prompts, the same on all ranks; Oat's sampler distributes them."""
         args: Args = self.args
         self.prompts_dataset = TaskDataset(args.sources, dataset_rows(args), args.seed)
         self.prompts_dataloader = strategy.setup_dataloader(
             self.prompts_dataset, args.rollout_batch_size_per_device, shuffle=False
         )
-        self.eval_prompts_dataset = evaluation_tasks(args.eval_sources, args.max_eval, args.eval_n)
-        self.eval_prompts_dataloader = None  # `evaluate` deals them out by itself
+        self.eval_prompts_dataset = evaluation_tasks(args.eval_sources, args.max_eval, repeat=args.eval_n)
+        self.eval_prompts_dataloader = None  # `evaluate` distributes the tasks
 
-    def process_feedback_data(self, data_list: list[Row]) -> None:
-        """Keep the rows, and once per actor what was collected with them."""
+    def process_feedback_data(self, data_list: list[TurnRow]) -> None:
+        """Keep the rows, and what was collected with them once per actor."""
         super().process_feedback_data(data_list)
         collected = data_list[0].collected
         assert collected is not None
@@ -64,45 +66,44 @@ class Learner(PPOLearner):  # type: ignore[misc]
     def compute_monte_carlo_advantages(
         self, rewards: torch.Tensor, response_masks: torch.Tensor
     ) -> torch.Tensor:
-        """Advantage of each row; see `gem_oat.rows.turn_values` for what `rewards` holds.
+        """Return the advantage of each row; see `gem_oat.rows.turn_values` for what `rewards` holds.
 
         Args:
-            rewards: (rows, tokens), 0 but at the last response token.
-            response_masks: (rows, tokens); not needed, a row is a turn.
+            rewards: (rows, tokens), 0 except on the last response token.
+            response_masks: (rows, tokens), not needed because a row is a turn.
 
         Returns:
             (rows,) float32.
         """
         values = rewards.sum(-1, keepdim=True)
-        own = ReturnStats().merge(*(part.stats for part in self._collected))
-        if not self._estimator.uses_stats:
-            self._stats = own
+        collected = ReturnStats().merge(*(part.stats for part in self._collected))
+        if not self._choice.estimator.uses_stats:
+            self._stats = collected
             return values[:, 0]
-        result = self._estimator.tensors()(
+        result = self._choice.compute(
             values,
             torch.ones_like(values),
-            stats=own if self.args.adv_scope == "collected" else None,
+            stats=collected if self._choice.scope == "collected" else None,
             process_group=dist.group.WORLD,
-            **self._estimator_options,
         )
         self._stats = result.stats
         advantages: torch.Tensor = result.advantages[:, 0]
         return advantages
 
     def learn(self, learning_round: int) -> dict[str, float]:
-        """One update; returns Oat's metrics and those that every trainer of gem_core logs."""
+        """Run one update; return Oat's metrics and those that every trainer of gem_core logs."""
         info: dict[str, float] = super().learn(learning_round)
         info.update(self._gem_metrics())
         self._collected = []
         return info
 
     def _gem_metrics(self) -> dict[str, float]:
-        """Of all episodes on all ranks, the same on each: Oat averages metrics over the ranks."""
-        mine = ([episode for part in self._collected for episode in part.episodes], self._stats.to_wire())
+        """Return the metrics of all episodes on all ranks, the same on each: Oat averages them over ranks."""
+        own = ([episode for part in self._collected for episode in part.episodes], self._stats.to_wire())
         ranks: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(ranks, mine)
+        dist.all_gather_object(ranks, own)
         stats = self._stats
-        if not self._estimator.uses_stats:
+        if not self._choice.estimator.uses_stats:
             stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire in ranks))
         return {
             **episode_metrics(episode for episodes, _ in ranks for episode in episodes),
@@ -114,22 +115,22 @@ class Learner(PPOLearner):  # type: ignore[misc]
 
         Args:
             dataloader: Not used.
-            steps: Names the file under ``eval_results``.
+            steps: Name of the file under ``eval_results``.
 
         Returns:
-            The common metrics per environment, as ``eval/<environment>/gem/success``.
+            The common metrics per environment, such as ``eval/<environment>/gem/success``.
         """
         start = time.perf_counter()
         self._pre_evaluate()
         box: list[dict[str, float]] = [{}]
         if self.strategy.is_rank_0():
-            played = self._play_eval_tasks()
+            played = self._play_evaluation()
             folder = os.path.join(self.save_path, "eval_results")
             os.makedirs(folder, exist_ok=True)
             lines = (
                 json.dumps(without_tokens(episode).to_dict()) + "\n"
-                for many in played.values()
-                for episode in many
+                for episodes in played.values()
+                for episode in episodes
             )
             write_atomically(os.path.join(folder, f"{steps}.jsonl"), lines)
             box[0] = {
@@ -137,15 +138,15 @@ class Learner(PPOLearner):  # type: ignore[misc]
                 for label, episodes in played.items()
                 for name, value in evaluation_metrics(episodes).items()
             }
-        # Learners that share rank 0's actor wait here, on the CPU. All others, which by default are all, wait
-        # in the broadcast, on their GPUs, where Oat's limit is an hour.
+        # Learners that share rank 0's actor wait here, on the CPU. The others, by default all, wait in the
+        # broadcast, on their GPUs, where Oat's limit is one hour.
         dist.barrier(group=self._same_actor_group)
         dist.broadcast_object_list(box, src=0)
         self._post_evaluate()
         return {**box[0], "eval/elapse": time.perf_counter() - start}
 
-    def _play_eval_tasks(self) -> dict[str, list[Episode]]:
-        """The episodes of each environment."""
+    def _play_evaluation(self) -> dict[str, list[Episode]]:
+        """Return the episodes of each environment."""
         tasks, actors = self.eval_prompts_dataset, self.actors[: len(self.eval_prompts_dataset)]
         shares = [tasks[number :: len(actors)] for number in range(len(actors))]
         handles = [

@@ -21,10 +21,10 @@ class _Request(NamedTuple):
 
 
 class BatchedPolicy:
-    """Samples what the running episodes ask for, batch after batch.
+    """Samples the requests of all running episodes, batch after batch.
 
-    The engine runs in another thread, so environments go on meanwhile. What is asked for while a
-    batch is being sampled makes up the next one: an episode with a slow environment holds nobody back.
+    The engine runs in another thread, so environments keep running. Requests that arrive while a batch is
+    sampled form the next one, so an episode with a slow environment holds up no other.
 
     Args:
         sample: The engine; never called without a prompt, nor twice at the same time.

@@ -1,4 +1,4 @@
-"""`gem-core repro --to oat`: a recipe as flags of Oat."""
+"""`gem-core repro --to oat`: a recipe as Oat's flags."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gem_core.repro import ADAM_BETAS, Recipe, reject_unsupported, write_script
 COMMAND = "python -m gem_oat.train"
 LOSS = (
     "Oat's loss is that of the other trainers, the mean over tokens, times a factor: the number of tokens "
-    "over the number of turns and --generate_max_length. Its gradients are cut at norm 1 after that."
+    "over the number of turns and --generate_max_length. Its gradients are clipped to norm 1 after that."
 )
-TURNS = "Oat trains on {turns} turns a step, however many episodes they come from."
+TURNS = "Oat trains on {turns} turns per step, however many episodes they come from."
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh``.
 
     Returns:
-        What differs from the other trainers, a line each.
+        The differences from the other trainers, one line each.
 
     Raises:
         ConfigError: Oat has no equivalent of an option.
@@ -73,12 +73,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
 
 
 def _turns(recipe: Recipe) -> int:
-    """Rows of a step."""
+    """Return the number of rows of a step."""
     turns = recipe.turns_per_step
     if turns is None and recipe.max_turns == 1:
         turns = recipe.episodes_per_step
     if turns is None:
-        why = "Oat's step is a number of turns, not of tasks; say in turns_per_step how many"
+        why = "a step of Oat is a number of turns, not of tasks; set turns_per_step"
         reject_unsupported("Oat", {"tasks_per_step": why})
     assert turns is not None
     shares = recipe.updates_per_step * recipe.gpus

@@ -1,26 +1,25 @@
-"""Episodes as rows of Oat's buffer: one turn, one `TransitionData`."""
+"""Turns as rows of Oat's buffer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from oat.types import TransitionData
 
 from gem_core.advantages import ReturnStats, returns
-from gem_core.advantages.registry import Estimator
-from gem_core.rollout import Episode, without_tokens
+from gem_core.rollout import Episode, rows_of, without_tokens
 from gem_core.rollout.trajectory import trainable_turn_rewards
+from gem_core.trainers.estimators import EstimatorChoice
 
 
 @dataclass
 class Collected:
-    """What an actor collected in one step, the rows that it dropped included.
+    """What an actor collected in one step, including the rows that it dropped.
 
     Attributes:
-        stats: Of the returns of all turns.
+        stats: Statistics of the returns of all turns.
         episodes: Outlines of all episodes.
     """
 
@@ -29,76 +28,77 @@ class Collected:
 
 
 @dataclass
-class Row(TransitionData):  # type: ignore[misc]
-    """A turn. `rewards` is 0 but for the last token, which holds the value that the learner reads.
+class TurnRow(TransitionData):  # type: ignore[misc]
+    """A turn. `rewards` is 0 except on the last token, which holds the value that the learner reads.
 
     Attributes:
-        collected: The same object in all rows of a step; they travel in one pickle.
+        collected: The same object in all rows of a step, which travel in one pickle.
     """
 
     collected: Collected | None = field(default=None, repr=False)
 
 
 def turn_values(
-    episodes: Sequence[Episode], estimator: Estimator, gamma: float, options: dict[str, Any]
+    episodes: Sequence[Episode], choice: EstimatorChoice
 ) -> tuple[list[list[float]], ReturnStats]:
-    """What the learner gets for each turn of the trainable episodes, and the statistics of the returns.
+    """Return a value for each turn of the trainable episodes, and the statistics of the returns.
 
-    For an estimator that normalises by the statistics of the whole batch that is the turn's return,
-    because the learner alone knows all ranks; for any other one it is the advantage itself.
+    The value is the turn's return where the estimator normalizes by the statistics of the whole batch, which
+    only the learner knows; with any other estimator it is the advantage.
 
     Raises:
         NonFiniteReward: Names the episode and the turn.
     """
     rewards = trainable_turn_rewards(episodes)
-    gs = returns(rewards, gamma)
-    stats = ReturnStats.from_returns(gs)
-    if estimator.uses_stats:
-        return [episode.tolist() for episode in gs], stats
-    if "group_ids" in estimator.needs:
-        groups = [episode.metadata["group"] for episode in episodes if episode.trainable]
-        options = {**options, "group_ids": groups}
-    credit = estimator.reference()(rewards, gamma=gamma, **options)
-    return [episode.tolist() for episode in credit], stats
+    turn_returns = returns(rewards, choice.gamma)
+    stats = ReturnStats.from_returns(turn_returns)
+    if choice.estimator.uses_stats:
+        return [episode.tolist() for episode in turn_returns], stats
+    options = dict(choice.options)
+    if choice.needs_groups:
+        options["group_ids"] = [episode.metadata["group"] for episode in episodes if episode.trainable]
+    advantages = choice.estimator.reference()(rewards, gamma=choice.gamma, **options)
+    return [episode.tolist() for episode in advantages], stats
 
 
-def lay_out(
+def pack_turns(
     episodes: Sequence[Episode],
     values: Sequence[Sequence[float]],
     stats: ReturnStats,
     *,
-    wanted: int,
+    size: int,
     random: Random,
     mask_cut: bool,
     info: dict[str, float],
-) -> list[Row]:
-    """The rows that go to the learners: `wanted` of all turns, drawn without preference.
+) -> list[TurnRow]:
+    """Return the rows for the learners: `size` of all turns, drawn uniformly.
 
     Args:
         episodes: All that were collected.
-        values: Per trainable episode and turn; see `turn_values`.
-        stats: Of the returns of all turns.
-        wanted: Number of rows; there are at least as many turns.
-        random: Draws them.
+        values: Value of each turn of each trainable episode; see `turn_values`.
+        stats: Statistics of the returns of all turns.
+        size: Number of rows; there are at least as many turns.
+        random: Random generator that draws them.
         mask_cut: Keep responses that the length limit cut out of the loss (``--ignore-no-eos``).
         info: Numbers for Oat's metrics, the same keys in every row.
     """
     collected = Collected(stats, [without_tokens(episode) for episode in episodes])
     trainable = [episode for episode in episodes if episode.trainable]
-    rows = []
+    packed = []
     for episode, of_turns in zip(trainable, values, strict=True):
-        for turn, row, value in zip(episode.turns, episode.transitions(), of_turns, strict=True):
-            rows.append(
-                Row(
+        for turn, row, value in zip(episode.turns, rows_of(episode, "turn"), of_turns, strict=True):
+            start = row.prompt_length
+            packed.append(
+                TurnRow(
                     prompt="",
                     prompt_ids=row.prompt_ids,
                     response=turn.action,
                     response_ids=row.response_ids,
-                    response_logprobs=row.logprobs,
+                    response_logprobs=None if row.logprobs is None else row.logprobs[start:],
                     rewards=[0.0] * (len(row.response_ids) - 1) + [value],
                     loss_mask=not (mask_cut and turn.finish_reason == "length"),
                     info=info,
                     collected=collected,
                 )
             )
-    return random.sample(rows, wanted)
+    return random.sample(packed, size)

@@ -1,6 +1,6 @@
 """Train with Oat: ``python -m gem_oat.train <Oat's flags> --env-id game:GuessTheNumber-v0-easy``.
 
-A module of your own can subclass `Actor`, `Learner` and `Args` and call `run`.
+Your own module can subclass `Actor`, `Learner` and `Args` and call `run`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
     """Check the arguments and start Oat's program of actors and learners.
 
     Args:
-        args: An `Args`, not yet checked.
+        args: An `Args` before `prepare`.
         learner_cls: A subclass of `Learner`, importable in every process; None for `Learner`.
-        actor_cls: The same for `Actor`.
+        actor_cls: A subclass of `Actor`, likewise.
 
     Raises:
-        GemError: The arguments cannot be honoured; nothing was started.
+        GemError: The arguments cannot be honored; nothing was started.
     """
     import launchpad
     from oat.interface import get_program
@@ -38,7 +38,7 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
 
 
 def main() -> int:
-    """Read the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     try:
         SUPPORTED.require()
         from oat.args import get_default_args

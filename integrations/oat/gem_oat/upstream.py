@@ -1,15 +1,13 @@
-"""Whether Oat still has the places that this plugin fills, with the arguments that it expects."""
+"""The interface of Oat that this plugin overrides."""
 
 from __future__ import annotations
-
-import inspect
 
 from oat.actors.base import ActorBase
 from oat.algorithms.ppo import PPOActor, PPOLearner
 from oat.learners.base import LearnerBase
 from oat.types import TransitionData
 
-from gem_core.errors import UnsupportedTrainer
+from gem_core.trainers.interface import expect, expect_fields
 from gem_oat import SUPPORTED
 
 EXPECTED = {
@@ -25,39 +23,21 @@ EXPECTED = {
     (LearnerBase, "_pre_evaluate"): ("self",),
     (LearnerBase, "_post_evaluate"): ("self",),
 }
-"""Method and the names of its parameters."""
+"""Methods and the names of their parameters."""
 
 FIELDS = (
-    "prompt",
-    "prompt_ids",
-    "response",
-    "response_ids",
-    "response_logprobs",
-    "rewards",
-    "loss_mask",
-    "info",
-)
+    "prompt", "prompt_ids", "response", "response_ids", "response_logprobs", "rewards", "loss_mask", "info",
+)  # fmt: skip
+"""Fields of a `TransitionData`."""
 
 
 def check() -> None:
-    """Fail where overriding a method would have no effect any more.
+    """Check that this plugin's overrides take effect in the installed Oat.
 
     Raises:
-        UnsupportedTrainer: Names what is missing and the supported versions.
+        UnsupportedTrainer: Oat is missing or has another interface; names the difference.
     """
     SUPPORTED.require()
-    for (owner, name), expected in EXPECTED.items():
-        method = getattr(owner, name, None)
-        found = tuple(inspect.signature(method).parameters) if method is not None else None
-        if found != expected:
-            _complain(f"{owner.__name__}.{name}({', '.join(expected)})", f"parameters {found}")
-    fields = tuple(TransitionData.__dataclass_fields__)
-    if fields != FIELDS:
-        _complain(f"TransitionData with the fields {', '.join(FIELDS)}", ", ".join(fields))
-
-
-def _complain(expected: str, found: str) -> None:
-    raise UnsupportedTrainer(
-        f"gem_oat expects {expected}, but this Oat has {found}; supported versions: "
-        f"{SUPPORTED.distribution}{SUPPORTED.versions}"
-    )
+    for (owner, name), parameters in EXPECTED.items():
+        expect(SUPPORTED, owner, name, *parameters)
+    expect_fields(SUPPORTED, TransitionData, FIELDS)

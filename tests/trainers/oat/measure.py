@@ -12,16 +12,16 @@ from random import Random
 from typing import Any
 
 import torch
-from gem_oat.rows import lay_out, turn_values
+from gem_oat.rows import pack_turns, turn_values
 
-from gem_core.advantages.registry import get_estimator
 from gem_core.rollout import AppendContext, EnvPool, Episode
+from gem_core.trainers.estimators import read_estimator
 from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
     """Seconds of GEM's code for these episodes, the collection of a step."""
-    context, pool, estimator = AppendContext(tokenizer), EnvPool(), get_estimator("rebn")
+    context, pool, choice = AppendContext(tokenizer), EnvPool(), read_estimator("rebn", {}, gamma=0.9)
 
     async def play() -> list[Episode]:
         return await asyncio.gather(*(play_again(episode, context, pool) for episode in episodes))
@@ -29,11 +29,11 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
     def step() -> float:
         start = time.perf_counter()
         again = asyncio.run(play())
-        values, stats = turn_values(again, estimator, 0.9, {})
+        values, stats = turn_values(again, choice)
         count = sum(map(len, values))
-        rows = lay_out(again, values, stats, wanted=count, random=Random(0), mask_cut=False, info={})
+        rows = pack_turns(again, values, stats, size=count, random=Random(0), mask_cut=False, info={})
         returns = torch.tensor([[row.rewards[-1]] for row in rows])
-        estimator.tensors()(returns, torch.ones_like(returns), stats=stats)
+        choice.compute(returns, torch.ones_like(returns), stats=stats)
         return time.perf_counter() - start
 
     return min(step() for _ in range(4))  # the first time pays for imports and environments

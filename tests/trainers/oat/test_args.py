@@ -19,6 +19,7 @@ from oat.utils.lm_head import FusedLinear
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
+from gem_core.trainers.player import Player
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ImageEnv
 from tests.trainers.oat import harness
@@ -43,7 +44,7 @@ def test_oats_own_defaults_and_an_environment_are_enough() -> None:
     assert (args.learners, args.pi_buffer_maxlen_per_device, args.num_samples) == (8, 16, 1)
     assert args.rollout_options().max_tokens_per_turn == args.generate_max_length
     assert dataset_rows(args) == 50048  # 50,000 turns in batches of 128
-    assert args.estimator_options()[1] == {}
+    assert args.choose_estimator().options == {}
 
 
 def test_one_learner_takes_the_whole_update() -> None:
@@ -55,7 +56,7 @@ def test_one_learner_takes_the_whole_update() -> None:
 
 def test_the_papers_settings_are_one_flag() -> None:
     args = check(*GAME, "--collocate", "--paper-rebn")
-    assert args.estimator_options()[1] == {"ddof": 0, "eps": 1e-9}
+    assert args.choose_estimator().options == {"ddof": 0, "eps": 1e-9}
     assert args.adv_scope == "trained"
     with pytest.raises(ConfigError, match="--adv-eps contradicts --paper-rebn"):
         check(*GAME, "--collocate", "--paper-rebn", "--adv-eps", "1e-5")
@@ -71,7 +72,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("--collocate", "--env-id is missing"),
         ("--env-id game:GuessTheNumber-v0(max_numbr=5) --collocate", "max_numbr"),
         ("{game} --collocate --wrappers nonesuch", "nonesuch"),
-        ("{game} --collocate --critic-type ppo", "--critic-type=ppo cannot be honoured"),
+        ("{game} --collocate --critic-type ppo", "--critic-type=ppo cannot be honored"),
         ("{game} --collocate --kl-penalty-coef 0.1", "would never reach the returns of earlier turns"),
         ("{game} --collocate --reward-scale 2", "would scale the returns but not their statistics"),
         ("{game} --collocate --whiten-adv", "--whiten-adv=True"),
@@ -83,24 +84,24 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --prompt-data some/dataset", "tasks are made from --env-id"),
         ("{game} --collocate --reinforce-update", "divides by zero"),
         ("{game} --collocate --resume-dir runs/x", "the weights of --pretrain.*give a saved model as"),
-        ("{game} --collocate --estimator grpo", "--group-size=1 leaves nothing to compare"),
+        ("{game} --collocate --estimator grpo", "--group-size=1 every advantage would be 0"),
         ("{game} --collocate --estimator gae", "needs a critic"),
         ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
-        ("{game} --collocate --estimator reinforce --adv-scope trained", "has no effect on reinforce"),
+        ("{game} --collocate --estimator reinforce --adv-scope trained", "option '--adv-scope' of reinforce"),
         ("{game} --collocate --gamma 1.5", "a discount per turn from 0 to 1"),
         ("{game} --collocate --max-turns 0", "--max_turns=0"),
         ("{game} --collocate --raw", "--raw needs --context rebuild"),
         ("{game} --collocate --context rebuild --raw --system-prompt x", "leave out --system-prompt"),
-        ("{game} --collocate --chat-template-kwargs [", "is not JSON"),
+        ("{game} --collocate --chat-template-kwargs [", "expected a JSON object"),
         ("{game} --collocate --num-env 0", "--num-env=0"),
         ("{game} --collocate --pi-buffer-maxlen-per-device 64", "an update takes 16 turns per learner"),
         ("{game} --collocate --rollout-batch-size 100", "is not a multiple of 8 learners"),
         ("{game} --collocate --train-batch-size 100", "is not a multiple of 8 learners"),
         ("{game} --collocate --train-batch-size 64 --rollout-batch-size 80 --rollout-batch-size-per-device 5",
-         "would go on in the next step"),
+         "would continue in the next step"),
         ("{game} --collocate --train-batch-size-per-device 4", "needs --no-use-fused-lm-head"),
         ("{game} --collocate --max-train 2000000", "more than 1000000 turns"),
-        ("{game} --collocate --gpus 16 --rollout-batch-size-per-device 8", "Oat refuses .*8 GPUs available"),
+        ("{game} --collocate --gpus 16 --rollout-batch-size-per-device 8", "Oat rejects .*8 GPUs available"),
         ("{game} --collocate --modules no_such_module", "is its folder on PYTHONPATH"),
     ],
 )  # fmt: skip
@@ -129,13 +130,11 @@ def test_a_bos_that_a_wrapper_writes_is_not_asked_of_the_context() -> None:
     actor = Actor.__new__(Actor)
     actor.tokenizer = bpe_tokenizer("mistral")
     for given, has_one in (({"context": "rebuild"}, True), ({"context": "rebuild", "raw": True}, False)):
-        actor._options = RolloutOptions.read(given, prefix="--")
-        actor._context = actor._options.make_context(actor.tokenizer, {})
-        assert (actor.tokenizer.bos_token_id in actor._context.first("text")) is has_one
+        actor._player = Player(RolloutOptions.read(given, prefix="--"), actor.tokenizer)
+        assert (actor.tokenizer.bos_token_id in actor._player.context.first("text")) is has_one
         actor._check_bos()
     actor.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    actor._options = RolloutOptions.read({"context": "rebuild"}, prefix="--")
-    actor._context = actor._options.make_context(actor.tokenizer, {})
+    actor._player = Player(RolloutOptions.read({"context": "rebuild"}, prefix="--"), actor.tokenizer)
     with pytest.raises(ConfigError, match="the prompts have no "):
         actor._check_bos()
 
@@ -167,7 +166,8 @@ def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(PPOLearner, "compute_monte_carlo_advantages", renamed)
     with pytest.raises(
-        UnsupportedTrainer, match=r"compute_monte_carlo_advantages\(self, rewards.*<0\.3"
+        UnsupportedTrainer,
+        match=r"compute_monte_carlo_advantages takes \(self, returns\); expected \(self, rewards.*<0\.3",
     ) as caught:
         upstream.check()
     assert "\n" not in str(caught.value)

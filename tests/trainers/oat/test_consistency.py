@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from gem_oat.rows import lay_out, turn_values
+from gem_oat.rows import pack_turns, turn_values
 from oat.algorithms.ppo import PPOLearner
 
-from gem_core.advantages.registry import get_estimator
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_core.trainers.estimators import read_estimator
 from tests.consistency import assemble
 from tests.consistency.assemble import episode_of
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
@@ -77,16 +77,18 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
     """Advantages of the turns, by way of the rows of Oat's buffer, of which an actor drops some."""
-    estimator = get_estimator(case.estimator)
     options = {"ddof": case.ddof} if case.estimator == "rebn" else {}
-    values, stats = turn_values([episode_of(p) for p in episodes], estimator, case.gamma, {})
+    values, stats = turn_values(
+        [episode_of(p) for p in episodes],
+        read_estimator(case.estimator, {}, gamma=case.gamma, names=None),
+    )
     turns = sum(map(len, values))
     made = learner(case.estimator, **options)
     found: dict[tuple[int, ...], float] = {}
     for seed in range(8):  # each time half of the turns are dropped, and count all the same
-        rows = lay_out(
+        rows = pack_turns(
             [episode_of(p) for p in episodes], values, stats,
-            wanted=turns // 2, random=Random(seed), mask_cut=False, info={},
+            size=turns // 2, random=Random(seed), mask_cut=False, info={},
         )  # fmt: skip
         made._collected, made.pi_buffer, made.query_step = [], [], 0
         made.process_feedback_data(rows)

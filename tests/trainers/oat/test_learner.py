@@ -13,12 +13,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from gem_oat.learner import Learner
-from gem_oat.rows import lay_out, turn_values
+from gem_oat.rows import pack_turns, turn_values
 from oat.learners.rl import RLLearner
 
-from gem_core.advantages.registry import get_estimator
 from gem_core.core import Env
 from gem_core.rollout import AppendContext, Episode, Generation, Turn, run_episode
+from gem_core.trainers.estimators import read_estimator
 from tests.advantages.oracle import standardized, turn_returns
 from tests.rollout.tokenizers import CharTokenizer
 
@@ -32,11 +32,11 @@ def one_process() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def learner(estimator: str = "rebn", scope: str = "collected", **options: Any) -> Any:
+def learner(estimator: str = "rebn", **options: Any) -> Any:
     """One without models."""
     made: Any = Learner.__new__(Learner)
-    made.args = SimpleNamespace(adv_scope=scope, dump_all_buffer=False)
-    made._estimator, made._estimator_options = get_estimator(estimator), options
+    made.args = SimpleNamespace(dump_all_buffer=False)
+    made._choice = read_estimator(estimator, options, names=None)
     made._collected, made.pi_buffer, made.query_step = [], [], 0
     made._same_actor_group = dist.group.WORLD
     return made
@@ -49,8 +49,8 @@ def collected(rewards: list[list[float]], wanted: int, estimator: str = "rebn") 
                 "terminated", metadata={"group": n // 2})
         for n, of in enumerate(rewards)
     ]  # fmt: skip
-    values, stats = turn_values(episodes, get_estimator(estimator), GAMMA, {})
-    return lay_out(episodes, values, stats, wanted=wanted, random=Random(0), mask_cut=False, info={})
+    values, stats = turn_values(episodes, read_estimator(estimator, {}, gamma=GAMMA, names=None))
+    return pack_turns(episodes, values, stats, size=wanted, random=Random(0), mask_cut=False, info={})
 
 
 def advantages(made: Any, rows: list[Any]) -> list[float]:

@@ -48,7 +48,7 @@ def test_oat_reads_what_the_recipe_says(
         assert getattr(options, name) == getattr(made, name)
     assert args.template_kwargs() == made.template_kwargs
     scope = {"scope": "trained"} if args.adv_scope == "trained" else {}
-    assert args.estimator_options()[1] | scope == made.changed_estimator_options
+    assert args.choose_estimator().options | scope == made.changed_estimator_options
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ from random import Random
 import numpy as np
 import pytest
 from gem_oat.collect import collect
-from gem_oat.dataset import TaskDataset, evaluation_tasks
-from gem_oat.rows import lay_out, turn_values
+from gem_oat.dataset import TaskDataset
+from gem_oat.rows import pack_turns, turn_values
 
 from gem_core.advantages import grpo
-from gem_core.advantages.registry import get_estimator
 from gem_core.errors import NonFiniteReward
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items
+from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers.tasks import evaluation_tasks
 from tests.advantages.oracle import turn_returns
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 
@@ -45,7 +46,7 @@ def episode(rewards: list[float], *, group: int = 0, trainable: bool = True, cut
 
 def test_rebn_gets_returns_and_the_statistics_of_all_turns() -> None:
     episodes = [episode([0.0, 1.0]), episode([9.0], trainable=False), episode([-1.0, 0.5, 0.25])]
-    values, stats = turn_values(episodes, get_estimator("rebn"), GAMMA, {})
+    values, stats = turn_values(episodes, read_estimator("rebn", {}, gamma=GAMMA))
     wanted = [list(map(float, turn_returns(r, GAMMA))) for r in ([0.0, 1.0], [-1.0, 0.5, 0.25])]
     assert values == [pytest.approx(gs) for gs in wanted]
     flat = [g for gs in wanted for g in gs]
@@ -55,22 +56,24 @@ def test_rebn_gets_returns_and_the_statistics_of_all_turns() -> None:
 
 def test_grpo_is_computed_where_the_group_is() -> None:
     episodes = [episode([1.0], group=1), episode([0.0, 0.0], group=1), episode([2.0], group=2)]
-    values, _ = turn_values(episodes, get_estimator("grpo"), GAMMA, {"eps": 1e-3})
+    values, _ = turn_values(episodes, read_estimator("grpo", {"eps": 1e-3}, gamma=GAMMA, names=None))
     wanted = grpo([[1.0], [0.0, 0.0], [2.0]], [1, 1, 2], gamma=GAMMA, eps=1e-3)
     assert values == [pytest.approx(list(credit)) for credit in wanted]
 
 
 def test_a_reward_that_is_not_finite_names_the_episode() -> None:
     with pytest.raises(NonFiniteReward, match=r"episode 1 .*turn 0"):
-        turn_values([episode([0.0]), episode([float("nan")])], get_estimator("rebn"), GAMMA, {})
+        turn_values([episode([0.0]), episode([float("nan")])], read_estimator("rebn", {}, gamma=GAMMA))
 
 
 def test_rows_of_all_turns_are_drawn_without_preference() -> None:
     episodes = [episode([0.0, 1.0, 2.0]), episode([3.0], trainable=False), episode([4.0], cut=True)]
-    values, stats = turn_values(episodes, get_estimator("reinforce"), 0.0, {})
+    values, stats = turn_values(episodes, read_estimator("reinforce", {}, gamma=0.0, names=None))
     drawn = [0] * 5
     for seed in range(300):
-        rows = lay_out(episodes, values, stats, wanted=2, random=Random(seed), mask_cut=True, info={"a": 1.0})
+        rows = pack_turns(
+            episodes, values, stats, size=2, random=Random(seed), mask_cut=True, info={"a": 1.0}
+        )
         assert len(rows) == 2
         for row in rows:
             drawn[int(row.rewards[-1])] += 1
@@ -83,8 +86,8 @@ def test_rows_of_all_turns_are_drawn_without_preference() -> None:
 
 def test_what_was_collected_travels_once() -> None:
     episodes = [episode([0.0, 1.0]), episode([3.0], trainable=False)]
-    values, stats = turn_values(episodes, get_estimator("rebn"), GAMMA, {})
-    rows = lay_out(episodes, values, stats, wanted=1, random=Random(0), mask_cut=False, info={})
+    values, stats = turn_values(episodes, read_estimator("rebn", {}, gamma=GAMMA))
+    rows = pack_turns(episodes, values, stats, size=1, random=Random(0), mask_cut=False, info={})
     (row,) = pickle.loads(pickle.dumps(rows))
     assert row.collected.stats == stats
     assert [e.trainable for e in row.collected.episodes] == [True, False]

@@ -11,6 +11,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,10 +23,11 @@ from gem_oat.learner import Learner
 from gem_oat.policy import BatchedPolicy
 
 from gem_core.advantages import ReturnStats
-from gem_core.advantages.registry import get_estimator
 from gem_core.consistency import Played
-from gem_core.rollout import EnvPool, Episode, RolloutOptions
+from gem_core.rollout import Episode, RolloutOptions
 from gem_core.tasks import EnvChoice, make_tasks
+from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers.player import Player
 from tests.consistency import assemble
 from tests.consistency.faults import SEEN, Patch, findings, retokenised, shifted, unpaid
 from tests.consistency.scenario import (
@@ -76,15 +78,14 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
 
     found: Any = Actor.__new__(Actor)
     found.args = SimpleNamespace(
-        generate_max_length=TOKENS_PER_TURN, num_env=1, group_size=SAMPLES, gamma=GAMMA, seed=SEED,
+        generate_max_length=TOKENS_PER_TURN, num_env=1, group_size=SAMPLES, seed=SEED,
         ignore_no_eos=False,
     )  # fmt: skip
-    found._options = RolloutOptions(max_turns=MAX_TURNS, wrappers="named")
-    found._context = found._options.make_context(tokenizer)
-    found._estimator, found._estimator_options = get_estimator("rebn"), {}
-    found._max_total_tokens, found._envs = TOKENS, EnvPool("named")
+    found._player = Player(RolloutOptions(max_turns=MAX_TURNS, wrappers="named"), tokenizer)
+    found._choice = read_estimator("rebn", {}, gamma=GAMMA)
+    found._max_total_tokens = TOKENS
     found._loop, found._thread = asyncio.new_event_loop(), thread
-    found._traces, found._waiting, found._steps, found._name = {}, [], 0, "0-0"
+    found._waiting, found._steps, found._name = [], 0, "0-0"
     found.sampling_params, found.generate = Sampling(), generate
     found.ipc_client = SimpleNamespace(serialize_ipc=pickle.dumps)
     return found
@@ -115,10 +116,10 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
 
 
 def many(change: Any) -> Patch:
-    """A fault in the episodes that `lay_out` makes rows of, and `turn_values` the values of."""
+    """A fault in the episodes that `pack_turns` makes rows of, and `turn_values` the values of."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("lay_out", "turn_values"):
+        for name in ("pack_turns", "turn_values"):
             original = getattr(actor, name)
 
             def changed(episodes: Sequence[Episode], *args: Any, _to: Any = original, **options: Any) -> Any:
@@ -130,7 +131,7 @@ def many(change: Any) -> Patch:
 
 
 def discounts_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    def turn_values(episodes: Sequence[Episode], estimator: Any, gamma: float, options: Any) -> Any:
+    def turn_values(episodes: Sequence[Episode], choice: Any) -> Any:
         values = []
         for episode in episodes:
             of_turns: list[float] = []
@@ -138,7 +139,7 @@ def discounts_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
             for turn in reversed(episode.turns if episode.trainable else []):
                 ahead = turn.reward + ahead
                 of_turns.insert(0, ahead)
-                ahead *= gamma ** len(turn.response_ids)
+                ahead *= choice.gamma ** len(turn.response_ids)
             values += [of_turns] if episode.trainable else []
         return values, ReturnStats.from_returns(values)
 
@@ -149,7 +150,7 @@ def sample_std(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Learner.compute_monte_carlo_advantages
 
     def changed(self: Any, *args: Any) -> Any:
-        self._estimator_options = {"ddof": 1}
+        self._choice = replace(self._choice, options={"ddof": 1})
         return original(self, *args)
 
     monkeypatch.setattr(Learner, "compute_monte_carlo_advantages", changed)
