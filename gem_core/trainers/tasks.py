@@ -87,5 +87,5 @@ def evaluation_tasks(sources: Sequence[EnvChoice], number: int, *, repeat: int =
     """
     each = max(number // len(sources), 1)
     return [
-        task for source in sources for task in make_tasks([source], each, split="held_out", group_size=repeat)
+        task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
     ]
