@@ -16,6 +16,11 @@ from pathlib import Path
 
 GRADES = {"common": (10, 20), "rare": (35, 40), "other": (50, 55, 60, 70)}
 """Grade here: SCOWL's sizes."""
+HEADER = """\
+# English words by grade and length, from SCOWL (see words.LICENSE.txt) by tools/make_words.py.
+# Changed: offensive words, and words with capitals, apostrophes or accents, were removed.
+# common: sizes 10 and 20, rare: 35 and 40, other: 50 to 70.
+"""
 LENGTHS = {"common": range(3, 11), "rare": range(3, 11), "other": range(3, 7)}
 
 
@@ -23,8 +28,7 @@ def main(package: Path, leave_out: Path) -> None:
     """Write all lines to stdout."""
     seen = set(leave_out.read_text().split())
     seen |= set(Path(__file__).with_name("leave_out.txt").read_text().split())
-    sys.stdout.write("# English words by grade and length; made by tools/make_words.py from SCOWL, see\n")
-    sys.stdout.write("# words.LICENSE.txt. common: sizes 10 and 20, rare: 35 and 40, other: 50 to 70.\n")
+    sys.stdout.write(HEADER)
     for grade, sizes in GRADES.items():
         words: set[str] = set()
         for size in sizes:

@@ -51,13 +51,13 @@ LLAMA3 = (
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
 
-# Mistral 7B: no generation prompt, roles must alternate, the answer ends with eos.
+# Like Mistral 7B's: no generation prompt, user and assistant take turns, the answer ends with eos.
 MISTRAL = (
     "{{ bos_token }}{% for message in messages %}"
-    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
-    "{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}"
-    "{% else %}{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}"
+    "{% set role = ['user', 'assistant'][loop.index0 % 2] %}"
+    "{% if message.role != role %}{{ raise_exception('the roles have to alternate') }}{% endif %}"
+    "{{ {'user': '[INST] %s [/INST]', 'assistant': ' %s'}[role] % message.content }}"
+    "{{ eos_token if role == 'assistant' }}{% endfor %}"
 )
 
 TEMPLATES = {"chatml": CHATML, "qwen3": QWEN3, "llama3": LLAMA3, "mistral": MISTRAL, "none": None}

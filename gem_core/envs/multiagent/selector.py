@@ -1,4 +1,4 @@
-"""`AgentSelector`: whose turn it is."""
+"""`AgentSelector`: the order in which agents act."""
 
 from __future__ import annotations
 
@@ -11,95 +11,90 @@ SelectorMode: TypeAlias = Literal["sequential", "parallel"]
 
 
 class AgentSelector:
-    """Keeps the order of the agents that are still in the episode.
+    """Selects the agents that act next among those still in the episode.
 
     Args:
-        agents: In the order of their turns.
-        mode: "sequential": one agent acts at a time, in turn. "parallel": all act at once.
+        agents: Agents in turn order.
+        mode: "sequential" selects one agent at a time, in turn order; "parallel" selects all of them.
 
     Raises:
-        ConfigError: Another mode.
+        ConfigError: The mode is unknown.
+
+    Attributes:
+        selected: The agent to act next, None if no agent is left. In parallel mode the first agent.
+        settled: Whether the next agent has been decided since `MultiAgentEnv.step` began.
     """
 
+    selected: str | None
     settled: bool
-    """Whether who acts next has been decided since `MultiAgentEnv.step` began."""
-    _agents: list[str]
-    _index: int
 
     def __init__(self, agents: Sequence[str], mode: SelectorMode = "sequential") -> None:
         if mode not in ("sequential", "parallel"):
-            raise ConfigError(f"mode must be 'sequential' or 'parallel', not {mode!r}")
+            raise ConfigError(f"mode={mode!r}: expected 'sequential' or 'parallel'")
         self.mode = mode
         self.reinit(agents)
 
-    @property
-    def selected(self) -> str | None:
-        """The agent whose turn it is; None when no agent is left. In parallel mode the first one."""
-        return self._agents[self._index] if self._agents else None
-
     def get_active_agents(self) -> list[str]:
-        """The agents that are to act now."""
+        """Return the agents that act next."""
         if self.mode == "parallel":
-            return list(self._agents)
-        return self._agents[self._index : self._index + 1]
+            return list(self._order)
+        return [] if self.selected is None else [self.selected]
 
     def next(self) -> None:
-        """Go on to the next agent in the order; without effect in parallel mode."""
-        if self.mode == "sequential" and self._agents:
-            self._index = (self._index + 1) % len(self._agents)
+        """Select the next agent in turn order. Has no effect in parallel mode."""
+        if self.mode == "sequential" and self.selected is not None:
+            self.selected = self._after(self.selected)
         self.settled = True
 
     def select(self, agent: str) -> None:
-        """Let `agent` act next; the step that is being made then leaves the order alone.
+        """Let `agent` act next; the current step then does not advance the order.
 
         Raises:
-            ConfigError: It is not in the episode.
+            ConfigError: The agent is not in the episode.
         """
-        if agent not in self._agents:
-            raise ConfigError(f"no agent {agent!r} is in the episode; there are: {', '.join(self._agents)}")
-        self._index = self._agents.index(agent)
-        self.settled = True
+        if agent not in self._order:
+            raise ConfigError(f"unknown agent {agent!r}; agents in the episode: {', '.join(self._order)}")
+        self.selected, self.settled = agent, True
 
     def is_first(self) -> bool:
-        """Whether the first agent of the order is selected."""
-        return self._index == 0
+        """Return whether the selected agent comes first in turn order."""
+        return self._order[:1] == [self.selected]
 
     def is_last(self) -> bool:
-        """Whether the last agent of the order is selected."""
-        return self._index == len(self._agents) - 1
+        """Return whether the selected agent comes last in turn order."""
+        return self._order[-1:] == [self.selected]
 
     def reinit(self, agents: Sequence[str]) -> None:
-        """Start anew with these agents."""
-        self._agents = list(agents)
-        self._index = 0
+        """Restart with these agents; the first one is selected."""
+        self._order = list(agents)
+        self.selected = next(iter(agents), None)
         self.settled = False
 
     def add_agent(self, agent: str) -> None:
-        """Put an agent at the end of the order, unless it is there."""
-        if agent not in self._agents:
-            self._agents.append(agent)
+        """Append an agent to the turn order. Has no effect if it is already there."""
+        self._order = list(dict.fromkeys((*self._order, agent)))
+        self.selected = self.selected or agent
 
     def remove_agent(self, agent: str) -> None:
-        """Take an agent out; when it was selected, the one after it is selected now."""
-        if agent not in self._agents:
-            return
-        index = self._agents.index(agent)
-        del self._agents[index]
-        if index < self._index:
-            self._index -= 1
-        elif index == self._index:
+        """Remove an agent. If it was selected, the agent after it is selected instead."""
+        if agent == self.selected:
+            successor = self._after(agent)
+            self.selected = None if successor == agent else successor
             self.settled = True
-        if self._index >= len(self._agents):
-            self._index = 0
+        self._order = [other for other in self._order if other != agent]
 
     def get_state(self) -> list[object]:
-        """The order and the position in it, JSON-able."""
-        return [list(self._agents), self._index]
+        """Return the turn order and the selected agent, JSON-able."""
+        return [list(self._order), self.selected]
 
     def set_state(self, state: Sequence[object]) -> None:
-        """Go back to what `get_state` returned."""
-        agents, index = state
+        """Restore what `get_state` returned."""
+        agents, selected = state
         assert isinstance(agents, list)
-        assert isinstance(index, int)
+        assert selected is None or isinstance(selected, str)
         self.reinit(agents)
-        self._index = index
+        self.selected = selected
+
+    def _after(self, agent: str) -> str:
+        following = self._order.index(agent) + 1
+        return self._order[following % len(self._order)]

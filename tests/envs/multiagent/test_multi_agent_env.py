@@ -13,32 +13,34 @@ from gem_core.multiagent import AgentSelector, MultiAgentEnv
 
 
 class Counting(MultiAgentEnv):
-    """Written for GEM: no options, no state fields, flags changed in place."""
+    """Counts its steps and pays for "good"; "exit" leaves.
+
+    In GEM's style: `reset` takes a seed only, nothing is in `state_fields`, and the flags of the base class
+    are set in place.
+    """
 
     def __init__(self, mode="sequential", num_agents=3, limit=10):
         super().__init__()
-        self.possible_agents = [f"agent_{i}" for i in range(num_agents)]
-        self.agent_selector = AgentSelector(self.possible_agents, mode=mode)
-        self.limit = limit
+        for number in range(num_agents):
+            self.possible_agents.append(f"agent_{number}")
+        self.agent_selector = AgentSelector(self.possible_agents, mode)
+        self.steps_left = self.limit = limit
 
     def reset(self, seed=None):
-        self.count = 0
-        return super().reset(seed=seed)
+        self.steps_left = self.limit
+        return super().reset(seed)
 
     def observe(self, agent):
-        return f"{agent} sees {self.count}"
+        return f"{agent} sees {self.limit - self.steps_left}"
 
     def _process_actions(self, actions):
-        self.count += 1
-        rewards = {agent: float(action == "good") for agent, action in actions.items()}
-        for agent, action in actions.items():
-            if action == "exit":
-                self.terminations[agent] = True
-        for agent in self.agents:
-            if self.count >= self.limit:
-                self.truncations[agent] = True
-        observations = {agent: self.observe(agent) for agent in actions}
-        return observations, rewards, self.terminations, self.truncations, self.infos
+        self.steps_left -= 1
+        self.terminations.update((agent, True) for agent, action in actions.items() if action == "exit")
+        if self.steps_left <= 0:
+            self.truncations.update(dict.fromkeys(self.agents, True))
+        paid = dict.fromkeys((agent for agent in actions if actions[agent] == "good"), 1.0)
+        seen = {agent: self.observe(agent) for agent in actions}
+        return seen, paid, self.terminations, self.truncations, {}
 
 
 def turns(env, moves):
@@ -71,7 +73,7 @@ def test_all_act_at_once_in_parallel_mode():
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 2])
-def test_nobody_is_passed_over_when_an_agent_is_through(leaver):
+def test_no_agent_is_skipped_when_another_finishes(leaver):
     env = Counting()
     env.reset()
     moves = ["good"] * leaver + ["exit"] + ["good"] * 4
@@ -133,17 +135,17 @@ def test_agents_may_join_and_talk():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda env: env.step("text"), "a dict by agent here, not a str"),
-        (lambda env: env.step({}), "'agent_0' is missing; to act: agent_0"),
+        (lambda env: env.step("text"), "actions must be a dict by agent, not a str"),
+        (lambda env: env.step({}), "no action for agent 'agent_0'; active agents: agent_0"),
         (
             lambda env: env.step({"agent_0": "a", "agent_1": "b"}),
-            "'agent_1' is not to act now; to act: agent_0",
+            "'agent_1' does not act now; active agents: agent_0",
         ),
-        (lambda env: env.step({"nobody": "a"}), "'nobody' is unknown; to act: agent_0"),
-        (lambda env: env.get_state("nobody"), "no agent 'nobody' is in the episode; there are: agent_0"),
-        (lambda env: env.send_message("agent_0", "nobody", ""), "no agent 'nobody'"),
-        (lambda env: env.broadcast_message("nobody", ""), "no agent 'nobody'"),
-        (lambda env: env.agent_selector.select("nobody"), "no agent 'nobody'"),
+        (lambda env: env.step({"nobody": "a"}), "'nobody' is unknown; active agents: agent_0"),
+        (lambda env: env.get_state("nobody"), "unknown agent 'nobody'; agents in the episode: agent_0"),
+        (lambda env: env.send_message("agent_0", "nobody", ""), "unknown agent 'nobody'"),
+        (lambda env: env.broadcast_message("nobody", ""), "unknown agent 'nobody'"),
+        (lambda env: env.agent_selector.select("nobody"), "unknown agent 'nobody'"),
     ],
 )
 def test_misuse_is_one_clear_line(call, message):
@@ -179,7 +181,7 @@ def test_the_selector_by_itself():
     selector.remove_agent("y")
     assert selector.selected is None
     assert selector.get_active_agents() == []
-    with pytest.raises(ValueError, match="'sequential' or 'parallel', not 'other'"):
+    with pytest.raises(ValueError, match="mode='other': expected 'sequential' or 'parallel'"):
         AgentSelector(["a"], mode="other")
 
 

@@ -47,7 +47,7 @@ def test_rewards_since_the_last_action():
     env.reset()
     for agent, action in zip(env.agent_iter(4), ["good", "bad", "good", "bad"], strict=True):
         assert env.last(observe=False)[0] is None
-        if env.agents.index(agent) == 0 and env.env.count:
+        if env.agents.index(agent) == 0 and env.env.steps_left < env.env.limit:
             assert env.last()[1] == 1.0  # paid for its own action, seen at its next turn
         env.step(action)
     assert env.rewards == {"agent_0": 0.0, "agent_1": 0.0, "agent_2": 0.0}

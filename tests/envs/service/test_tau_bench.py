@@ -1,4 +1,4 @@
-"""The loader, on a checkout of the same form made here, and on a real one where there is one."""
+"""The loader, on a small checkout of the same form, and on a real one if `GEM_CORE_TAU_BENCH` names it."""
 
 from __future__ import annotations
 
@@ -15,37 +15,31 @@ from gem_core.errors import ConfigError, DataError
 
 TOOL = """
 import json
-from typing import Any, Dict
+
 from tau_bench.envs.tool import Tool
 
 
+def describe(name, description, parameter):
+    schema = {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
+    function = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
 class CloseOrder(Tool):
-    @staticmethod
-    def invoke(data: Dict[str, Any], order_id: str) -> str:
-        if order_id not in data["orders"]:
-            return "Error: order not found"
-        data["orders"][order_id]["status"] = "closed"
-        return json.dumps(data["orders"][order_id])
+    get_info = staticmethod(lambda: describe("close_order", "Closes an order.", "order_id"))
 
     @staticmethod
-    def get_info():
-        return {"type": "function", "function": {
-            "name": "close_order", "description": "Closes an order.",
-            "parameters": {"type": "object", "properties": {"order_id": {"type": "string"}},
-                           "required": ["order_id"]}}}
+    def invoke(data, order_id):
+        order = data["orders"].get(order_id)
+        if order is None:
+            return "Error: order not found"
+        order.update(status="closed")
+        return json.dumps(order)
 
 
 class TransferToHumanAgents(Tool):
-    @staticmethod
-    def invoke(data: Dict[str, Any], summary: str) -> str:
-        return "Transfer successful"
-
-    @staticmethod
-    def get_info():
-        return {"type": "function", "function": {
-            "name": "transfer_to_human_agents", "description": "Hands over.",
-            "parameters": {"type": "object", "properties": {"summary": {"type": "string"}},
-                           "required": ["summary"]}}}
+    get_info = staticmethod(lambda: describe("transfer_to_human_agents", "Hands over.", "summary"))
+    invoke = staticmethod(lambda data, summary: f"A colleague has been told: {summary}")
 """
 TOOLS = """
 from .all import CloseOrder, TransferToHumanAgents
@@ -66,7 +60,7 @@ TASKS_TEST = [
 
 @pytest.fixture
 def checkout(tmp_path):
-    """What the loader reads of a checkout, in its places; the packages themselves cannot be imported."""
+    """The files of a checkout that the loader reads; its packages themselves cannot be imported."""
     files = {
         "__init__.py": "raise ImportError('needs the clients of models')",
         "envs/__init__.py": "raise ImportError('needs the clients of models')",
