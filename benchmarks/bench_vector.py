@@ -14,7 +14,8 @@ from typing import Any
 import common
 
 from gem_core.core import Env
-from gem_core.registration import EnvSpec, make
+from gem_core.registration import make
+from gem_core.spec import EnvSpec
 from gem_core.vector import VectorEnv, make_vec
 
 NUM_ENVS = 64

@@ -20,7 +20,7 @@ from typing import Any
 
 from study import ROOT, gem_core
 
-from gem_core.files import write_atomically
+from gem_core._util.files import write_atomically
 from gem_core.train.report import new_figure, smooth
 
 

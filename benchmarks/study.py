@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gem_core.files import write_atomically
+from gem_core._util.files import write_atomically
 from gem_core.train.report import plot_variants
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,6 @@ from gem_core import envs, wrappers
 from gem_core.core import Env, Info, Observation
 from gem_core.errors import GemError
 from gem_core.registration import (
-    EnvSpec,
     list_envs,
     list_wrappers,
     make,
@@ -24,6 +23,7 @@ from gem_core.registration import (
     spec,
     wrap,
 )
+from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from gem_core.registration import EnvSpec
+    from gem_core.spec import EnvSpec
 
 Observation: TypeAlias = str | list[dict[str, Any]]
 """Text, or a list of OpenAI-style content parts when there are images; `gem_core.images` makes them."""
@@ -176,7 +176,7 @@ class Env:
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         """`reset` for async callers: inline, or in a thread when the env is `blocking`."""
         if self.blocking:
-            from gem_core.threads import in_thread  # asyncio: a third of the time of `import gem_core`
+            from gem_core._util.threads import in_thread  # asyncio: a third of the time of `import gem_core`
 
             return await in_thread(self.reset, seed, options=options)
         return self.reset(seed, options=options)
@@ -184,7 +184,7 @@ class Env:
     async def astep(self, action: str) -> StepResult:
         """`step` for async callers: inline, or in a thread when the env is `blocking`."""
         if self.blocking:
-            from gem_core.threads import in_thread
+            from gem_core._util.threads import in_thread
 
             return await in_thread(self.step, action)
         return self.step(action)

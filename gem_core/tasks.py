@@ -21,11 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypedDict
 
+from gem_core._util.files import write_atomically
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
-from gem_core.files import write_atomically
-from gem_core.registration import EnvSpec, WrapperLike, accepted_arguments, make, may_have_items, spec
+from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec
+from gem_core.spec import EnvSpec
 
 EVAL_SEEDS = range(0, 1_000_000)
 """Seeds for evaluation, which takes the first ones; training never draws from here."""

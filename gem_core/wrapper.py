@@ -13,7 +13,7 @@ from gem_core.errors import ConfigError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from gem_core.registration import EnvSpec
+    from gem_core.spec import EnvSpec
 
 
 class _Forwarded:

@@ -14,7 +14,8 @@ from gem_core.checker import RULES, CheckReport, EnvContract, check_env
 from gem_core.checker.texts import JUNK, long_texts, nasty_texts
 from gem_core.core import Env
 from gem_core.errors import CheckFailed, ConfigError, UnknownEnv
-from gem_core.registration import EnvSpec
+from gem_core.registration import make
+from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
 from tests.broken_envs import BROKEN, Guessable, HashOrder, HoldsTuple, Sound
 
@@ -45,7 +46,7 @@ def test_every_rule_has_a_broken_env() -> None:
 
 def test_specs_that_do_not_survive_json() -> None:
     spec = EnvSpec("test:Tuple-v0", "tests.broken_envs:HoldsTuple", {"digits": ("1", "2")})
-    assert isinstance(spec.make(), HoldsTuple)
+    assert isinstance(make(spec), HoldsTuple)
     with pytest.raises(CheckFailed, match="breaks the rule specs_travel"):
         check_env(spec)
 
@@ -60,7 +61,7 @@ def test_another_process_shows_hash_order() -> None:
 
 def test_env_that_another_process_cannot_import() -> None:
     spec = EnvSpec("test:Gone-v0", "tests.broken_envs:Sound")
-    env = spec.make()
+    env = make(spec)
     env.spec = EnvSpec("test:Gone-v0", "no_such_module:Env")
     with pytest.raises(
         CheckFailed, match=r"breaks the rule processes_change_nothing: [\s\S]*No module named"
@@ -244,7 +245,7 @@ class TestSound(EnvContract):
     """The mixin, used as a third party would."""
 
     def make_env(self) -> Env:
-        return SOUND.make()
+        return make(SOUND)
 
 
 def test_mixin_has_one_test_per_rule_and_fails_like_the_function() -> None:

@@ -70,7 +70,7 @@ def test_keyword_arguments_override_the_spec() -> None:
 
 
 def test_register_a_class_or_a_string(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     register("compat:Class-v0", ScriptedEnv, rewards=[1.0])
     register("compat:String-v0", "tests.support:ScriptedEnv", rewards=[1.0])
     for name in ("Class", "String"):

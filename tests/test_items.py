@@ -223,7 +223,7 @@ def test_rows_of_another_class_are_split_by_number(monkeypatch):
         def question(self, row):
             return row["problem"]
 
-    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     gem_core.register("test:Squares", Ask)
     assert sorted(items([EnvChoice("test:Squares")], 9, split="eval")) == [7, 15]
 
@@ -238,13 +238,13 @@ def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
                 None, [{"problem": str(n)} for n in range(rows)], None, None, False, None, {"q": "problem"}
             )
 
-    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     gem_core.register("test:Counted", Ask)
     for _ in range(3):
         list(make_tasks([EnvChoice("test:Counted")], 5))
     assert built == [20]
-    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
-    del registration._envs["test:Counted"]
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    del registration._envs._values["test:Counted"]
     gem_core.register("test:Counted", Ask, rows=30)  # another environment under the same name
     assert count_items(EnvChoice("test:Counted"), "train") > 20
 

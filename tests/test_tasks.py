@@ -130,7 +130,7 @@ def test_an_environment_is_tried_once_before_it_is_played(monkeypatch: pytest.Mo
         made.append(ImageEnv())
         return made[-1]
 
-    monkeypatch.setattr("gem_core.registration._envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     gem_core.register("test:TriedOnce", make)
     assert EnvChoice("test:TriedOnce").check_buildable() is True
     assert EnvChoice("game:Mastermind-v0").check_buildable(no_images="it is blind") is False

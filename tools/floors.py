@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
+from gem_core._util.files import write_atomically
 from gem_core.checker.null_policies import FORMS, POLICIES, play, readable_forms
 from gem_core.errors import DataError, MissingDependency
-from gem_core.files import write_atomically
 
 SEEDS = 200
 TRIED = 3

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from gem_core.errors import ConfigError, MissingDependency, UnknownName
-from gem_core.registration import load_entry_points, suggest
+from gem_core._util.checks import check_names
+from gem_core._util.entry_points import check_entry_point
+from gem_core._util.registry import Registry
+from gem_core.errors import MissingDependency
 
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
@@ -65,10 +67,7 @@ class Estimator:
         Raises:
             ConfigError: A name is unknown; the message lists the known ones.
         """
-        for name in options:
-            if name not in self.options:
-                known = f"expected one of: {', '.join(self.options)}" if self.options else "it has no options"
-                raise ConfigError(f"unknown option '{prefix}{name}' of {self.name}; {known}")
+        check_names(options, self.options, owner=self.name, prefix=prefix)
 
     def reference(self) -> EstimatorFunction:
         """The numpy form."""
@@ -83,7 +82,7 @@ class Estimator:
         return _load(self.name, self.tensor_function)
 
 
-_estimators: dict[str, Estimator] = {}
+_estimators: Registry[Estimator] = Registry("estimator", group=ENTRY_POINT_GROUP)
 
 
 def register_estimator(estimator: Estimator) -> None:
@@ -93,12 +92,8 @@ def register_estimator(estimator: Estimator) -> None:
         ConfigError: Another estimator has this name, or a function is not of the form ``module:attribute``.
     """
     for function in (estimator.reference_function, estimator.tensor_function):
-        if isinstance(function, str) and function.count(":") != 1:
-            raise ConfigError(
-                f"estimator {estimator.name!r}: {function!r} is not of the form 'module:attribute'"
-            )
-    if _estimators.setdefault(estimator.name, estimator) != estimator:
-        raise ConfigError(f"estimator {estimator.name!r} is registered already")
+        check_entry_point(f"estimator {estimator.name!r}", function)
+    _estimators.register(estimator.name, estimator)
 
 
 def get_estimator(name: str) -> Estimator:
@@ -107,19 +102,12 @@ def get_estimator(name: str) -> Estimator:
     Raises:
         UnknownName: No estimator has this name; the message suggests the closest names.
     """
-    if name not in _estimators:
-        load_entry_points(ENTRY_POINT_GROUP)
-    if name not in _estimators:
-        raise UnknownName(
-            f"no estimator {name!r}.{suggest(name, _estimators)} There are: {', '.join(list_estimators())}"
-        )
-    return _estimators[name]
+    return _estimators.get(name)
 
 
 def list_estimators() -> list[str]:
     """Sorted names of all registered estimators."""
-    load_entry_points(ENTRY_POINT_GROUP)
-    return sorted(_estimators)
+    return _estimators.names()
 
 
 def _load(name: str, function: str | EstimatorFunction) -> EstimatorFunction:

@@ -26,7 +26,8 @@ from gem_core.checker.rules import RULES, Rule
 from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CheckFailed, ConfigError
-from gem_core.registration import EnvSpec, make
+from gem_core.registration import make
+from gem_core.spec import EnvSpec
 
 __all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
 

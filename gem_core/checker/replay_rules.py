@@ -35,7 +35,8 @@ from gem_core.checker.subject import (
 )
 from gem_core.core import Env
 from gem_core.errors import ResetNeeded
-from gem_core.registration import EnvSpec
+from gem_core.registration import make
+from gem_core.spec import EnvSpec
 
 _OWN_RANDOM = "draw everything from self.random, and set up everything in reset()"
 _STATE_FIELDS = "name every attribute that an episode changes in state_fields"
@@ -232,7 +233,7 @@ def specs_travel(subject: Subject) -> None:
         if copy != spec:
             broken(f"the spec came back from {form} as {copy}", "use JSON-able keyword arguments, no tuples")
         recording = subject.recording(subject.seeds[0])
-        frames = replay(subject.adopt(copy.make()), recording)
+        frames = replay(subject.adopt(make(copy)), recording)
         expect_same(recording.frames, frames, f"made from the spec after {form}", _OWN_RANDOM)
 
 
@@ -272,7 +273,7 @@ def play_in_child() -> None:
     os.dup2(2, 1)  # what an environment prints is no result
     texts = []
     for seed, actions in task["episodes"]:
-        with EnvSpec.from_json(task["spec"]).make() as env:
+        with make(EnvSpec.from_json(task["spec"])) as env:
             texts.append([frame.text for frame in replay(env, Recording(seed, actions))])
     with results:
         json.dump(texts, results)
@@ -334,6 +335,6 @@ def _portable_spec(subject: Subject) -> EnvSpec:
         skip("the environment was not made from a registered id")
     if not isinstance(spec.entry_point, str):
         skip("the entry point of the spec is a callable, so the spec has no JSON form")
-    if len(layers(subject.fresh())) != len(layers(subject.adopt(spec.make()))):
+    if len(layers(subject.fresh())) != len(layers(subject.adopt(make(spec)))):
         skip("a wrapper was given as a callable, which the spec cannot hold")
     return spec

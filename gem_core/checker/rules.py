@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from gem_core.checker.subject import (
@@ -31,6 +32,7 @@ from gem_core.checker.texts import JUNK, long_texts, nasty_texts
 from gem_core.core import Env
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 from gem_core.images import check_parts, image_urls
+from gem_core.registration import make
 
 TOLERANCE = 1e-6
 """By how much sums of rewards may differ through rounding."""
@@ -88,7 +90,8 @@ def unknown_arguments(subject: Subject) -> None:
     env = subject.fresh().unwrapped
     args, kwargs = env._init_args
     unknown: dict[str, Any] = {"no_such_argument": 1}
-    build = subject.spec.make if subject.spec else lambda **more: type(env)(*args, **kwargs, **more)
+    spec = subject.spec
+    build: Callable[..., Env] = partial(make, spec) if spec else partial(type(env), *args, **kwargs)
     try:
         subject.adopt(build(**unknown))
     except TypeError:

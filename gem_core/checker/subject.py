@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from gem_core.core import Env
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
 
 

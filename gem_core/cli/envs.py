@@ -7,7 +7,7 @@ import itertools
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

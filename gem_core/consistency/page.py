@@ -6,9 +6,9 @@ import html
 from collections.abc import Mapping
 from pathlib import Path
 
+from gem_core._util.files import write_atomically
 from gem_core.consistency.compare import LEVELS, Comparison, Level
 from gem_core.consistency.record import Record
-from gem_core.files import write_atomically
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import TraceError
-from gem_core.files import write_atomically
 from gem_core.rollout import Episode
 
 SCHEMA_VERSION = 1

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError, TraceError
 from gem_core.eval.config import EvalConfig
-from gem_core.files import write_atomically
 from gem_core.rollout import Episode, read_traces
 
 CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"

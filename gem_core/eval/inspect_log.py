@@ -14,10 +14,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.core import Observation
 from gem_core.eval.folder import CONFIG
 from gem_core.eval.report import Run
-from gem_core.files import write_atomically
 from gem_core.rollout import Episode
 
 VERSION = 2

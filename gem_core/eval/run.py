@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_core._util.files import claimed
 from gem_core.eval import folder as folders
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.endpoint import Endpoint
 from gem_core.eval.limits import Patience
 from gem_core.eval.play import evaluation_tasks, play_tasks
 from gem_core.eval.summary import overall, summarise
-from gem_core.files import claimed
 from gem_core.rollout import (
     ChatPolicy,
     Context,

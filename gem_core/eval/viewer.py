@@ -18,9 +18,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.advantages import returns
 from gem_core.core import Observation
-from gem_core.files import write_atomically
 from gem_core.images import image_urls
 from gem_core.rollout.trajectory import Episode, Turn
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError, MissingDependency
-from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 

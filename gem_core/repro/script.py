@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_core.files import write_atomically
+from gem_core._util.files import write_atomically
 
 _PLAIN = re.compile(r"[A-Za-z_/.][\w./:@-]*")
 _OTHER_TYPES = ("true", "false", "null", "none", "inf", "nan")

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
+from gem_core._util.threads import Overdue, ThreadCall
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
@@ -30,7 +31,6 @@ from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesCo
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.trajectory import Episode
-from gem_core.threads import Overdue, ThreadCall
 
 AnyPolicy: TypeAlias = Policy | ChatPolicy | EnvPlayer
 AnyContext: TypeAlias = Context | MessagesContext

@@ -18,11 +18,11 @@ from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gem_core._util.threads import MAX_THREADS, Outcome, Overdue, ThreadCall
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
 from gem_core.observations import encodable, encodable_observation, render_observation
-from gem_core.threads import MAX_THREADS, Outcome, Overdue, ThreadCall
 from gem_core.wrapper import Wrapper
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from gem_core._util.messages import suggest
 from gem_core.errors import ConfigError
-from gem_core.registration import suggest
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
 from gem_core.rollout.traces import TraceWriter

@@ -76,7 +76,7 @@ async def run_episode(
             "invalid": an empty text, and the turn is marked ``invalid="length"``, since a cut text
             may hold a valid move by accident. "pass": the text as it is.
         request_id: The same for all turns, for the engine's routing; None makes one up.
-        executor: Runs the calls of a blocking environment; None takes the `gem_core.threads` that all
+        executor: Runs the calls of a blocking environment; None takes the `gem_core._util.threads` that all
             episodes of the process share.
         step_timeout: Seconds for one reset or step of an environment that does not run inline, from
             the moment that a thread takes it up, and for closing any environment. None waits as long

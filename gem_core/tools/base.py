@@ -26,8 +26,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from gem_core.errors import ConfigError, UnknownName
-from gem_core.registration import check_arguments, load_attribute, load_entry_points, read_specs, suggest
+from gem_core._util.entry_points import check_arguments, check_entry_point, load_attribute
+from gem_core._util.registry import Registry
+from gem_core.errors import ConfigError
+from gem_core.registration import read_specs
 
 ENTRY_POINT_GROUP = "gem_core.tools"
 
@@ -127,7 +129,7 @@ class _Entry:
     extra: str | None
 
 
-_tools: dict[str, _Entry] = {}
+_tools: Registry[_Entry] = Registry("tool", group=ENTRY_POINT_GROUP)
 
 
 def register_tool(name: str, entry_point: str | ToolFactory, *, extra: str | None = None) -> None:
@@ -142,17 +144,13 @@ def register_tool(name: str, entry_point: str | ToolFactory, *, extra: str | Non
     Raises:
         ConfigError: The name is taken by a different tool, or the entry point is malformed.
     """
-    if isinstance(entry_point, str) and entry_point.count(":") != 1:
-        raise ConfigError(f"tool {name!r}: entry point {entry_point!r} is not of the form 'module:attribute'")
-    entry = _Entry(entry_point, extra)
-    if _tools.setdefault(name, entry) != entry:
-        raise ConfigError(f"tool {name!r} is registered already, as {_tools[name].entry_point!r}")
+    check_entry_point(f"tool {name!r}", entry_point)
+    _tools.register(name, _Entry(entry_point, extra))
 
 
 def list_tools() -> list[str]:
     """Names of the registered tools, sorted."""
-    load_entry_points(ENTRY_POINT_GROUP)
-    return sorted(_tools)
+    return _tools.names()
 
 
 def make_tools(tools: ToolLike | Sequence[ToolLike]) -> list[Tool]:
@@ -183,13 +181,7 @@ def make_tools(tools: ToolLike | Sequence[ToolLike]) -> list[Tool]:
 
 
 def _make(name: str, kwargs: Mapping[str, Any]) -> Sequence[Tool]:
-    if name not in _tools:
-        load_entry_points(ENTRY_POINT_GROUP)
-    if name not in _tools:
-        raise UnknownName(
-            f"no tool {name!r}.{suggest(name, _tools)} There are: {', '.join(list_tools()) or 'none'}"
-        )
-    entry = _tools[name]
+    entry = _tools.get(name)
     given = entry.entry_point
     factory: ToolFactory = (
         load_attribute(f"tool {name!r}", given, entry.extra) if isinstance(given, str) else given

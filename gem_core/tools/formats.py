@@ -19,8 +19,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from gem_core.errors import UnknownName
-from gem_core.registration import suggest
+from gem_core._util.registry import Registry
 from gem_core.tools import literals
 from gem_core.tools.base import Tool
 from gem_core.tools.reading import ToolCall, checked, json_call, with_json
@@ -208,21 +207,23 @@ class LlamaFormat(_Format):
         return "\n".join(text for _, text in named)
 
 
-_FORMATS: dict[str, CallFormat] = {form.name: form for form in (GemFormat(), HermesFormat(), LlamaFormat())}
+_formats: Registry[CallFormat] = Registry("call format")
+for _form in (GemFormat(), HermesFormat(), LlamaFormat()):
+    _formats.register(_form.name, _form)
 
 
 def get_format(name: str) -> CallFormat:
-    """The form of that name; `UnknownName` with the closest ones when there is none."""
-    if name not in _FORMATS:
-        raise UnknownName(
-            f"no call format {name!r}.{suggest(name, _FORMATS)} There are: {', '.join(_FORMATS)}"
-        )
-    return _FORMATS[name]
+    """Return the call format of that name.
+
+    Raises:
+        UnknownName: There is none; the message holds the closest names.
+    """
+    return _formats.get(name)
 
 
 def list_formats() -> list[str]:
     """Names of the forms."""
-    return sorted(_FORMATS)
+    return _formats.names()
 
 
 def schema(tool: Tool) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import CheckpointError
-from gem_core.files import write_atomically
 from gem_core.rollout.vision import is_processor, tokenizer_of
 
 STATE_NAME = "trainer_state.pt"

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
+from gem_core._util.files import claimed
 from gem_core.errors import CheckpointError, EnvError
 from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
-from gem_core.files import claimed
 from gem_core.rollout import (
     CutTurns,
     Episode,

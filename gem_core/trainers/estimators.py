@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
-from gem_core.registration import suggest
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from gem_core.core import Env
 from gem_core.errors import ConfigError
-from gem_core.registration import EnvSpec, WrapperLike
+from gem_core.registration import WrapperLike
 from gem_core.registration import spec as registered_spec
+from gem_core.spec import EnvSpec
 from gem_core.vector.backend import Backend, InlineBackend
 from gem_core.vector.slot import AutoresetMode, EnvRecipe, SlotPlan
 from gem_core.vector.threads import ThreadBackend

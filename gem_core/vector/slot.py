@@ -19,7 +19,8 @@ import numpy as np
 
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, require_one_agent
 from gem_core.errors import ConfigError, EnvError
-from gem_core.registration import EnvSpec, WrapperLike, make, register_wrapper, wrapper_entry_points
+from gem_core.registration import WrapperLike, make, register_wrapper, wrapper_entry_points
+from gem_core.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from gem_core.registration import EnvSpec
+    from gem_core.spec import EnvSpec
     from gem_core.vector.backend import Backend, Call
 
 _Result = TypeVar("_Result")

@@ -63,7 +63,7 @@ def test_a_mistake_is_one_line_and_exit_2(argv, expected, capsys):
 def test_a_missing_extra_is_one_line_with_the_pip_command(capsys, monkeypatch):
     from gem_core import registration
 
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     registration.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
     assert main(["play", "test:Far-v0"]) == 2
     assert capsys.readouterr().err == (

@@ -24,7 +24,7 @@ class Stepper(ScriptedEnv):
 def broken_env(monkeypatch):
     from gem_core import registration
 
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     gem_core.register("test:Broken-v0", Stepper)
     gem_core.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
     return "test:Broken-v0"
@@ -56,7 +56,7 @@ def test_json(broken_env, capsys):
 def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, capsys, monkeypatch):
     from gem_core import registration
 
-    monkeypatch.setattr(registration, "_envs", {"test:Far-v0": registration._envs["test:Far-v0"]})
+    monkeypatch.setattr(registration._envs, "_values", {"test:Far-v0": gem_core.spec("test:Far-v0")})
     monkeypatch.setattr(registration, "_families", {})  # none that would load more into it
     assert main(["check", "--all"]) == 0
     assert capsys.readouterr().out.startswith("skipped test:Far-v0: ")
@@ -80,7 +80,7 @@ class Unserved(ScriptedEnv):
 def test_one_that_cannot_be_checked_does_not_end_the_check(at_once, message, capsys, monkeypatch):
     from gem_core import registration
 
-    monkeypatch.setattr(registration, "_envs", {EASY: gem_core.spec(EASY)})
+    monkeypatch.setattr(registration._envs, "_values", {EASY: gem_core.spec(EASY)})
     monkeypatch.setattr(registration, "_families", {})
     gem_core.register("game:Absent-v0", Unserved, at_once=at_once)
     assert main(["check", "--all", "--seeds", "1"]) == 1
@@ -99,7 +99,7 @@ def test_all_passes_over_data_that_is_not_here(monkeypatch, capsys):
     from gem_core import registration
 
     spec = gem_core.spec("qa:HotpotQA")
-    monkeypatch.setattr(registration, "_envs", {spec.id: spec})
+    monkeypatch.setattr(registration._envs, "_values", {spec.id: spec})
     monkeypatch.setattr(registration, "_families", {})
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

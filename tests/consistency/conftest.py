@@ -9,5 +9,5 @@ from gem_core import registration
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
-    monkeypatch.setattr(registration, "_wrappers", dict(registration._wrappers))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import gem_core
+from gem_core._util.files import write_atomically
 from gem_core.advantages import rebn
 from gem_core.consistency import Played, Record
 from gem_core.core import Env
-from gem_core.files import write_atomically
 from gem_core.rollout import AppendContext, Context, Episode, Generation, Policy, run_episode
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from tests.trainers.spies import gem_script, gem_trouble

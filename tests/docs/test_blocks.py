@@ -40,8 +40,8 @@ MARKED = [block for page in pages() for block in blocks(page) if block.marks]
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a page registers is gone after it."""
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
-    monkeypatch.setattr(registration, "_wrappers", dict(registration._wrappers))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
 
 
 def needs(page: str) -> None:

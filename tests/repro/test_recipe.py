@@ -199,7 +199,7 @@ class Painted(ScriptedEnv):
 def test_images_are_refused_where_the_trainer_has_no_place_for_them(
     trainer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     registration.register("test:Painted", Painted)
     made = recipe(PLAIN, env="test:Painted")
     if trainer in ("reference", "verl"):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gem_core import register, registration
+from gem_core._util.threads import MAX_THREADS
 from gem_core.envs.multiagent import MultiAgentEnv
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import (
@@ -30,7 +31,6 @@ from gem_core.rollout import calls as calls_module
 from gem_core.rollout import pool as pool_module
 from gem_core.rollout.calls import InlineCalls
 from gem_core.tasks import EnvChoice, TaskRow
-from gem_core.threads import MAX_THREADS
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv
@@ -87,7 +87,7 @@ def raises_at_first(env: Trouble) -> None:
 
 @pytest.fixture(autouse=True)
 def troubled(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     Trouble.made.clear()
     Trouble.threads.clear()
     Trouble.release, Trouble.failures = threading.Event(), {}

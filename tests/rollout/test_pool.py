@@ -21,7 +21,7 @@ made: list[ScriptedEnv] = []
 
 @pytest.fixture(autouse=True)
 def own_env(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "_envs", dict(registration._envs))
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     made.clear()
 
     def factory(**kwargs: Any) -> ScriptedEnv:

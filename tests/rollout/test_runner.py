@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
+from gem_core._util.threads import MAX_THREADS
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import AppendContext, Episode, Generation, RebuildContext, run_episode
 from gem_core.rollout.calls import jsonable
-from gem_core.threads import MAX_THREADS
 from gem_core.wrapper import Wrapper
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer

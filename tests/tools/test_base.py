@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pytest
 
+from gem_core._util.entry_points import _loaded_groups
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
-from gem_core.registration import _loaded_groups
 from gem_core.tools import Tool, ToolResult, base, list_tools, loop, make_tools, register_tool
 from gem_core.tools.base import ENTRY_POINT_GROUP
 from gem_core.tools.schema import problem
@@ -39,7 +39,7 @@ def two(prefix="x"):
 
 @pytest.fixture(autouse=True)
 def table(monkeypatch):
-    monkeypatch.setattr(base, "_tools", dict(base._tools))
+    monkeypatch.setattr(base._tools, "_values", base._tools.registered())
     register_tool("counter", Counter)
     register_tool("two", two)
 

@@ -16,7 +16,7 @@ from gem_core.train.config import TrainConfig
         ({"env": ["game:Mastermind-v0", "game:Mastermind-v0=2"]}, ConfigError, "given twice"),
         ({"eval_env": ["game:Mastermind-v0", "game:Mastermind-v0=2"]}, ConfigError, "given twice"),
         ({"eval_env": []}, ConfigError, "eval_env must be a list of at least one environment"),
-        ({"eval_env": ["game:Nothing-v0"]}, UnknownEnv, "no environment"),
+        ({"eval_env": ["game:Nothing-v0"]}, UnknownEnv, "unknown environment"),
         ({"env": ["game:Mastermind-v0=0"]}, ConfigError, "weight above 0"),
         ({"algorithm": "rebm"}, UnknownName, "rebn"),
         ({"algorithm": "grpo"}, ConfigError, "group_size must be at least 2, not 1"),

@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
+from gem_core._util.files import claimed  # noqa: E402
 from gem_core.cli import main  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
-from gem_core.files import claimed  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.train import TrainConfig, train  # noqa: E402
 from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
@@ -58,8 +58,8 @@ def assert_one_line(capsys, words, *said):
         ({"env": ["game:GuessTheNumber-v0(depth=3)"]}, ["unexpected keyword argument 'depth'", "max_turns"]),
         ({"env": ["game:GuessTheNumber-v0(max_number='x')"]}, ["max_number", "'x'"]),
         ({"env": ["game:GuessTheNumber-v0("]}, ["is not an environment of a mix"]),
-        ({"wrappers": "nothing"}, ["no wrapper 'nothing'", "time_limit"]),
-        ({"algorithm": "rebm"}, ["no estimator 'rebm'", "rebn"]),
+        ({"wrappers": "nothing"}, ["unknown wrapper 'nothing'", "time_limit"]),
+        ({"algorithm": "rebm"}, ["unknown estimator 'rebm'", "rebn"]),
         ({"algorithm": "grpo"}, ["group_size must be at least 2, not 1"]),
         ({"max_total_tokens": 5000}, ["max_total_tokens=5000", "context of 4096 tokens"]),
         ({"max_total_tokens": 5}, ["the first prompt has", "max_total_tokens=5"]),
@@ -83,7 +83,7 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"wrappers": "nothing"}, "no wrapper 'nothing'"),
+        ({"wrappers": "nothing"}, "unknown wrapper 'nothing'"),
         ({"eval_env": ["game:GuessTheNumber-v0(max_number='x')"]}, "max_number"),
         ({"device": "cuda:99"}, "there is no device 'cuda:99'"),
         ({"agent_model": ["user=tiny"]}, "there is no agent 'user'"),

@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.consistency import Equivalence, LearningRun, compare_learning, read_runs
 from gem_core.consistency.learning import REBN
 from gem_core.consistency.learning_page import series_name, strokes
-from gem_core.files import write_atomically
 from gem_core.train.report import new_figure, smooth
 from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
 

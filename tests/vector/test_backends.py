@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 
 SCRIPTED = EnvSpec("test:Scripted-v0", "tests.support:ScriptedEnv")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError, EnvError, ResetNeeded
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector.slot import rebuilt_seed
 from tests.vector.envs import RELEASE, RETURNS, Obedient

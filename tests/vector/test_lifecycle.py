@@ -18,7 +18,7 @@ import pytest
 
 from gem_core import registration
 from gem_core.errors import CallOrderError
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector import make as make_module
 from gem_core.vector.make import _choose
@@ -87,7 +87,9 @@ def test_specs_and_wrapper_names_of_this_process_are_known_in_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        registration, "_wrappers", {**registration._wrappers, "test_loud": "tests.vector.envs:Loud"}
+        registration._wrappers,
+        "_values",
+        {**registration.wrapper_entry_points(), "test_loud": "tests.vector.envs:Loud"},
     )
     for backend in ("inline", "process"):
         with obedient(1, backend=backend, wrappers="test_loud") as envs:
@@ -181,7 +183,7 @@ def test_a_worker_ends_with_its_parent() -> None:
     """Also when nobody closes the vector env, and when the parent is killed."""
     script = (
         "import sys\n"
-        "from gem_core.registration import EnvSpec\n"
+        "from gem_core.spec import EnvSpec\n"
         "from gem_core.vector import make_vec\n"
         "if __name__ == '__main__':\n"
         "    envs = make_vec(EnvSpec('test:O-v0', 'tests.vector.envs:Obedient'), backend='process')\n"

@@ -12,7 +12,7 @@ import pytest
 
 from gem_core.core import Env
 from gem_core.errors import ConfigError, MissingDependency
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector.slot import rebuilt_seed
 from tests.vector.envs import Obedient

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded, UnknownEnv
-from gem_core.registration import EnvSpec
+from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from tests.support import ScriptedEnv
 

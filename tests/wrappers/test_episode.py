@@ -95,7 +95,7 @@ def test_named_wrappers_compose_and_travel_with_the_spec() -> None:
         "EpisodeStatistics", "ConcatWithAction", "TimeLimit", "GuessTheNumber",
     ]  # fmt: skip
     assert env.spec is not None
-    copy = gem_core.EnvSpec.from_json(env.spec.to_json()).make()
+    copy = gem_core.make(gem_core.EnvSpec.from_json(env.spec.to_json()))
     actions = [r"\boxed{3}", r"\boxed{4}"]
     results = []
     for each in (env, copy):

@@ -210,7 +210,7 @@ def test_options_that_make_no_sense_are_refused():
             make(**wrong)
     with pytest.raises(ConfigError, match="at least one tool"):
         Tools(ScriptedEnv(), tools="")
-    with pytest.raises(UnknownName, match="no call format"):
+    with pytest.raises(UnknownName, match="unknown call format"):
         make(format="xml")
 
 
@@ -222,7 +222,7 @@ def test_max_return_is_known_only_where_tools_pay_nothing():
 
 
 def test_the_wrapper_goes_by_name(monkeypatch):
-    monkeypatch.setattr(base, "_tools", dict(base._tools))
+    monkeypatch.setattr(base._tools, "_values", base._tools.registered())
     made = []
     register_tool("upper", lambda name="upper": made.append(Upper(name)) or made[-1])
     env = gem_core.make(
@@ -231,7 +231,7 @@ def test_the_wrapper_goes_by_name(monkeypatch):
     )
     env.reset(seed=0)
     assert env.step('<tool_call>{"name": "shout", "arguments": {"text": "a"}}</tool_call>')[4]["use_tool"]
-    again = gem_core.EnvSpec.from_json(env.spec.to_json()).make()
+    again = gem_core.make(gem_core.EnvSpec.from_json(env.spec.to_json()))
     assert again.tool_names == ("upper", "shout")
     env.close()
     assert [tool.closed for tool in made] == [1, 1, 0, 0]

@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypedDict
 
+from gem_core._util.files import write_atomically
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
 from gem_core.envs.base import check_count
 from gem_core.envs.datasets.qa import QaEnv
-from gem_core.files import write_atomically
 
 _SYLLABLES = (  # noqa: SIM905  # a list of fifty strings reads worse
     "ba be bo da de do fa fi ga go ha he ja jo ka ke ko la le lo ma me mi mo na ne no pa pe ra re ri ro "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from gem_core._util.messages import suggest
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
@@ -15,7 +16,6 @@ from gem_core.envs.geometry.figures import draw, turned
 from gem_core.envs.geometry.items import Item
 from gem_core.errors import ConfigError
 from gem_core.images import image_part, require_pillow
-from gem_core.registration import suggest
 
 KINDS: dict[str, Callable[[Random], Item]] = {
     kind.__name__: kind

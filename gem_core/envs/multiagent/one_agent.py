@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from gem_core._util.entry_points import load_attribute
 from gem_core.core import Env, ResetOptions, ResetResult, Split, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, EnvError
-from gem_core.registration import load_attribute
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,18 +7,19 @@ import os
 import threading
 from typing import Any
 
-from gem_core.errors import UnknownName
-from gem_core.registration import check_arguments, load_attribute, suggest
+from gem_core._util.entry_points import check_arguments, load_attribute
+from gem_core._util.registry import Registry
 from gem_core.tools.search.searcher import Searcher
 
-BACKENDS = {
+_backends: Registry[str] = Registry("search backend")
+for _name, _entry_point in {
     "bm25": "gem_core.tools.search.bm25:open_bm25",
     "dense": "gem_core.tools.search.dense:open_dense",
     "server": "gem_core.tools.search.remote:RetrievalServer",
     "serpapi": "gem_core.tools.search.remote:SerpApi",
     "google": "gem_core.tools.search.remote:GoogleSearch",
-}
-"""Name and entry point."""
+}.items():
+    _backends.register(_name, _entry_point)
 
 _shared: dict[str, Searcher] = {}
 _lock = threading.Lock()
@@ -28,7 +29,7 @@ def open_searcher(backend: str = "bm25", **options: Any) -> Searcher:
     """A search of your own; close it after use.
 
     Args:
-        backend: One of `BACKENDS`.
+        backend: "bm25", "dense", "server", "serpapi" or "google".
         options: Of the backend, such as ``corpus="multihop"`` or ``url="http://localhost:8000"``.
 
     Raises:
@@ -37,11 +38,7 @@ def open_searcher(backend: str = "bm25", **options: Any) -> Searcher:
         ConfigError: A value that cannot be honoured, or a key that is missing.
         MissingDependency: A package is missing.
     """
-    if backend not in BACKENDS:
-        raise UnknownName(
-            f"no search {backend!r}.{suggest(backend, BACKENDS)} There are: {', '.join(BACKENDS)}"
-        )
-    factory = load_attribute(f"search {backend!r}", BACKENDS[backend])
+    factory = load_attribute(f"search {backend!r}", _backends.get(backend))
     check_arguments(f"search {backend!r}", factory, options)
     searcher: Searcher = factory(**options)
     return searcher

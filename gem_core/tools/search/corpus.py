@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+from gem_core._util.entry_points import load_attribute
 from gem_core.data.files import SUFFIXES, FileRows
 from gem_core.errors import ConfigError, DataError
-from gem_core.registration import load_attribute
 
 PASSAGE_WORDS = 200
 _BUNDLED = {"multihop": "gem_core.envs.generated.multihop:world"}

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.ops import masked_sum
 
+from gem_core._util.files import write_atomically
 from gem_core.advantages import ReturnStats
 from gem_core.eval.summary import evaluation_metrics
-from gem_core.files import write_atomically
 from gem_core.rollout import Episode, episode_metrics, without_tokens
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.options import import_modules

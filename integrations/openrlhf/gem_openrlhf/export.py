@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from gem_core.files import write_atomically
+from gem_core._util.files import write_atomically
 from gem_core.tasks import TaskRow
 from gem_openrlhf.labels import openrlhf_row
 

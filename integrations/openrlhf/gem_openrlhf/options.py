@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
 from gem_core.errors import ConfigError
-from gem_core.registration import suggest
 from gem_core.rollout import Context, RolloutOptions
 
 ESTIMATORS = TRAINER_NAMES

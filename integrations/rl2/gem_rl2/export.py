@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError
-from gem_core.files import write_atomically
 from gem_core.tasks import TaskRow
 from gem_rl2.rows import rl2_row
 

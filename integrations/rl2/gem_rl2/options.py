@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError
-from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
 from gem_rl2 import ENV_PATH
 from gem_rl2.rows import check_file

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError
-from gem_core.files import write_atomically
 from gem_core.tasks import EnvChoice, TaskRow, write_tasks
 from gem_roll.env import PREFIX
 from gem_roll.options import SECTION, TRAJECTORY

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.registration import suggest
 from gem_core.rollout import Context, RolloutOptions
 from gem_core.tasks import EnvChoice, count_items
 from gem_roll.env import GemEnv, plain, read_env_type

@@ -8,7 +8,7 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from gem_core.files import write_atomically
+from gem_core._util.files import write_atomically
 from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, reject_unsupported, write_script
 from gem_core.tasks import EnvChoice, make_tasks, write_tasks
 from gem_roll.env import PREFIX

@@ -6,8 +6,8 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import MissingDependency
-from gem_core.files import write_atomically
 from gem_core.tasks import TaskRow
 from gem_verl.rows import verl_row
 

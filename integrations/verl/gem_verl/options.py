@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError
-from gem_core.registration import suggest
 from gem_core.rollout import RolloutOptions
 from gem_core.rollout.vision import processor_or_tokenizer
 

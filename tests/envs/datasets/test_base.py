@@ -260,5 +260,5 @@ class TestOnAFile:
     def test_a_spec_travels(self, path):
         pytest.importorskip("math_verify", reason="needs the extra 'math'")
         env = gem_core.make("math:GSM8K", dataset_name=path)
-        again = gem_core.EnvSpec.from_json(env.spec.to_json()).make()
+        again = gem_core.make(gem_core.EnvSpec.from_json(env.spec.to_json()))
         assert env.reset(seed=4) == again.reset(seed=4)

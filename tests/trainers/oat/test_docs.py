@@ -37,8 +37,10 @@ def commands() -> list[list[str]]:
 def places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight devices, and a stand-in for each environment of `ELSEWHERE`."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    here = {env_id: spec for env_id, spec in registration._envs.items() if env_id not in ELSEWHERE}
-    monkeypatch.setattr(registration, "_envs", here)
+    here = {
+        env_id: spec for env_id, spec in registration._envs.registered().items() if env_id not in ELSEWHERE
+    }
+    monkeypatch.setattr(registration._envs, "_values", here)
     for env_id in ELSEWHERE:
         registration.register(env_id, "gem_core.envs.games.guess_the_number:GuessTheNumber")
 

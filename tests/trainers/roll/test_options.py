@@ -63,7 +63,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         (envs(Guess={"env_type": GUESS}), "write gem_core:<id>"),
         (envs(Guess={"env_type": "gem_core:game:GuesTheNumber-v0"}), "Did you mean game:GuessTheNumber"),
         (envs(Guess={"env_config": {"high": 3}}), "accepted keyword arguments"),
-        (envs(Guess={"env_config": {"wrappers": "concatt"}}), "no wrapper 'concatt'"),
+        (envs(Guess={"env_config": {"wrappers": "concatt"}}), "unknown wrapper 'concatt'"),
         (envs(Guess={"agent_template": "Say {observation}"}), "shows an observation as it is"),
         (envs(Guess={"max_env_step_concurrent": 2}), "max_env_step_concurrent has no effect"),
         (envs(Guess={"use_thread_lock": True}), "use_thread_lock has no effect"),

@@ -85,7 +85,7 @@ def test_an_unknown_environment_in_a_file_stops_the_run(tmp_path: Path, warm: Pa
         gem=[word for word in harness.GEM if "custom_cls" not in word],
     )
     assert run.code == 1
-    assert "UnknownEnv: no environment 'game:GuesTheNumber-v0-easy'" in run.output
+    assert "UnknownEnv: unknown environment 'game:GuesTheNumber-v0-easy'" in run.output
     assert "Did you mean game:GuessTheNumber-v0-easy" in run.output
     engine = run.spy / "engine.jsonl"
     if mode == "gem_sync":

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gem_core._util.files import claimed, write_atomically
 from gem_core.errors import ConfigError
-from gem_core.files import claimed, write_atomically
 
 
 def test_text_and_bytes_in_a_new_folder(tmp_path):

@@ -1,0 +1,180 @@
+"""Checks of arguments and options, with one grammar of messages: ``name=value: expected ...``.
+
+    self.max_turns = check_int("max_turns", max_turns, 1)
+    self.decay = check_number("decay", decay, 0, 1)
+
+Each check returns the value or raises a `ConfigError`. A bool is not a number here. Put what users write
+before an option into the name: ``check_int("--gem.max_turns", ...)``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Iterable
+from typing import Any, Literal, TypeVar, overload
+
+from gem_core._util import messages
+from gem_core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@overload
+def check_int(
+    name: str, value: object, low: int | None = ..., high: int | None = ..., *,
+    optional: Literal[False] = ...,
+) -> int: ...  # fmt: skip
+
+
+@overload
+def check_int(
+    name: str, value: object, low: int | None = ..., high: int | None = ..., *,
+    optional: Literal[True],
+) -> int | None: ...  # fmt: skip
+
+
+def check_int(
+    name: str, value: Any, low: int | None = None, high: int | None = None, *, optional: bool = False
+) -> int | None:
+    """Check for a whole number.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: An int, or an integer of numpy, which is converted.
+        low: Smallest allowed value; None means no bound.
+        high: Largest allowed value; None means no bound.
+        optional: Whether None is allowed.
+
+    Returns:
+        The value as an int, or None.
+
+    Raises:
+        ConfigError: The value is anything else.
+    """
+    if value is None and optional:
+        return None
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (low is not None and number < low) or (high is not None and number > high):
+        raise expected(name, value, f"a whole number{_bounds(low, high)}", optional)
+    return number
+
+
+@overload
+def check_number(
+    name: str, value: object, low: float | None = ..., high: float | None = ..., *,
+    above: float | None = ..., optional: Literal[False] = ...,
+) -> float: ...  # fmt: skip
+
+
+@overload
+def check_number(
+    name: str, value: object, low: float | None = ..., high: float | None = ..., *,
+    above: float | None = ..., optional: Literal[True],
+) -> float | None: ...  # fmt: skip
+
+
+def check_number(
+    name: str, value: Any, low: float | None = None, high: float | None = None, *,
+    above: float | None = None, optional: bool = False,
+) -> float | None:  # fmt: skip
+    """Check for a finite number.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: An int or a float.
+        low: Smallest allowed value; None means no bound.
+        high: Largest allowed value; None means no bound.
+        above: The value must be greater than this; an alternative to `low`.
+        optional: Whether None is allowed.
+
+    Returns:
+        The value, unchanged.
+
+    Raises:
+        ConfigError: The value is anything else; infinity and NaN included.
+    """
+    if value is None and optional:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if (
+        not number
+        or not math.isfinite(value)
+        or (low is not None and value < low)
+        or (above is not None and value <= above)
+        or (high is not None and value > high)
+    ):
+        kind = "a finite number" if number and not math.isfinite(value) else "a number"
+        bounds = _bounds(low, high)
+        if above is not None:
+            bounds = f" above {above}" + ("" if high is None else f" and up to {high}")
+        raise expected(name, value, kind + bounds, optional)
+    checked: float = value
+    return checked
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Check for True or False.
+
+    Raises:
+        ConfigError: The value is anything else, such as 0 or "false".
+    """
+    if not isinstance(value, bool):
+        raise expected(name, value, "True or False")
+    return value
+
+
+def check_choice(name: str, value: T, choices: Collection[Any], *, optional: bool = False) -> T:
+    """Check that a value is one of `choices`; with `optional`, None is allowed as well.
+
+    Raises:
+        ConfigError: The value is none of them.
+    """
+    if not (value is None and optional) and value not in choices:
+        raise expected(name, value, messages.join_or(map(str, choices)), optional)
+    return value
+
+
+def check_names(
+    names: Iterable[object],
+    known: Collection[str],
+    *,
+    kind: str = "option",
+    owner: str = "",
+    prefix: str = "",
+) -> None:
+    """Check that all `names` are known.
+
+    Args:
+        names: For example the keys of a section of a config.
+        known: The names that exist.
+        kind: What the names are, for the message.
+        owner: What the known names belong to, for the message.
+        prefix: What a user writes before each name.
+
+    Raises:
+        ConfigError: A name is unknown; the message holds the closest ones and all known ones.
+    """
+    for name in names:
+        if name not in known:
+            raise ConfigError(messages.unknown(kind, str(name), known, owner=owner, prefix=prefix))
+
+
+def expected(name: str, value: object, what: str, optional: bool = False) -> ConfigError:
+    """Return the error of a check that this module does not have.
+
+    if not url.startswith("https://"):
+        raise expected("url", url, "an https address")
+    """
+    return ConfigError(f"{name}={value!r:.200}: expected {what}{', or None' if optional else ''}")
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" of at least {low}"
+    return "" if high is None else f" of at most {high}"

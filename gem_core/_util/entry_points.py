@@ -1,0 +1,112 @@
+"""Code by name: ``module:attribute`` strings and the entry points of installed packages."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gem_core._util.messages import error_line
+from gem_core.errors import ConfigError, MissingDependency
+
+if TYPE_CHECKING:
+    import inspect
+
+logger = logging.getLogger(__name__)
+
+_loaded_groups: set[str] = set()
+lock = threading.RLock()
+"""Held while a group is loaded; what a group calls may load another one."""
+
+
+def load_entry_points(group: str) -> None:
+    """Let installed packages register their contributions to `group`, once per process.
+
+    An entry point names a module to import or a function to call. One that fails is logged and skipped.
+    """
+    with lock:  # another thread waits until all have been loaded
+        if group in _loaded_groups:
+            return
+        _loaded_groups.add(group)
+        from importlib.metadata import entry_points
+
+        for entry_point in entry_points(group=group):
+            try:
+                loaded = entry_point.load()
+                if callable(loaded):
+                    loaded()
+            except Exception as error:
+                logger.warning(
+                    "entry point %r of group %s was not loaded: %s",
+                    entry_point.name, group, error_line(error),
+                )  # fmt: skip
+
+
+def check_entry_point(name: str, entry_point: object) -> None:
+    """Check the form of an entry point; anything but a str passes.
+
+    Raises:
+        ConfigError: It is a str, and not of the form ``module:attribute``.
+    """
+    if isinstance(entry_point, str) and entry_point.count(":") != 1:
+        raise ConfigError(f"{name}: entry point {entry_point!r} is not of the form 'module:attribute'")
+
+
+def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any:
+    """Import what an entry point ``module:attribute`` names.
+
+    Args:
+        name: What the entry point belongs to, for messages.
+        entry_point: ``module:attribute``.
+        extra: Extra of gem-core with the packages that the module needs.
+
+    Raises:
+        MissingDependency: A package of `extra` is not installed.
+        ConfigError: There is no such module or attribute.
+    """
+    module, _, attribute = entry_point.partition(":")
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if extra is not None:
+            raise MissingDependency(
+                f"{name} needs the package {error.name!r}: pip install 'gem-core[{extra}]'"
+            ) from error
+        if not f"{module}.".startswith(f"{error.name}."):  # a package that the module needs
+            raise
+        raise ConfigError(f"{name}: entry point {entry_point!r} cannot be imported: {error}") from error
+    if not hasattr(loaded, attribute):
+        raise ConfigError(f"{name}: entry point {entry_point!r} does not exist: no {attribute} in {module}")
+    return getattr(loaded, attribute)
+
+
+def check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Check keyword arguments against a signature before anything is built.
+
+    Raises:
+        TypeError: An argument is unknown or missing; the message names the accepted ones.
+    """
+    signature = _signature(factory)
+    try:
+        signature.bind(*([None] if isinstance(factory, type) else []), **kwargs)
+    except TypeError as error:
+        accepted = ", ".join(_names(signature)) or "none"
+        raise TypeError(f"{name}: {error}; accepted keyword arguments: {accepted}") from None
+
+
+def argument_names(factory: Callable[..., Any]) -> list[str]:
+    """Return the names of the keyword arguments that a factory accepts."""
+    return _names(_signature(factory))
+
+
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    import inspect
+
+    # Env.__new__ records any arguments, so the constructor's own signature is that of __init__.
+    return inspect.signature(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+
+
+def _names(signature: inspect.Signature) -> list[str]:
+    return [parameter for parameter in signature.parameters if parameter not in ("self", "env")]

@@ -1,0 +1,55 @@
+"""Phrases that error messages share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def error_line(error: BaseException, limit: int | None = None) -> str:
+    """Return the type and text of an error on one line.
+
+        >>> error_line(ValueError("two\\nlines"))
+        'ValueError: two lines'
+
+    Args:
+        error: The error.
+        limit: Maximum number of characters; None keeps all.
+    """
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name)[:limit]
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the closest known names as a question with a leading space, or "" if none is close."""
+    by_lower = {k.lower(): k for k in known}
+    close = [by_lower[k] for k in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
+    return f" Did you mean {join_or(close)}?" if close else ""
+
+
+def unknown(
+    kind: str, name: str, known: Iterable[str], *, owner: str = "", prefix: str = "", hint: str | None = None
+) -> str:
+    """Return the message about a name that does not exist.
+
+        >>> unknown("option", "gama", ["gamma", "lam"])
+        "unknown option 'gama'. Did you mean gamma? Available: gamma, lam"
+
+    Args:
+        kind: What the name was supposed to be, such as "option" or "wrapper".
+        name: The unknown name.
+        known: The names that exist.
+        owner: What the known names belong to, if `kind` alone does not say.
+        prefix: What a user writes before the name.
+        hint: Replaces the list of the known names, for when there are too many of them.
+    """
+    names = list(known)
+    rest = f"Available: {', '.join(names) or 'none'}" if hint is None else hint
+    return f"unknown {kind} {prefix + name!r}{owner and f' of {owner}'}.{suggest(name, names)} {rest}"
+
+
+def join_or(words: Iterable[str]) -> str:
+    """Join words as in "a, b or c"; no words are "nothing"."""
+    *first, last = list(words) or ["nothing"]
+    return f"{', '.join(first)} or {last}" if first else last

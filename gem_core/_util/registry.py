@@ -1,0 +1,87 @@
+"""Values by name: the one `Registry` of environments, wrappers, tools, estimators and other parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from gem_core._util.entry_points import load_entry_points
+from gem_core._util.messages import unknown
+from gem_core.errors import ConfigError, UnknownName
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Values by name.
+
+        tools: Registry[str] = Registry("tool", group="gem_core.tools")
+        tools.register("python", "gem_core.tools.python:PythonTool")
+        tools.get("pyton")  # UnknownName: unknown tool 'pyton'. Did you mean python? Available: ...
+
+    A name is registered once: the same value again changes nothing, another value is an error.
+
+    Args:
+        kind: What the values are, for messages.
+        group: Entry-point group whose packages register more values. It is loaded before the names are
+            listed, and before a name is reported as unknown.
+        load: Called with a name that is not registered, or with "*" before the names are listed; may register
+            values. For values that are expensive to find. It comes before `group`.
+        error: Raised for an unknown name.
+        hint: What the message about an unknown name says instead of listing all names.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        group: str | None = None,
+        load: Callable[[str], None] | None = None,
+        error: type[Exception] = UnknownName,
+        hint: str | None = None,
+    ) -> None:
+        self._kind, self._group, self._load = kind, group, load
+        self._error, self._hint = error, hint
+        self._values: dict[str, T] = {}
+
+    def register(self, name: str, value: T) -> None:
+        """Register `value` under `name`.
+
+        Raises:
+            ConfigError: The name is taken by a different value.
+        """
+        registered = self._values.setdefault(name, value)
+        if registered != value:
+            raise ConfigError(f"{self._kind} {name!r} is registered already, as {registered!r:.200}")
+
+    def get(self, name: str) -> T:
+        """Return the value registered under `name`.
+
+        Raises:
+            UnknownName: There is none (or the `error` of this registry); the message holds the closest names.
+        """
+        if name not in self._values and self._load is not None:
+            self._load(name)
+        if name not in self._values and self._group is not None:
+            load_entry_points(self._group)
+        try:
+            return self._values[name]
+        except KeyError:
+            raise self._error(unknown(self._kind, name, sorted(self._values), hint=self._hint)) from None
+
+    def names(self, pattern: str = "*") -> list[str]:
+        """Return the sorted names, all of them or those that match a shell-style pattern."""
+        from fnmatch import filter
+
+        if self._group is not None:
+            load_entry_points(self._group)
+        if self._load is not None:
+            self._load(pattern)
+        return sorted(filter(self._values, pattern))
+
+    def registered(self) -> dict[str, T]:
+        """Return a copy of what is registered so far, without loading more."""
+        return dict(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values

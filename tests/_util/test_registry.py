@@ -1,0 +1,67 @@
+"""The registry that all kinds of registered values share."""
+
+from __future__ import annotations
+
+import pytest
+
+from gem_core._util import registry as module
+from gem_core._util.registry import Registry
+from gem_core.errors import ConfigError, UnknownEnv, UnknownName
+
+
+def test_a_name_is_registered_once() -> None:
+    fruits: Registry[int] = Registry("fruit")
+    fruits.register("pear", 1)
+    fruits.register("apple", 2)
+    fruits.register("pear", 1)
+    assert fruits.get("pear") == 1
+    assert fruits.names() == ["apple", "pear"]
+    assert fruits.names("p*") == ["pear"]
+    assert "pear" in fruits
+    assert "plum" not in fruits
+    with pytest.raises(ConfigError, match=r"^fruit 'pear' is registered already, as 1$"):
+        fruits.register("pear", 3)
+    assert fruits.get("pear") == 1
+
+
+def test_an_unknown_name_is_reported_with_the_closest_ones() -> None:
+    fruits: Registry[int] = Registry("fruit")
+    with pytest.raises(UnknownName, match=r"^unknown fruit 'peer'\. Available: none$"):
+        fruits.get("peer")
+    fruits.register("Pear", 1)
+    with pytest.raises(UnknownName, match=r"^unknown fruit 'peer'\. Did you mean Pear\? Available: Pear$"):
+        fruits.get("peer")
+    many: Registry[int] = Registry("fruit", error=UnknownEnv, hint="See the catalog.")
+    many.register("pear", 1)
+    with pytest.raises(UnknownEnv, match=r"^unknown fruit 'peer'\. Did you mean pear\? See the catalog\.$"):
+        many.get("peer")
+
+
+def test_values_are_loaded_when_a_name_is_missing_or_all_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    monkeypatch.setattr(module, "load_entry_points", lambda group: log.append(f"group {group}"))
+
+    def load(name: str) -> None:
+        log.append(f"load {name}")
+        if name.startswith("exotic"):
+            fruits.register("exotic:mango", 7)
+
+    fruits: Registry[int] = Registry("fruit", group="shop.fruits", load=load)
+    fruits.register("pear", 1)
+    assert fruits.get("pear") == 1
+    assert log == []
+    assert fruits.get("exotic:mango") == 7
+    assert log == ["load exotic:mango"]  # packages are not searched when the name is there by now
+    assert fruits.names() == ["exotic:mango", "pear"]
+    assert log[1:] == ["group shop.fruits", "load *"]
+    with pytest.raises(UnknownName):
+        fruits.get("plum")
+    assert log[3:] == ["load plum", "group shop.fruits"]
+
+
+def test_what_is_registered_can_be_copied() -> None:
+    fruits: Registry[int] = Registry("fruit")
+    fruits.register("pear", 1)
+    copy = fruits.registered()
+    copy["plum"] = 2
+    assert fruits.registered() == {"pear": 1}
