@@ -1,4 +1,4 @@
-"""`gem-core sandbox check`: which levels of isolation work here, and what each of them stops."""
+"""`gem-core sandbox check`: which isolation levels work on this machine, and what each blocks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
 
 if TYPE_CHECKING:
-    from gem_core.sandbox import Check
-    from gem_core.sandbox.escape import Outcome
+    from gem_core.sandbox import LevelCheck
+    from gem_core.sandbox.selftest.suite import AttackOutcome
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,47 +18,44 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "sandbox",
-        "attack the sandbox and say what each level stops",
+        "attack the sandbox and report what each level blocks",
         examples=["check", "check --level namespace --json"],
-        details="Exit code 1 when an attack gets through at namespace or container, or when one that does\n"
-        "no harm does not get through at none: then the suite proves nothing. Attacks that do harm are\n"
-        "never run where nothing holds them. The suite takes about a minute.",
+        details="Exit code 1 if an attack gets through at namespace or container, or if a harmless one is\n"
+        "blocked at none, because the suite would then prove nothing. Harmful attacks never run unconfined.\n"
+        "The suite takes about a minute.",
     )
     parser.add_argument("action", choices=["check"], help="what to do")
-    parser.add_argument("--level", action="append", metavar="NAME", help="this level only (repeatable)")
+    parser.add_argument("--level", action="append", metavar="NAME", help="test only this level (repeatable)")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Attack one level after the other; exit code 1 when the outcome is not as it has to be."""
+    """Attack each level; return exit code 1 if an outcome is unexpected."""
     from gem_core.errors import ConfigError
     from gem_core.sandbox import LEVELS, self_check
-    from gem_core.sandbox.escape import attack_level
+    from gem_core.sandbox.selftest.suite import attack_level
 
     for name in args.level or ():
         if name not in LEVELS:
-            raise ConfigError(f"no sandbox level {name!r}; there are: {', '.join(LEVELS)}")
+            raise ConfigError(f"unknown sandbox level {name!r}; the levels are {', '.join(LEVELS)}")
     chosen = args.level or list(LEVELS)
     checks = self_check()
     outcomes = [o for name in chosen if checks[name].available for o in attack_level(name)]
-    wrong = [o for o in outcomes if _is_wrong(o)]
+    unexpected = [o for o in outcomes if o.unexpected]
     missing = [name for name in args.level or () if not checks[name].available]
     if args.json:
-        _print_json(checks, chosen, outcomes, wrong)
+        _print_json(checks, chosen, outcomes, unexpected)
     else:
-        _print_text(checks, chosen, outcomes, wrong)
-    return int(bool(wrong or missing))
-
-
-def _is_wrong(outcome: Outcome) -> bool:
-    if outcome.level in ("namespace", "container"):
-        return outcome.verdict == "gets through"
-    return outcome.level == "none" and outcome.verdict == "blocked"
+        _print_text(checks, chosen, outcomes, unexpected)
+    return int(bool(unexpected or missing))
 
 
 def _print_json(
-    checks: dict[str, Check], chosen: list[str], outcomes: list[Outcome], wrong: list[Outcome]
+    checks: dict[str, LevelCheck],
+    chosen: list[str],
+    outcomes: list[AttackOutcome],
+    unexpected: list[AttackOutcome],
 ) -> None:
     from gem_core.sandbox import LEVELS
 
@@ -67,18 +64,21 @@ def _print_json(
             **checks[name]._asdict(),
             "does_not_block": LEVELS[name].does_not_block,
             "attacks": [
-                {"attack": o.attack, "verdict": o.verdict, "seen": o.seen}
+                {"attack": o.attack, "verdict": o.verdict, "evidence": o.evidence}
                 for o in outcomes
                 if o.level == name
             ],
         }
         for name in chosen
     ]
-    _console.print_json({"ok": not wrong, "levels": levels})
+    _console.print_json({"ok": not unexpected, "levels": levels})
 
 
 def _print_text(
-    checks: dict[str, Check], chosen: list[str], outcomes: list[Outcome], wrong: list[Outcome]
+    checks: dict[str, LevelCheck],
+    chosen: list[str],
+    outcomes: list[AttackOutcome],
+    unexpected: list[AttackOutcome],
 ) -> None:
     from gem_core.sandbox import LEVELS
 
@@ -93,17 +93,17 @@ def _print_text(
         [[attack, *(verdicts[attack, level] for level in levels)] for attack in attacks],
     )
     for name in chosen:
-        print(f"\n{name} does not stop:")
+        print(f"\n{name} does not block:")
         for line in LEVELS[name].does_not_block:
             print(f"  - {line}")
     print()
-    for outcome in wrong:
-        print(f"WRONG: {outcome.attack} at level {outcome.level}: {outcome.verdict} ({outcome.seen})")
-    if not wrong:
+    for outcome in unexpected:
+        print(f"WRONG: {outcome.attack} at level {outcome.level}: {outcome.verdict} ({outcome.evidence})")
+    if not unexpected:
         print("ok: " + _summary(outcomes))
 
 
-def _summary(outcomes: list[Outcome]) -> str:
+def _summary(outcomes: list[AttackOutcome]) -> str:
     parts = []
     for level in dict.fromkeys(o.level for o in outcomes):
         mine = [o.verdict for o in outcomes if o.level == level]

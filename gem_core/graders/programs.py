@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gem_core.errors import DataError
-from gem_core.sandbox import ISOLATED, Limits, RunResult, open_sandbox
+from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, open_sandbox
 
 _MARK = "gem-core-result:"
 _DRIVER = """
@@ -86,7 +86,7 @@ def run_tests(
     *,
     max_tests: int | None = None,
     stop_early: bool = True,
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
 ) -> Report:
     """Run a program on its tests.
 

@@ -1,30 +1,35 @@
-"""Running programs that a model wrote, at a level of isolation that has a name.
+"""Runs programs written by a model, at a named level of isolation.
 
     result = open_sandbox().run("print(1 + 1)")
 
-`levels` has the table of levels and `self_check`; `process`, `namespace` and `container` are one level each;
-`escape` attacks them. `run_python` is level ``process`` in one function. It stops accidents (a loop, a flood,
-a memory leak) and does not stop an attacker; its module says so in full.
+`levels` has the table of levels and `self_check`; `process`, `namespace`, and `container` implement one level
+each; `selftest` attacks them; `guest` holds the code that runs inside. `run_python` is level ``process`` as
+one function. It contains accidents (endless loops, output floods, memory leaks), not attackers; see its
+module.
 """
 
 from __future__ import annotations
 
 from gem_core.sandbox.levels import (
     LEVELS,
-    Check,
+    IsolationLevel,
+    LevelCheck,
     Sandbox,
     close_sandboxes,
     open_sandbox,
     self_check,
     strongest,
 )
-from gem_core.sandbox.process import ISOLATED, Limits, RunResult, run_python
+from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.process import run_python
+from gem_core.sandbox.result import RunResult
 
 __all__ = [
     "ISOLATED",
     "LEVELS",
-    "Check",
-    "Limits",
+    "IsolationLevel",
+    "LevelCheck",
+    "ProgramLimits",
     "RunResult",
     "Sandbox",
     "close_sandboxes",

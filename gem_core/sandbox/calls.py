@@ -1,14 +1,15 @@
-"""Trusted functions on untrusted text: each call runs in a fresh process of a sandbox.
+"""Calls trusted functions on untrusted text, each in a fresh process of a sandbox.
 
     verify = Calls(Path("verify.py"), packages=("math-verify",))
     verify("equal", answer, reference)
 
-The file is a module of ours, run once per fork server together with its function ``warm_up()``. A call forks
-a child, which imports nothing, runs the function on arguments that crossed as JSON, and writes its result as
-JSON. The child ends after one call, so nothing that a text does to the module outlives that call.
+The file is a trusted module. Each fork server runs it once and calls its function ``warm_up()``. A call forks
+a child, which imports nothing, runs the function on arguments passed as JSON, and writes its result as JSON.
+The child ends after one call, so nothing that a text does to the module outlives the call.
 
-The level is the strongest that works here: `namespace`, else `process`. Code that an attacker gets to run
-inside the child can still forge the result of this one call, so functions should parse, not evaluate.
+Calls run at the strongest level that works on this machine: `namespace`, or else `process`. Code that an
+attacker manages to run inside the child can still forge the result of that one call, so functions should
+parse text, not evaluate it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from typing import Any
 
 from gem_core.errors import GemError
 from gem_core.sandbox.levels import Sandbox, strongest
+from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.local import Process
-from gem_core.sandbox.process import Limits
 
 CPU_SECONDS = 2.0
-_LIMITS = Limits(
+_LIMITS = ProgramLimits(
     wall_seconds=30.0, cpu_seconds=CPU_SECONDS, memory_bytes=2 * 2**30, file_bytes=2**20, output_bytes=2**16
 )
 _PROGRAM = """
@@ -44,26 +45,26 @@ _out.write(_result)
 _out.flush()
 """
 _WORKERS = 2
-"""Fork servers per file: each holds the imported packages in memory."""
+"""Maximum number of fork servers per file, each of which holds the imported packages in memory."""
 _log = logging.getLogger(__name__)
 
 
 class CallError(GemError):
-    """The function raised, or its process was killed; the message has the last line that it wrote."""
+    """Raised when a function raises or its process is killed; the message ends with its last output."""
 
 
 class CallTimeout(CallError):
-    """The call used up its CPU time, or never returned."""
+    """Raised when a call uses up its CPU time or does not return."""
 
 
 class Calls:
-    """Functions of one file; call them from any thread.
+    """Calls the functions of one file; safe to use from any thread.
 
-    The sandbox starts with the first call and is started again in a forked process.
+    The sandbox starts with the first call, and again in a forked process.
 
     Args:
         file: Python source of the functions. It must define ``warm_up()`` and cannot import gem_core.
-        packages: Distributions that it imports; their dependencies come along.
+        packages: Distributions that the file imports; their requirements are included.
     """
 
     def __init__(self, file: Path, packages: Sequence[str]) -> None:
@@ -72,14 +73,14 @@ class Calls:
         self._module = f"trusted_{file.stem.strip('_')}"
         self._lock = threading.Lock()
         self._sandbox: Sandbox | None = None
-        _made.add(self)
+        _instances.add(self)
 
-    def __call__(self, function: str, *args: Any, limits: Limits = _LIMITS) -> Any:
-        """Return what ``function(*args)`` returns; arguments and result must be JSON.
+    def __call__(self, function: str, *args: Any, limits: ProgramLimits = _LIMITS) -> Any:
+        """Return the result of ``function(*args)``. Arguments and result must be JSON values.
 
         Raises:
-            CallTimeout: It ran out of time.
-            CallError: It raised, ran out of memory, or returned something that is not JSON.
+            CallTimeout: The function ran out of time.
+            CallError: The function raised, ran out of memory, or returned a value that is not JSON.
         """
         sandbox = self._open()
         program = _PROGRAM.format(module=self._module, function=function)
@@ -92,15 +93,15 @@ class Calls:
         try:
             return json.loads(result.stdout)
         except (ValueError, RecursionError):
-            raise CallError(f"{function} wrote no JSON: {result.stdout[:100]!r}") from None
+            raise CallError(f"{function} did not write JSON: {result.stdout[:100]!r}") from None
 
     @property
     def level(self) -> str:
-        """Level that the calls run at."""
+        """Isolation level of the calls."""
         return self._open().level
 
     def close(self) -> None:
-        """End the sandbox; the next call starts another one."""
+        """End the sandbox; the next call starts a new one."""
         with self._lock:
             if self._sandbox is not None:
                 self._sandbox.close()
@@ -116,9 +117,9 @@ class Calls:
         check = strongest()
         if check.level != "namespace":
             _warn(check.reason)
-        if sys.platform != "linux":  # no fork servers there: an interpreter per call, which is slow
+        if sys.platform != "linux":  # no fork servers, so each call starts an interpreter, which is slow
             return Process(packages=True)
-        from gem_core.sandbox.namespace import ForkedProcess, Namespace  # exists on Linux only
+        from gem_core.sandbox.namespace import ForkedProcess, Namespace  # Linux only
 
         modules = {self._module: self._file.read_text(encoding="utf-8")}
         workers = min(_WORKERS, len(os.sched_getaffinity(0)))
@@ -127,7 +128,7 @@ class Calls:
         return ForkedProcess(modules=modules, workers=workers)
 
     def _forget(self) -> None:
-        """In a forked process: the sandbox is the parent's, and another thread may have held the lock."""
+        """Let go of the sandbox in a forked child: it is the parent's, and its lock may have been held."""
         self._lock = threading.Lock()
         self._sandbox = None
 
@@ -136,16 +137,16 @@ class Calls:
 def _warn(reason: str) -> None:
     _log.warning(
         "answers that need symbolic algebra are graded at sandbox level 'process', because level 'namespace' "
-        "is not available here: %s",
+        "is not available on this machine: %s",
         reason,
     )
 
 
-_made: weakref.WeakSet[Calls] = weakref.WeakSet()
+_instances: weakref.WeakSet[Calls] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    for calls in list(_made):
+    for calls in list(_instances):
         calls._forget()
 
 

@@ -1,10 +1,10 @@
-"""Level ``container``: each program in a container of Podman or Docker that is thrown away afterwards.
+"""Level ``container``: each program in its own Podman or Docker container, removed afterwards.
 
-What holds here, besides the limits of level `process`: the files are those of the image, read-only, and one
-folder in memory; no network; no capability; a user without rights; none of the kernel calls in `_denied`;
-nothing outlives the container. A start takes about half a second.
+In addition to the limits of level `process`, the level enforces: no files except those of the image,
+read-only, and one writable folder in memory; no network; no capabilities; an unprivileged user; none of the
+system calls in `guest.denied`; nothing outlives the container. A start takes about half a second.
 
-The image needs Python 3.8 or newer as ``python3`` and comes from the argument or from the environment
+The image needs Python 3.8 or newer as ``python3``. It is named by the argument `image` or by the environment
 variable ``GEM_CORE_SANDBOX_IMAGE``.
 """
 
@@ -27,27 +27,28 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_core.sandbox._denied import DENIED, NEW_NAMESPACES
-from gem_core.sandbox.files import relative
-from gem_core.sandbox.process import ISOLATED, Ending, Limits, RunResult
+from gem_core.sandbox.guest.denied import DENIED, NEW_NAMESPACES
+from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.result import RunResult, ending_of, head
+from gem_core.sandbox.workspace import relative
 
 LEVEL = "container"
 _START_SECONDS = 60.0
 _END_SECONDS = 2.0
-_INSIDE = Path(__file__).with_name("_contained.py")
+_GUEST = Path(__file__).with_name("guest") / "container.py"
 
 
 class Container:
-    """Programs at level `container`; from any thread.
+    """Runs programs at level `container`; safe to use from any thread.
 
     Args:
-        image: Name of an image on this machine. None takes GEM_CORE_SANDBOX_IMAGE.
-        engine: Command of the engine, options included, such as ``"podman --runtime runc"``. None takes
-            GEM_CORE_SANDBOX_ENGINE, else podman or docker.
-        disk_bytes: Size of the folder that a program can write in.
+        image: Name of an image on this machine. None uses GEM_CORE_SANDBOX_IMAGE.
+        engine: Command of the engine, including options, such as ``"podman --runtime runc"``. None uses
+            GEM_CORE_SANDBOX_ENGINE, or else podman or docker.
+        disk_bytes: Size of the writable folder, in bytes.
 
     Raises:
-        SandboxError: There is no engine, or no image is named.
+        SandboxError: No engine is installed, or no image is named.
     """
 
     level = LEVEL
@@ -78,12 +79,12 @@ class Container:
         stdin: str = "",
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> RunResult:
         """See `levels.Sandbox.run`.
 
         Raises:
-            SandboxError: The engine did not start the container.
+            SandboxError: The engine could not start the container.
         """
         limits = limits or ISOLATED
         request = _request(code, stdin, files or {}, fetch, limits)
@@ -92,7 +93,7 @@ class Container:
         try:
             done = subprocess.run(
                 [*self._engine, "run", "--name", name, *self._options(limits), self._image,
-                 "python3", "-I", "-c", _INSIDE.read_text(encoding="utf-8")],
+                 "python3", "-I", "-c", _GUEST.read_text(encoding="utf-8")],
                 input=json.dumps(request).encode() + b"\n", capture_output=True, check=False,
                 timeout=_START_SECONDS + limits.wall_seconds,
             )  # fmt: skip
@@ -105,20 +106,21 @@ class Container:
         return _result(done, limits, time.perf_counter() - start)
 
     def session(self) -> Any:
-        """Not at this level.
+        """Raise an error, because this level has no sessions.
 
         Raises:
             SandboxError: Always.
         """
         raise SandboxError("level 'container' has no sessions; use level 'namespace' or stateful=False")
 
-    def start(self, source: Path, limits: Limits, whole_image: bool = False) -> Conversation:
-        """Start a container that answers requests, one line of JSON each, as `source` does with ``serve()``.
+    def start(self, source: Path, limits: ProgramLimits, whole_image: bool = False) -> Conversation:
+        """Start a container whose program answers requests, each one line of JSON.
 
         Args:
-            source: Of the program inside.
-            limits: Of processes and open files.
-            whole_image: The image can be changed, under the defaults of the engine, without a network.
+            source: File of the program to run inside; it must define ``serve()``.
+            limits: Limits of processes and open files; the others do not apply.
+            whole_image: Whether the program may change the whole image. The engine's defaults then replace
+                the stricter limits of this level, still without a network.
 
         Raises:
             SandboxError: The engine cannot be run.
@@ -141,9 +143,9 @@ class Container:
         return Conversation(process, lambda: self._remove(name))
 
     def close(self) -> None:
-        """Nothing stays between two programs."""
+        """Do nothing, because nothing persists between programs."""
 
-    def _options(self, limits: Limits) -> list[str]:
+    def _options(self, limits: ProgramLimits) -> list[str]:
         open_files, processes = max(64, limits.open_files), limits.processes + 8
         return [
             "--interactive", "--network", "none", "--read-only", "--cap-drop", "ALL",
@@ -161,28 +163,28 @@ class Container:
 
 
 class Conversation:
-    """Requests to a container that stays, and its answers."""
+    """Exchange of requests and answers with a running container."""
 
     def __init__(self, process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
         self._process, self._begun = process, False
         self._end = weakref.finalize(self, _end_container, process, remove)
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-        """The answer; None when there is none in time, and never again.
+        """Return the answer to a request; None if it does not arrive in time, which ends the container.
 
         Raises:
-            SandboxError: The container does not start.
+            SandboxError: The container did not start.
         """
         end = time.monotonic() + seconds + (0 if self._begun else _START_SECONDS)
         line = self._exchange(json.dumps(request).encode() + b"\n", end)
         if line is None:
-            said = b"" if self._begun else self._last_words()
+            stderr = b"" if self._begun else self._kill_and_read_stderr()
             self.close()
             if not self._begun:
-                told = (
-                    said.decode("utf-8", "replace").strip()[-500:] or "does the image have bash and python3?"
+                message = stderr.decode("utf-8", "replace").strip()[-500:]
+                raise SandboxError(
+                    f"the container did not start: {message or 'does the image have bash and python3?'}"
                 )
-                raise SandboxError(f"the container did not start: {told}")
             return None
         self._begun = True
         answer: dict[str, Any] = json.loads(line)
@@ -192,34 +194,34 @@ class Conversation:
         """Remove the container. May be called more than once."""
         self._end()
 
-    def _last_words(self) -> bytes:
+    def _kill_and_read_stderr(self) -> bytes:
         self._process.kill()
         return b"" if self._process.stderr is None else self._process.stderr.read()
 
     def _exchange(self, data: bytes, end: float) -> bytes | None:
-        give, take = self._process.stdin, self._process.stdout
-        assert give is not None
-        assert take is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
         try:
-            give.write(data)
-            give.flush()
-        except (OSError, ValueError):  # it has gone
+            stdin.write(data)
+            stdin.flush()
+        except (OSError, ValueError):  # the container has gone
             return None
-        found = b""
-        while not found.endswith(b"\n"):
-            if not select.select([take], [], [], max(0.0, end - time.monotonic()))[0]:
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([stdout], [], [], max(0.0, end - time.monotonic()))[0]:
                 return None
-            part = os.read(take.fileno(), 2**16)
+            part = os.read(stdout.fileno(), 2**16)
             if not part:
                 return None
-            found += part
-        return found
+            line += part
+        return line
 
 
 def _end_container(process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
     if process.stdin is not None:
         with contextlib.suppress(OSError):
-            process.stdin.close()  # the program inside ends when it sees that
+            process.stdin.close()  # ends the program inside
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_END_SECONDS)
     remove()
@@ -231,8 +233,8 @@ def _end_container(process: subprocess.Popen[bytes], remove: Callable[[], None])
 
 
 def _profile() -> dict[str, Any]:
-    """The filter of kernel calls, in the form of container engines."""
-    no_such_call = 38  # libc takes clone then, whose flags a filter can see
+    """Return the filter of system calls as a seccomp profile of container engines."""
+    no_such_call = 38  # libc falls back to clone, whose flags a filter can see
     flags = [1 << bit for bit in range(32) if NEW_NAMESPACES >> bit & 1]
     refused: list[dict[str, Any]] = [
         {"names": [name for name, *_ in DENIED], "action": "SCMP_ACT_ERRNO"},
@@ -245,7 +247,7 @@ def _profile() -> dict[str, Any]:
 
 
 def _request(
-    code: str, stdin: str, files: Mapping[str, bytes], fetch: Sequence[str], limits: Limits
+    code: str, stdin: str, files: Mapping[str, bytes], fetch: Sequence[str], limits: ProgramLimits
 ) -> dict[str, Any]:
     def text(data: bytes) -> str:
         return base64.b64encode(data).decode()
@@ -257,30 +259,23 @@ def _request(
         "fetch": [relative(name) for name in fetch],
         "seconds": limits.wall_seconds,
         "output_bytes": limits.output_bytes,
-        "limits": [
-            max(1, -int(-limits.cpu_seconds // 1)), limits.memory_bytes, limits.file_bytes, limits.processes,
-            limits.open_files,
-        ],
+        "limits": limits.kernel_limits(),
         "env": {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": "/program", "TMPDIR": "/program"},
     }  # fmt: skip
 
 
-def _result(done: subprocess.CompletedProcess[bytes], limits: Limits, seconds: float) -> RunResult:
+def _result(done: subprocess.CompletedProcess[bytes], limits: ProgramLimits, seconds: float) -> RunResult:
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
         out, err = base64.b64decode(answer["out"]), base64.b64decode(answer["err"])
         exit_code, timed_out = int(answer["exit"]), bool(answer["timed_out"])
         files = {str(name): base64.b64decode(data) for name, data in answer["files"].items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        said = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        stderr = done.stderr.decode("utf-8", "replace").strip()[-500:]
         if done.returncode in (125, 126, 127):  # the engine's own codes
-            raise SandboxError(f"the container did not start: {said}") from None
-        return RunResult("", said, "killed", -9, seconds, False, LEVEL)
-    ending: Ending = "failed" if exit_code else "ok"
-    if timed_out or exit_code == -24:
-        ending = "timeout"
-    elif exit_code < 0:
-        ending = "killed"
-    most = limits.output_bytes
-    shown = (out[:most].decode("utf-8", "replace"), err[:most].decode("utf-8", "replace"))
-    return RunResult(*shown, ending, exit_code, seconds, len(out) > most or len(err) > most, LEVEL, files)
+            raise SandboxError(f"the container did not start: {stderr}") from None
+        return RunResult("", stderr, "killed", -9, seconds, False, LEVEL)
+    stdout, more_out = head(out, limits.output_bytes)
+    stderr, more_err = head(err, limits.output_bytes)
+    ending = ending_of(exit_code, timed_out=timed_out)
+    return RunResult(stdout, stderr, ending, exit_code, seconds, more_out or more_err, LEVEL, files)

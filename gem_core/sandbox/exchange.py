@@ -1,4 +1,4 @@
-"""One program and its result, between a caller and a child of a fork server."""
+"""Sends programs to children of a fork server and receives their results."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
 
-from gem_core.sandbox.files import relative
 from gem_core.sandbox.fork_server import ForkServer
-from gem_core.sandbox.process import Ending, Limits, RunResult
+from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.result import RunResult, ending_of, head
+from gem_core.sandbox.workspace import relative
 
 _KILL_SECONDS = 5.0
 
 
 class Channel:
-    """To one child."""
+    """Connection to one child; `over` once it cannot run another program."""
 
     def __init__(self, link: socket.socket, server: ForkServer) -> None:
         self.link = link
@@ -35,52 +37,51 @@ def exchange(
     stdin: str,
     files: Mapping[str, bytes],
     fetch: Sequence[str],
-    limits: Limits,
+    limits: ProgramLimits,
     *,
     session: bool,
 ) -> RunResult:
-    """Send a program and wait for its end."""
-    cpu_seconds = max(1, -int(-limits.cpu_seconds // 1))
-    numbers = [cpu_seconds, limits.memory_bytes, limits.file_bytes, limits.processes, limits.open_files]
-    request = {"session": session, "limits": numbers, "fetch": [relative(name) for name in fetch]}
+    """Send a program to the child and wait until it ends."""
+    request = {
+        "session": session,
+        "limits": limits.kernel_limits(),
+        "fetch": [relative(name) for name in fetch],
+    }
+    size = limits.output_bytes
     packed = b"".join(
         json.dumps([relative(name), len(data)]).encode() + b"\n" + data for name, data in files.items()
     )
     with contextlib.ExitStack() as stack:
-        given = (
+        contents = (
             code.encode("utf-8", "surrogatepass"),
             stdin.encode("utf-8", "surrogatepass"),
             b"",
             b"",
             packed,
         )
-        descriptors = [_memory_file(stack, data) for data in given]
+        descriptors = [_memory_file(stack, data) for data in contents]
         start = time.perf_counter()
-        with contextlib.suppress(OSError):  # it is gone: what follows sees that
+        with contextlib.suppress(OSError):  # the child is gone, which the following lines detect
             socket.send_fds(channel.link, [json.dumps(request).encode()], descriptors)
         exit_code, timed_out = _wait(channel, limits.wall_seconds)
         seconds = time.perf_counter() - start
-        stdout, more_out = _head(descriptors[2], limits.output_bytes)
-        stderr, more_err = _head(descriptors[3], limits.output_bytes)
+        stdout, more_out = head(os.pread(descriptors[2], size + 1, 0), size)
+        stderr, more_err = head(os.pread(descriptors[3], size + 1, 0), size)
         fetched = _unpack(descriptors[4], fetch, limits.file_bytes * len(fetch)) if fetch else {}
     if exit_code is None:
         channel.over = True
-        exit_code = -9
+        exit_code = -signal.SIGKILL
         if not timed_out:
             stderr += "The process of the sandbox was killed."
-    if timed_out or exit_code == -24 or (exit_code == -9 and seconds >= limits.cpu_seconds):
-        ending: Ending = "timeout"
-    elif exit_code < 0:
-        ending = "killed"
-    else:
-        ending = "failed" if exit_code else "ok"
+    out_of_cpu = exit_code == -signal.SIGKILL and seconds >= limits.cpu_seconds
+    ending = ending_of(exit_code, timed_out=timed_out or out_of_cpu)
     return RunResult(
         stdout, stderr, ending, exit_code, seconds, more_out or more_err, channel.server.level, fetched
     )
 
 
 def _wait(channel: Channel, seconds: float) -> tuple[int | None, bool]:
-    """Exit code (None when none came) and whether the time was up; what is stopped has ended then."""
+    """Wait for the program, or stop it when its time is up; return exit code and whether it was stopped."""
     poll = select.poll()
     poll.register(channel.link, select.POLLIN)
     if poll.poll(seconds * 1000):
@@ -88,15 +89,15 @@ def _wait(channel: Channel, seconds: float) -> tuple[int | None, bool]:
         return exit_code, False
     channel.over = True
     with contextlib.suppress(OSError):
-        channel.link.shutdown(socket.SHUT_WR)  # the server kills the child and tells its exit code
+        channel.link.shutdown(socket.SHUT_WR)  # the server kills the child and sends its exit code
     if not poll.poll(_KILL_SECONDS * 1000):
-        channel.server.close()  # it hangs: with it ends all that it has started
+        channel.server.close()  # it hangs; everything that it started ends with it
     _exit_code(channel)
     return None, True
 
 
 def _exit_code(channel: Channel) -> int | None:
-    """From the child or its server; whatever else a program has written into the channel is no exit code."""
+    """Return the exit code sent by the child or its server; None if a program wrote something else."""
     try:
         message = channel.link.recv(65536)
         answer = json.loads(message) if message else {"exit": None}
@@ -121,14 +122,9 @@ def _memory_file(stack: contextlib.ExitStack, data: bytes) -> int:
     return descriptor
 
 
-def _head(descriptor: int, size: int) -> tuple[str, bool]:
-    data = os.pread(descriptor, size + 1, 0)
-    return data[:size].decode("utf-8", "replace"), len(data) > size
-
-
-def _unpack(descriptor: int, names: Sequence[str], most: int) -> dict[str, bytes]:
-    """Files as the child has packed them; what it has packed wrongly, or unasked, is left out."""
-    data = os.pread(descriptor, most + 65536, 0)
+def _unpack(descriptor: int, names: Sequence[str], max_bytes: int) -> dict[str, bytes]:
+    """Return the files that the child packed, without those that are malformed or were not requested."""
+    data = os.pread(descriptor, max_bytes + 65536, 0)
     files, position = {}, 0
     with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):
         while position < len(data):

@@ -1,4 +1,4 @@
-"""Fork servers: how one is started, asked for children and ended."""
+"""Fork servers: starting them, requesting children, and ending them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typing import Any
 from gem_core.errors import SandboxError
 from gem_core.sandbox.packages import package_paths
 
-_SERVER = str(Path(__file__).with_name("_server.py"))
+_SERVER = str(Path(__file__).with_name("guest") / "server.py")
 _START_SECONDS = 60.0
 _SPARE = 2
-"""Children of each fork server that wait for a program."""
+"""Number of idle children that each fork server keeps ready."""
 _FIRST_IDS, _IDS = (1_879_048_192, 1), 60_000
-"""User ids outside that the children have: nobody else's, or those that the root of a container has."""
+"""Host user ids of children: candidates for the first id (unused, or of a container's root), and number."""
 _PROGRAMS = ("/bin", "/usr/bin", "/etc/alternatives")
 _FOLDERS = ("app", "tests", "logs", "solution")
-"""Where a shell expects its files; links to folders in the one that can be written."""
+"""Folders that a shell expects; they link to folders inside the writable one."""
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 
 
 class ForkServer:
-    """One process of `_server`, with its children."""
+    """One process of `guest.server` and its children."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.level = "namespace" if config["isolated"] else "process"
@@ -63,10 +63,10 @@ class ForkServer:
         if not message:
             raise SandboxError("the fork server did not start")
         if problem := json.loads(message).get("error"):
-            raise SandboxError(f"level {self.level!r} is not available here: {problem}")
+            raise SandboxError(f"level {self.level!r} is not available on this machine: {problem}")
 
     def _map_ids(self) -> int:
-        """Give the children user ids of their own; 0 where that is not ours to do."""
+        """Map user ids for the children; return their number, or 0 if the caller is not root."""
         if os.geteuid() != 0 or not self._isolated:
             return 0
         for first in _FIRST_IDS:
@@ -78,7 +78,7 @@ class ForkServer:
         return 0
 
     def channel(self) -> socket.socket:
-        """To a child that was made ahead; another one is made in its place."""
+        """Return the channel of a child that was forked in advance, and request a replacement."""
         with self._lock:
             while len(self._spare) <= _SPARE:
                 self._spare.append(self._ask_for_child())
@@ -98,9 +98,9 @@ class ForkServer:
         return self.process.poll() is None
 
     def close(self) -> None:
-        self._close_sockets()  # the server ends when it sees that
+        self._close_sockets()  # ends the server
         with contextlib.suppress(ProcessLookupError):
-            self.process.kill()  # and by this, when it sees nothing any more
+            self.process.kill()  # in case it no longer responds
         self.process.wait()
 
     def _close_sockets(self) -> None:
@@ -108,9 +108,9 @@ class ForkServer:
             link.close()
 
     def forget(self) -> None:
-        """In a forked child: the server is the parent's."""
+        """Let go of the server in a forked child, because it belongs to the parent."""
         self._close_sockets()
-        self.process.returncode = 0  # not ours to wait for
+        self.process.returncode = 0  # the parent waits for it
 
 
 def configure(
@@ -119,21 +119,23 @@ def configure(
     programs: bool = False,
     modules: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Configuration of a fork server of level `namespace`.
+    """Return the configuration of a fork server of level `namespace`.
 
     Args:
         packages: Distributions that programs can import.
-        disk_bytes: Size of the folder that a program can write in.
-        programs: Whether the programs of the machine can be run.
-        modules: Source of trusted modules by name, which the server runs ahead of all programs.
+        disk_bytes: Size of a program's writable folder, in bytes.
+        programs: Whether the machine's programs can be run.
+        modules: Source of trusted modules by name, which the server runs before any program.
     """
-    shown = dict.fromkeys([os.path.realpath(sys.base_prefix), *_LIBRARIES, *(_PROGRAMS if programs else ())])
+    visible = dict.fromkeys(
+        [os.path.realpath(sys.base_prefix), *_LIBRARIES, *(_PROGRAMS if programs else ())]
+    )
     bind: list[list[str]] = []
     links = [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
-    for path in shown:
+    for path in visible:
         if os.path.islink(path):
             links.append([path, os.readlink(path)])
-        elif os.path.exists(path) and not any(path.startswith(f"{other}/") for other in shown):
+        elif os.path.exists(path) and not any(path.startswith(f"{other}/") for other in visible):
             bind.append([path, path])
     site = {top: path for top, path in package_paths(packages).items() if os.path.exists(path)}
     bind += [[path, f"/packages/{top}"] for top, path in site.items()]
@@ -151,7 +153,7 @@ def configure(
 
 
 def configure_process(modules: Mapping[str, str]) -> dict[str, Any]:
-    """Configuration of a fork server of level `process`, whose modules can import all that is installed."""
+    """Return the configuration of a fork server of level `process`, which can import installed packages."""
     return {**_common(modules), "isolated": False, "path": [path for path in sys.path if path], "preload": []}
 
 

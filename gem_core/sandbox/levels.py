@@ -1,18 +1,18 @@
-"""Levels of isolation by name, and what this machine allows.
+"""Isolation levels by name, and which of them this machine supports.
 
     sandbox = open_sandbox(min_level="namespace", packages=("numpy",))
     result = sandbox.run("print(1 + 1)")
     result.stdout, result.level
 
-| level | what it is |
+| level | isolation |
 |---|---|
-| ``none`` | in this very process; refused unless asked for by name |
-| ``process`` | a process of its own under limits of the kernel |
-| ``namespace`` | namespaces of Linux: no host file, no network, no other process |
+| ``none`` | runs in this process; must be requested by name |
+| ``process`` | a separate process under limits of the kernel |
+| ``namespace`` | Linux namespaces: no host files, no network, no other processes |
 | ``container`` | Docker or Podman, with an image that has Python |
 
-Without a name `open_sandbox` takes ``namespace`` where `self_check` proves it, else ``process``: a container
-takes half a second to start, and has to be asked for.
+By default `open_sandbox` uses ``namespace`` if `self_check` proves that it works, and ``process`` otherwise.
+A container takes half a second to start, so it must be requested by name.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from gem_core.errors import ConfigError, GemError, SandboxError
-from gem_core.sandbox.process import Limits, RunResult
+from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.result import RunResult
 
 
 class Sandbox(Protocol):
-    """A place to run programs in, at one level; from any thread."""
+    """Runs programs at one isolation level; safe to use from any thread."""
 
     @property
     def level(self) -> str:
-        """Name of the level."""
+        """Name of the isolation level."""
         ...
 
     def run(
@@ -44,83 +45,86 @@ class Sandbox(Protocol):
         stdin: str = "",
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> RunResult:
-        """Run a Python program to its end; what it does is a result, never an exception.
+        """Run a Python program until it ends. Whatever it does is a result, never an exception.
 
         Args:
             code: Source of the program.
-            stdin: What it can read.
-            files: Put into its folder before it starts, by their relative path.
-            fetch: Files of its folder that come back in `RunResult.files`, where it has written them.
-            limits: None for those of the level.
+            stdin: Text of its standard input.
+            files: Contents of files to create in the program's folder, by relative path.
+            fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
+            limits: Resource limits. None uses the defaults of the level.
         """
         ...
 
     def session(self) -> Any:
-        """Something with `run` and `close` whose variables stay from one program to the next.
+        """Return an object with `run` and `close` whose variables persist from one program to the next.
 
         Raises:
-            SandboxError: The level has none.
+            SandboxError: The level has no sessions.
         """
         ...
 
     def close(self) -> None:
-        """End all that runs."""
+        """End all running programs."""
         ...
 
 
 @dataclass(frozen=True)
-class Level:
-    """What a level is.
+class IsolationLevel:
+    """Properties of an isolation level.
 
     Attributes:
-        name: As in `open_sandbox`.
-        strength: Greater is stronger, equal is equally strong.
-        does_not_block: What gets through, in plain words.
+        name: Name for `open_sandbox`.
+        strength: Higher is stronger; equal numbers are equally strong.
+        isolates: Whether the level blocks an attacker, and not just accidents.
+        does_not_block: What the level does not block, in plain words.
     """
 
     name: str
     strength: int
+    isolates: bool
     does_not_block: tuple[str, ...]
 
 
-LEVELS: dict[str, Level] = {
+LEVELS: dict[str, IsolationLevel] = {
     level.name: level
     for level in (
-        Level("none", 0, ("anything: the program is a part of this process, without any limit",)),
-        Level("process", 1, (
+        IsolationLevel("none", 0, False, (
+            "anything: the program is a part of this process, without any limit",
+        )),
+        IsolationLevel("process", 1, False, (
             "reading and writing the files of this user",
             "the network",
-            "signals to other processes of this user, and looking into /proc",
+            "signals to other processes of this user, and reading /proc",
             "a process that leaves its group and outlives the call",
             "filling the disk with many files",
-            "a fork bomb where the caller is root; elsewhere the limit counts all processes of the user",
+            "a fork bomb if the caller is root; otherwise the limit counts all processes of the user",
         )),
-        Level("namespace", 2, (
-            "reading the folder that Python is installed in, the libraries of the system; for a shell its "
-            "programs",
-            "a fault in the kernel",
+        IsolationLevel("namespace", 2, True, (
+            "reading Python's installation folder and the system's libraries; for a shell, also its programs",
+            "a vulnerability of the kernel",
             "timing and other side channels",
-            "memory up to its limit in each of the allowed processes at the same time",
-            "a fork bomb that disturbs programs of the same fork server, where the caller is not root",
+            "memory use up to the limit in each of the allowed processes at the same time",
+            "a fork bomb that disturbs programs of the same fork server, if the caller is not root",
         )),
-        Level("container", 2, (
-            "a fault in the kernel or in the container engine",
+        IsolationLevel("container", 2, True, (
+            "a vulnerability of the kernel or the container engine",
             "timing and other side channels",
-            "files of the image",
+            "reading the files of the image",
         )),
     )
 }  # fmt: skip
 
 
-class Check(NamedTuple):
-    """Whether a level works here."""
+class LevelCheck(NamedTuple):
+    """Whether an isolation level works on this machine."""
 
     level: str
     available: bool
     reason: str
-    """What was proven, or why it is not available."""
+    """What was proven, or why the level is not available."""
 
 
 _PROOF = """
@@ -135,23 +139,23 @@ def connect():
     with socket.socket() as link:
         link.settimeout(1)
         link.connect(("127.0.0.1", {port}))
-seen = tries(open, {path!r}), tries(os.kill, {pid}, 0) and {pid} != 1, tries(connect)
-print("proof", *map(int, seen))
+escapes = tries(open, {path!r}), tries(os.kill, {pid}, 0) and {pid} != 1, tries(connect)
+print("proof", *map(int, escapes))
 """
 
 _lock = threading.RLock()
-_checks: dict[str, Check] = {}
+_checks: dict[str, LevelCheck] = {}
 _shared: dict[tuple[Any, ...], Sandbox] = {}
 
 
-def self_check(*, again: bool = False) -> dict[str, Check]:
-    """Try every level on this machine.
+def self_check(*, again: bool = False) -> dict[str, LevelCheck]:
+    """Test every isolation level on this machine.
 
-    ``namespace`` and ``container`` count as available only when a program in there cannot read a file of
-    this machine, signal this process or connect to one of its ports.
+    ``namespace`` and ``container`` count as available only if a program inside cannot read a file of this
+    machine, signal this process, or connect to a local port.
 
     Args:
-        again: Try anew; otherwise the first result of the process stays.
+        again: Whether to repeat tests that this process has already made.
     """
     with _lock:
         for name in LEVELS:
@@ -160,13 +164,13 @@ def self_check(*, again: bool = False) -> dict[str, Check]:
         return dict(_checks)
 
 
-def strongest() -> Check:
-    """The level that `open_sandbox` takes without a name, and why it is not a stronger one."""
+def strongest() -> LevelCheck:
+    """Return the level that `open_sandbox` uses by default, and why it is not a stronger one."""
     with _lock:
         if "namespace" not in _checks:
             _checks["namespace"] = _check("namespace")
         check = _checks["namespace"]
-    return check if check.available else Check("process", True, check.reason)
+    return check if check.available else LevelCheck("process", True, check.reason)
 
 
 def open_sandbox(
@@ -177,23 +181,23 @@ def open_sandbox(
     workers: int | None = None,
     programs: bool = False,
 ) -> Sandbox:
-    """A sandbox that all callers of this process with the same arguments share.
+    """Return a sandbox, shared by all callers in this process that pass the same arguments.
 
     Args:
-        level: Name of a level. None: ``namespace`` where it works, else ``process``.
-        min_level: Refuse what is weaker than this one.
+        level: Name of the level. None uses ``namespace`` if it works, and ``process`` otherwise.
+        min_level: Name of the weakest acceptable level. None accepts any level.
         packages: Distributions that programs can import.
-        workers: See the level; None leaves it to it.
-        programs: Whether the machine's programs can be run at level ``namespace``; a shell needs them.
+        workers: Number of fork servers at level ``namespace``. None uses one per core.
+        programs: Whether the machine's programs can be run at level ``namespace``, as a shell requires.
 
     Raises:
-        SandboxError: The level is not available here, or weaker than `min_level`.
-        ConfigError: No such level.
+        SandboxError: The level is not available on this machine, or is weaker than `min_level`.
+        ConfigError: The level is unknown.
         MissingDependency: A package is not installed.
     """
     for name in (level, min_level):
         if name is not None and name not in LEVELS:
-            raise ConfigError(f"no sandbox level {name!r}; there are: {', '.join(LEVELS)}")
+            raise ConfigError(f"unknown sandbox level {name!r}; the levels are {', '.join(LEVELS)}")
     with _lock:
         reason = ""
         if level is None:
@@ -201,7 +205,7 @@ def open_sandbox(
             reason = f" ({why})" if level == "process" else ""
         if min_level is not None and LEVELS[level].strength < LEVELS[min_level].strength:
             raise SandboxError(
-                f"min_level={min_level!r}, but only level {level!r} is available or asked for{reason}"
+                f"min_level={min_level!r}, but only level {level!r} is requested or available{reason}"
             )
         key = (level, tuple(packages), workers, programs, os.getpid())
         if key not in _shared:
@@ -210,16 +214,16 @@ def open_sandbox(
 
 
 def close_sandboxes() -> None:
-    """Close those that `open_sandbox` has made; the next call makes new ones."""
+    """Close every sandbox that `open_sandbox` returned; the next call creates new ones."""
     with _lock:
-        made = [sandbox for key, sandbox in _shared.items() if key[-1] == os.getpid()]
+        sandboxes = [sandbox for key, sandbox in _shared.items() if key[-1] == os.getpid()]
         _shared.clear()
-    for sandbox in made:
+    for sandbox in sandboxes:
         sandbox.close()
 
 
 def _make(level: str, packages: Sequence[str], workers: int | None, programs: bool = False) -> Sandbox:
-    # A level is imported when it is used: `namespace` exists on Linux only.
+    # Levels are imported on first use, because `namespace` exists on Linux only.
     if level == "namespace":
         from gem_core.sandbox.namespace import Namespace
 
@@ -233,13 +237,13 @@ def _make(level: str, packages: Sequence[str], workers: int | None, programs: bo
     return InProcess() if level == "none" else Process(packages=bool(packages))
 
 
-def _check(name: str) -> Check:
+def _check(name: str) -> LevelCheck:
     if name == "none":
-        return Check(name, True, "no isolation; only when asked for by name")
+        return LevelCheck(name, True, "no isolation; must be requested by name")
     try:
         sandbox = _make(name, (), 1)
     except (GemError, OSError) as error:
-        return Check(name, False, str(error))
+        return LevelCheck(name, False, str(error))
     try:
         with tempfile.NamedTemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -247,16 +251,16 @@ def _check(name: str) -> Check:
     finally:
         sandbox.close()
     if result.ending != "ok" or not result.stdout.startswith("proof"):
-        return Check(name, False, f"a program did not run: {result.stderr.strip()[-300:]}")
+        return LevelCheck(name, False, f"a test program did not run: {result.stderr.strip()[-300:]}")
     if name == "process":
-        return Check(name, True, "limits of the kernel; files and network are open")
+        return LevelCheck(name, True, "limits of the kernel only; files and the network are accessible")
     if result.stdout.split() != ["proof", "0", "0", "0"]:
-        return Check(name, False, f"a program can get out (file, signal, port: {result.stdout.strip()})")
-    return Check(name, True, "no file, no process and no port of this machine can be reached")
+        return LevelCheck(name, False, f"a program can escape (file, signal, port: {result.stdout.strip()})")
+    return LevelCheck(name, True, "no file, process, or port of this machine can be reached")
 
 
 def _forget() -> None:
-    """In a forked child: what is shared belongs to the parent."""
+    """Drop shared sandboxes in a forked child, because they belong to the parent."""
     global _lock
     _lock = threading.RLock()
     _shared.clear()

@@ -1,4 +1,4 @@
-"""Levels ``none`` and ``process`` with the interface that all levels have."""
+"""Levels ``none`` and ``process``, behind the interface of all levels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_core.sandbox.files import own_folder, read_files, write_files
-from gem_core.sandbox.process import Limits, RunResult, run_python
+from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.process import run_python
+from gem_core.sandbox.result import Ending, RunResult
+from gem_core.sandbox.workspace import own_folder, read_files, write_files
 
 
 class Process:
-    """Level ``process``; see that module for what it does not stop.
+    """Runs programs at level ``process``; the module of that name states what the level does not block.
 
     Args:
-        packages: Whether programs can import all that is installed.
+        packages: Whether programs can import every installed package.
     """
 
     level = "process"
@@ -37,7 +39,7 @@ class Process:
         stdin: str = "",
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> RunResult:
         """See `levels.Sandbox.run`."""
         return run_python(
@@ -45,7 +47,7 @@ class Process:
         )  # fmt: skip
 
     def session(self) -> Any:
-        """Not at this level.
+        """Raise an error, because this level has no sessions.
 
         Raises:
             SandboxError: Always.
@@ -53,19 +55,22 @@ class Process:
         raise SandboxError("level 'process' has no sessions; use level 'namespace' or stateful=False")
 
     def close(self) -> None:
-        """Nothing stays between two programs."""
+        """Do nothing, because nothing persists between programs."""
 
 
 class InProcess:
-    """Level ``none``: the program runs in this process. For programs that you wrote yourself.
+    """Runs programs at level ``none``: in this process. Only for programs that you wrote yourself.
 
-    No limit holds, not even that of time. Programs run one after the other, because standard output is
-    one for the whole process.
+    No limit applies, not even the time limit. Programs run one after the other, because standard output is
+    global to the process.
+
+    Args:
+        variables: Variables that programs share. None gives each program its own.
     """
 
     level = "none"
     alive = True
-    """As a session: it cannot end by itself."""
+    """Sessions of this level cannot end by themselves."""
     _lock = threading.Lock()
 
     def __init__(self, variables: dict[str, Any] | None = None) -> None:
@@ -78,11 +83,11 @@ class InProcess:
         stdin: str = "",
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> RunResult:
-        """See `levels.Sandbox.run`; `limits` have no effect but on the length of the output."""
+        """See `levels.Sandbox.run`; of the `limits`, only `output_bytes` applies."""
         out, err = io.StringIO(), io.StringIO()
-        most = (limits or Limits()).output_bytes
+        size = (limits or ProgramLimits()).output_bytes
         variables = {"__name__": "__main__"} if self._variables is None else self._variables
         with self._lock, own_folder() as folder:
             write_files(folder, files or {})
@@ -90,18 +95,18 @@ class InProcess:
             with _as_program(folder, stdin), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 exit_code = _execute(code, variables)
             seconds = time.perf_counter() - start
-            fetched = read_files(folder, fetch, most)
-        shown = (out.getvalue()[:most], err.getvalue()[:most])
-        cut = len(out.getvalue()) > most or len(err.getvalue()) > most
-        ending = "failed" if exit_code else "ok"
-        return RunResult(*shown, ending, exit_code, seconds, cut, "none", fetched)  # type: ignore[arg-type]
+            fetched = read_files(folder, fetch, size)
+        stdout, stderr = out.getvalue(), err.getvalue()
+        cut = len(stdout) > size or len(stderr) > size
+        ending: Ending = "failed" if exit_code else "ok"
+        return RunResult(stdout[:size], stderr[:size], ending, exit_code, seconds, cut, "none", fetched)
 
     def session(self) -> InProcess:
-        """A sandbox whose variables stay."""
+        """Return a sandbox whose variables persist from one program to the next."""
         return InProcess({"__name__": "__main__"})
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing, because no process was started."""
 
 
 def _execute(code: str, variables: dict[str, Any]) -> int:
@@ -119,11 +124,11 @@ def _execute(code: str, variables: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def _as_program(folder: Path, stdin: str) -> Iterator[None]:
-    before, given = os.getcwd(), sys.stdin
+    cwd, standard_in = os.getcwd(), sys.stdin
     os.chdir(folder)
     sys.stdin = io.StringIO(stdin)
     try:
         yield
     finally:
-        os.chdir(before)
-        sys.stdin = given
+        os.chdir(cwd)
+        sys.stdin = standard_in

@@ -1,20 +1,20 @@
-"""Level ``namespace``: each program in user, mount, process, network and ipc namespaces of Linux.
+"""Level ``namespace``: each program in its own user, mount, process, network, and IPC namespaces of Linux.
 
-What holds here, besides the limits of level `process`:
+In addition to the limits of level `process`, the level enforces:
 
-- no file of the machine but the interpreter, its libraries and the packages that are allowed, all read-only
-  (for a shell also the programs in ``/usr/bin``);
-  one folder to write in, in memory, of limited size, gone with the program;
-- no network, not even to the machine itself; no process but the program's own is visible or can be signalled;
+- no files of the machine except the interpreter, its libraries, and the allowed packages, all read-only (for
+  a shell also the programs in ``/usr/bin``), and one writable folder in memory, of limited size, which
+  disappears with the program;
+- no network, not even to the machine itself; no other process can be seen or signaled;
 - when the program ends or is stopped, the kernel ends everything that it started;
-- no capability, no way to gain one, and where seccomp works none of the kernel calls in `_denied`;
-- the limit of processes is the program's own where the caller is root and ids can be mapped; elsewhere it is
-  shared by the programs of one fork server.
+- no capabilities, no way to gain any, and, if seccomp works, none of the system calls in `guest.denied`;
+- a process limit per program if the caller is root and ids can be mapped, and otherwise one that the programs
+  of a fork server share.
 
-What this level does not stop: a fault in the kernel; timing and other side channels; use of memory and CPU up
-to the limits in each of its processes at the same time.
+The level does not block: a vulnerability of the kernel; timing and other side channels; use of memory and CPU
+up to the limits in each of the program's processes at the same time.
 
-Programs run in children that a fork server has made ahead, so a run costs milliseconds.
+Programs run in children that a fork server forks in advance, so a run takes milliseconds.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ from typing import Any
 from gem_core.errors import SandboxError
 from gem_core.sandbox.exchange import Channel, exchange
 from gem_core.sandbox.fork_server import ForkServer, configure, configure_process
-from gem_core.sandbox.process import ISOLATED, Limits, RunResult
+from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.result import RunResult
 
 _AT_ONCE = 4
-"""Programs at the same moment, for each fork server: some of them wait more than they compute."""
+"""Concurrent programs per fork server; more than one, because some wait more than they compute."""
 
 
 class Namespace:
-    """Programs at level `namespace`; from any thread.
+    """Runs programs at level `namespace`; safe to use from any thread.
 
     Args:
-        packages: Distributions that programs can import, with all that they require. They are imported
-            once, ahead of the programs.
-        workers: Fork servers; four times as many programs run at the same moment, the others wait. None:
-            one a core.
-        disk_bytes: Size of the folder that a program can write in.
-        programs: Whether the programs of the machine (``/usr/bin``) can be run, as a shell needs them.
-        modules: Source of trusted modules by name. Each fork server runs it once, then calls ``warm_up()``
-            of the module; programs can import it.
+        packages: Distributions that programs can import, with their requirements. They are imported once,
+            before the programs.
+        workers: Number of fork servers. Four times as many programs run concurrently; others wait. None uses
+            one per core.
+        disk_bytes: Size of a program's writable folder, in bytes.
+        programs: Whether the machine's programs (``/usr/bin``) can be run, as a shell requires.
+        modules: Source of trusted modules by name. Each fork server runs a module once, then calls its
+            ``warm_up()``; programs can import it.
 
     Raises:
-        SandboxError: The machine does not allow it.
+        SandboxError: The machine does not allow the level.
         MissingDependency: A package is not installed.
     """
 
@@ -90,20 +91,20 @@ class Namespace:
         stdin: str = "",
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> RunResult:
-        """Run a Python program to its end.
+        """Run a Python program until it ends.
 
         Args:
             code: Source of the program.
-            stdin: What it can read.
-            files: Put into its folder before it starts, by their relative path.
-            fetch: Files of its folder that come back in `RunResult.files`, where it has written them.
-            limits: None for `process.ISOLATED`.
+            stdin: Text of its standard input.
+            files: Contents of files to create in the program's folder, by relative path.
+            fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
+            limits: Resource limits. None uses `limits.ISOLATED`.
 
         Returns:
-            The result; a program that fails, loops or floods is a result too, and so is one whose
-            fork server was killed under it.
+            The result. A program that fails, loops, or floods its output is a result too, and so is a program
+            whose fork server was killed while it ran.
         """
         with self._slots:
             channel = self._channel()
@@ -113,11 +114,11 @@ class Namespace:
                 channel.close()
 
     def session(self) -> Session:
-        """A process whose variables and files stay from one program to the next."""
+        """Return a session, whose variables and files persist from one program to the next."""
         return Session(self)
 
     def close(self) -> None:
-        """End all that runs. May be called more than once."""
+        """End all running programs. May be called more than once."""
         with self._lock:
             self._closed = True
             servers, self._servers = self._servers, [None] * len(self._servers)
@@ -126,16 +127,16 @@ class Namespace:
                 server.close()
 
     def processes(self) -> list[int]:
-        """Process ids of the fork servers."""
+        """Return the process ids of the fork servers."""
         return [server.process.pid for server in self._servers if server is not None]
 
     def _channel(self) -> Channel:
-        """A child of the next fork server; a server that has died is replaced."""
+        """Return a channel to a child of the next fork server, replacing a server that died."""
         place = next(self._turn) % len(self._servers)
         for _ in range(3):
             with self._lock:
                 if self._closed:
-                    raise SandboxError("this sandbox was closed")
+                    raise SandboxError("the sandbox is closed")
                 server = self._servers[place]
                 if server is None or not server.alive():
                     if server is not None:
@@ -143,10 +144,10 @@ class Namespace:
                     server = self._servers[place] = ForkServer(self._config)
             with contextlib.suppress(OSError):
                 return Channel(server.channel(), server)
-        raise SandboxError("the fork server ends as soon as it is started")
+        raise SandboxError("the fork server ends as soon as it starts")
 
     def forget(self) -> None:
-        """In a forked child: the fork servers are the parent's."""
+        """Let go of the fork servers in a forked child, because they belong to the parent."""
         for server in self._servers:
             if server is not None:
                 server.forget()
@@ -156,10 +157,10 @@ class Namespace:
 
 
 class ForkedProcess(Namespace):
-    """Programs at level `process`, in children of a fork server that has run trusted modules; Linux only.
+    """Runs programs at level `process`, in children of a fork server that has run trusted modules. Linux
+    only.
 
-    What gets through is what gets through `process`, except for the kernel calls in `_denied`, which are
-    refused here too where seccomp works.
+    It blocks what level `process` blocks and, if seccomp works, the system calls in `guest.denied`.
     """
 
     level = "process"
@@ -169,7 +170,7 @@ class ForkedProcess(Namespace):
 
 
 class Session:
-    """A process whose variables and files stay; made when it is first used, ended by `close`."""
+    """Process whose variables and files persist; starts on first use and ends with `close`."""
 
     def __init__(self, owner: Namespace) -> None:
         self._owner = owner
@@ -178,7 +179,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process that remembers earlier programs."""
+        """Whether a process with the state of earlier programs exists."""
         return self._channel is not None
 
     def run(
@@ -188,9 +189,9 @@ class Session:
         stdin: str = "",
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> RunResult:
-        """Run a program in the process; see `Namespace.run`. One that is stopped ends it."""
+        """Run a program in the session's process; see `Namespace.run`. Stopping it ends the process."""
         with self._lock, self._owner._slots:
             if self._channel is None:
                 self._channel = self._owner._channel()

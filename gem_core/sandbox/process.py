@@ -1,23 +1,22 @@
-"""Level ``process``: a Python program in an interpreter of its own, under limits of the kernel.
+"""Level ``process``: a Python program in its own interpreter, under limits of the kernel.
 
-What holds here:
+The level enforces:
 
-- wall time, after which the whole process group is killed, and CPU time, memory, size of a file, number
-  of open files;
-- an environment without any variable of the caller, no descriptor but the three standard ones, a working
-  folder that is removed afterwards, isolated mode (``-I``) and, unless `packages`, no site-packages;
-- stdin is what was given, else empty; of stdout and stderr at most `Limits.output_bytes` come back, and a
-  flood of output costs no more disk than `Limits.file_bytes`.
+- limits on wall time, after which the whole process group is killed, and on CPU time, memory, file size, and
+  open files;
+- an environment without the caller's variables, only the three standard descriptors, a working folder that is
+  removed afterwards, isolated mode (``-I``), and no site-packages unless `packages` is set;
+- stdin that holds only the given text; at most `ProgramLimits.output_bytes` of stdout and of stderr are
+  returned, and a flood of output uses no more disk than `ProgramLimits.file_bytes`.
 
-What this level does not stop: reading and writing whatever files the user may, the network, signals to
-other processes of the user, a child that leaves the process group, filling the disk with many files. The
-number of processes (`Limits.processes`) counts all of the user's and does not bind root.
+The level does not block: reading and writing any file that the user can, the network, signals to other
+processes of the user, a child that leaves the process group, filling the disk with many files. The process
+limit (`ProgramLimits.processes`) counts all processes of the user and does not apply to root.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import signal
@@ -25,100 +24,44 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
-from gem_core.errors import ConfigError
-from gem_core.sandbox.files import own_folder, read_files, write_files
-
-Ending: TypeAlias = Literal["ok", "failed", "timeout", "killed"]
-"""Exit code 0; another exit code; stopped at a time limit; ended by another signal."""
+from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.result import RunResult, ending_of, head
+from gem_core.sandbox.workspace import own_folder, read_files, write_files
 
 LEVEL = "process"
-_CHILD = str(Path(__file__).with_name("_child.py"))
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a program may use.
-
-    Attributes:
-        wall_seconds: Time on the clock.
-        cpu_seconds: CPU time of each process, rounded up to whole seconds.
-        memory_bytes: Address space of each process.
-        file_bytes: Size of each file that is written, stdout and stderr included.
-        processes: Processes of this user on the whole machine, this program's threads included.
-        open_files: Descriptors of each process.
-        output_bytes: How much of stdout, and of stderr, comes back.
-    """
-
-    wall_seconds: float = 5.0
-    cpu_seconds: float = 5.0
-    memory_bytes: int = 512 * 2**20
-    file_bytes: int = 16 * 2**20
-    processes: int = 1024
-    open_files: int = 64
-    output_bytes: int = 2**20
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            whole = not name.endswith("_seconds")
-            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-            if not number or not 0 < value < math.inf:
-                kind = "whole" if whole else "finite"
-                raise ConfigError(f"{name} must be a {kind} number above 0, not {value!r}")
-
-
-ISOLATED = Limits(processes=32)
-"""For levels where a program sees no process but its own: the limit counts its own, and can be low."""
-
-
-class RunResult(NamedTuple):
-    """What a program did."""
-
-    stdout: str
-    stderr: str
-    ending: Ending
-    exit_code: int
-    """Negative: the signal that ended it."""
-    seconds: float
-    """Time on the clock, the start of the interpreter included."""
-    cut: bool
-    """Whether more was written than `Limits.output_bytes`."""
-    level: str
-    """Isolation that the program ran under."""
-    files: Mapping[str, bytes] = MappingProxyType({})
-    """Those that were asked for and that it wrote."""
+_LAUNCHER = str(Path(__file__).with_name("guest") / "launch.py")
 
 
 def run_python(
     code: str,
     *,
     stdin: str = "",
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
     packages: bool = False,
     files: Mapping[str, bytes] | None = None,
     fetch: Sequence[str] = (),
 ) -> RunResult:
-    """Run a Python program to its end.
+    """Run a Python program until it ends.
 
     Args:
         code: Source of the program.
-        stdin: What it can read.
-        limits: None for the defaults.
-        packages: Whether it can import what is installed beside the standard library (a slower start).
-        files: Put into its folder before it starts, by their relative path.
-        fetch: Files of its folder that come back in `RunResult.files`, where it has written them.
+        stdin: Text of its standard input.
+        limits: Resource limits. None uses the defaults.
+        packages: Whether the program can import installed packages (slower to start).
+        files: Contents of files to create in the program's folder, by relative path.
+        fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
 
     Returns:
-        The result; a program that fails, loops or floods is a result too, never an exception.
+        The result. A program that fails, loops, or floods its output is a result too, never an exception.
 
     Raises:
         OSError: The machine cannot start another process or write a temporary file.
     """
-    limits = limits or Limits()
+    limits = limits or ProgramLimits()
+    size = limits.output_bytes
+    wire = ",".join(map(str, limits.kernel_limits()))
     with own_folder() as outside:
         inside = outside / "work"
         inside.mkdir()
@@ -126,49 +69,41 @@ def run_python(
         (inside / "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
         (outside / "in").write_bytes(stdin.encode("utf-8", "surrogatepass"))
         with (
-            open(outside / "in", "rb") as given,
+            open(outside / "in", "rb") as standard_in,
             open(outside / "out", "w+b") as out,
             open(outside / "err", "w+b") as err,
         ):
             start = time.perf_counter()
             process = subprocess.Popen(
-                [sys.executable, "-I", *([] if packages else ["-S"]), _CHILD, _wire(limits), "main.py"],
-                stdin=given, stdout=out, stderr=err, cwd=inside, start_new_session=True,
+                [sys.executable, "-I", *([] if packages else ["-S"]), _LAUNCHER, wire, "main.py"],
+                stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
                 env={"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside)},
             )  # fmt: skip
             timed_out = _wait(process, limits.wall_seconds)
             seconds = time.perf_counter() - start
-            stdout, more_out = _head(out, limits.output_bytes)
-            stderr, more_err = _head(err, limits.output_bytes)
+            # Read from the descriptors, since the program may have removed the names.
+            stdout, more_out = head(os.pread(out.fileno(), size + 1, 0), size)
+            stderr, more_err = head(os.pread(err.fileno(), size + 1, 0), size)
         fetched = read_files(inside, fetch, limits.file_bytes)
-    code_ = process.returncode
-    if timed_out or code_ == -signal.SIGXCPU or (code_ == -signal.SIGKILL and seconds >= limits.cpu_seconds):
-        ending: Ending = "timeout"
-    elif code_ < 0:
-        ending = "killed"
-    else:
-        ending = "failed" if code_ else "ok"
-    return RunResult(stdout, stderr, ending, code_, seconds, more_out or more_err, LEVEL, fetched)
-
-
-def _wire(limits: Limits) -> str:
-    cpu = max(1, -int(-limits.cpu_seconds // 1))
-    return f"{cpu},{limits.memory_bytes},{limits.file_bytes},{limits.processes},{limits.open_files}"
+    exit_code = process.returncode
+    out_of_cpu = exit_code == -signal.SIGKILL and seconds >= limits.cpu_seconds
+    ending = ending_of(exit_code, timed_out=timed_out or out_of_cpu)
+    return RunResult(stdout, stderr, ending, exit_code, seconds, more_out or more_err, LEVEL, fetched)
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the end, then kill what is left of the process group; whether the time was up."""
+    """Wait for the program, then kill the rest of its process group; return whether the time was up."""
     try:
         timed_out = not _ended_within(process, seconds)
-    finally:  # also on KeyboardInterrupt: nothing of the program stays behind
+    finally:  # also on KeyboardInterrupt, so that no process is left behind
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: the number is still its own
+            os.killpg(process.pid, signal.SIGKILL)  # before reaping, while the number cannot be reused
         process.wait()
     return timed_out
 
 
 def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it ends in time. It is not reaped: until then nobody else can get its number."""
+    """Return whether the process ends in time. It is not reaped, so that its number cannot be reused."""
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):  # an old kernel
             descriptor = os.pidfd_open(process.pid)
@@ -184,9 +119,3 @@ def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
             return False
         time.sleep(0.002)
     return True
-
-
-def _head(file: BinaryIO, size: int) -> tuple[str, bool]:
-    """The first `size` bytes as text, and whether there is more; a program may have removed the name."""
-    data = os.pread(file.fileno(), size + 1, 0)
-    return data[:size].decode("utf-8", "replace"), len(data) > size

@@ -1,11 +1,12 @@
-"""A bash that stays, at level ``namespace`` or ``container``: variables, folder and jobs last until `close`.
+"""A persistent bash at level ``namespace`` or ``container``, with its variables, folder, and jobs.
 
     shell = open_shell()
     shell.write({"notes.txt": File(b"hello")})
     shell.run("cd /app && wc -c notes.txt").output
 
-The shell works in ``/app``, which is empty at first and gone with it. A command that takes too long is
-interrupted; what no interrupt ends is killed, and the files stay. ``rm -rf /`` takes this shell's files only.
+The shell starts in ``/app``, which is empty at first and is removed by `close`. A command that takes too long
+is interrupted, or killed if it ignores the interrupt; the files stay. ``rm -rf /`` removes only this shell's
+files.
 """
 
 from __future__ import annotations
@@ -20,40 +21,40 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from gem_core.errors import SandboxError
-from gem_core.sandbox.files import relative
 from gem_core.sandbox.levels import open_sandbox
-from gem_core.sandbox.process import Limits
+from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.workspace import relative
 
 ShellEnding: TypeAlias = Literal["ok", "timeout", "exited", "lost"]
-"""It ended; it was interrupted; it ended the shell; it had to be killed, with everything beside it."""
+"""The command ended; was interrupted; ended the shell; had to be killed with the whole sandbox."""
 
-LIMITS = Limits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processes=40, open_files=256)
-"""Of a command: seconds on the clock; the rest holds for each of its processes."""
+LIMITS = ProgramLimits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processes=40, open_files=256)
+"""Default limits of a command; all except wall time apply to each of its processes."""
 
-_SOURCE = Path(__file__).with_name("_shell.py")
+_SOURCE = Path(__file__).with_name("guest") / "shell.py"
 _SPARE_SECONDS = 40.0
-"""For the driver to interrupt, to kill and to start anew, beyond the time of a command."""
+"""Extra time for the driver to interrupt, kill, and restart bash."""
 _MOST_BYTES = 16 * 2**20
 _DISK = 64 * 2**20
 
 
 class ShellResult(NamedTuple):
-    """What a command did."""
+    """Result of a command."""
 
     output: str
-    """Standard output and error as they came, the middle left out where there was too much."""
+    """Interleaved standard output and error, without the middle if they are too long."""
     status: int
-    """Exit status; above 128: the signal that ended it."""
+    """Exit status; above 128, 128 plus the number of the signal that ended the command."""
     ending: ShellEnding
     folder: str
-    """Where the shell is now."""
+    """Working folder of the shell after the command."""
     left_out: int = 0
-    """Bytes of output that are not shown."""
+    """Number of bytes of output that were left out."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file, or where `target` is given a symbolic link, or where `folder` a folder."""
+    """A file; a symbolic link if `target` is set; a folder if `folder` is True."""
 
     data: bytes = b""
     mode: int = 0o644
@@ -62,19 +63,19 @@ class File:
 
     @property
     def text(self) -> str:
-        """The data as text."""
+        """Contents as text; invalid UTF-8 is replaced."""
         return self.data.decode("utf-8", "replace")
 
 
 Files: TypeAlias = Mapping[str, File]
-"""By their path below a folder."""
+"""Files by their path below a folder."""
 
 
 class Transport(Protocol):
-    """How requests reach the driver in a sandbox."""
+    """Carries requests to the driver in a sandbox."""
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-        """The answer; None when there is none in time, and never again."""
+        """Return the answer; None if it does not arrive in time, after which no request is answered."""
         ...
 
     def close(self) -> None:
@@ -83,36 +84,33 @@ class Transport(Protocol):
 
 
 class Shell:
-    """One bash in a sandbox of its own; from one thread at a time.
+    """One bash in its own sandbox. Not thread-safe.
 
     Args:
-        transport: To the driver.
-        level: Its isolation.
-        limits: Of each command.
+        transport: Connection to the driver in the sandbox.
+        level: Name of the isolation level.
+        limits: Resource limits of each command.
     """
 
-    def __init__(self, transport: Transport, level: str, limits: Limits = LIMITS) -> None:
+    def __init__(self, transport: Transport, level: str, limits: ProgramLimits = LIMITS) -> None:
         self.level = level
         self._transport = transport
         self._limits = limits
         self._lost = False
-        numbers = [
-            limits.cpu_seconds, limits.memory_bytes, limits.file_bytes, limits.processes, limits.open_files
-        ]  # fmt: skip
-        self._ask("start", limits=[int(n) for n in numbers], env=_environment())
+        self._ask("start", limits=limits.kernel_limits(), env=_environment())
 
     @property
     def alive(self) -> bool:
-        """Whether its sandbox is there; when that has ended, so have the files."""
+        """Whether the sandbox exists; its files are lost when it ends."""
         return not self._lost
 
     def run(self, command: str, *, seconds: float | None = None, characters: int = 10_000) -> ShellResult:
-        """Run a command, of one line or of many; whatever it does is a result, never an exception.
+        """Run a command of one or more lines. Whatever it does is a result, never an exception.
 
         Args:
-            command: For bash.
-            seconds: On the clock. None for that of the limits.
-            characters: Of output that come back.
+            command: Text for bash.
+            seconds: Wall-clock limit in seconds. None uses the shell's limits.
+            characters: Maximum number of characters of output to return.
         """
         seconds = self._limits.wall_seconds if seconds is None else seconds
         answer = self._ask("run", seconds, command=command, seconds=seconds, characters=characters)
@@ -124,23 +122,23 @@ class Shell:
         )  # fmt: skip
 
     def write(self, files: Files, base: str = "/app") -> None:
-        """Put files below the folder `base`.
+        """Write files below the folder `base`.
 
         Raises:
-            SandboxError: A path that leads out of it, or the sandbox has ended.
+            SandboxError: A path leads out of the folder, or the sandbox has ended.
         """
         entries = [_packed(relative(path), file) for path, file in files.items()]
         if self._ask("write", entries=entries, base=base) is None:
             raise SandboxError("the sandbox of the shell has ended")
 
     def read(self) -> dict[str, File]:
-        """The files below ``/app``, up to 16 MiB, once everything that still ran was ended."""
+        """End everything that still runs and return the files below ``/app``, up to 16 MiB in total."""
         answer = self._ask("read", bytes=_MOST_BYTES)
         entries = [] if answer is None else answer["entries"]
         return {str(path): _unpacked(str(kind), int(mode), str(data)) for kind, path, mode, data in entries}
 
     def close(self) -> None:
-        """End the shell and all that it has started. May be called more than once."""
+        """End the shell and everything that it started. May be called more than once."""
         self._lost = True
         self._transport.close()
 
@@ -157,23 +155,23 @@ def open_shell(
     *,
     image: str | None = None,
     packages: tuple[str, ...] = (),
-    limits: Limits = LIMITS,
+    limits: ProgramLimits = LIMITS,
     whole_image: bool = False,
 ) -> Shell:
-    """A new shell.
+    """Open a new shell.
 
     Args:
-        level: "namespace" or "container"; None takes "namespace". Nothing weaker will do: at level
+        level: "namespace" or "container". None uses "namespace". Weaker levels are rejected: at level
             ``process`` a command could remove the caller's files.
-        image: Of the container; it needs bash and python3. None takes GEM_CORE_SANDBOX_IMAGE.
-        packages: Distributions that Python in there can import, at level ``namespace``.
-        limits: Of each command.
-        whole_image: Of a container: the image can be changed, and its own user and ``/app`` stay. The
-            engine's defaults hold then instead of our stricter limits; there is no network all the same.
+        image: Image of the container, with bash and python3. None uses GEM_CORE_SANDBOX_IMAGE.
+        packages: Distributions that Python can import in the shell, at level ``namespace``.
+        limits: Resource limits of each command.
+        whole_image: Whether a container's commands may change the whole image, as the image's own user and in
+            its own ``/app``. The engine's defaults then replace our stricter limits, still without a network.
 
     Raises:
-        SandboxError: The level is not available here, or too weak.
-        ConfigError: No such level.
+        SandboxError: The level is not available on this machine, or is too weak.
+        ConfigError: The level is unknown.
         MissingDependency: A package is not installed.
     """
     if level == "container":
@@ -187,7 +185,7 @@ def open_shell(
 
 
 class _InSession:
-    """The driver in a session of level ``namespace``."""
+    """Driver in a session of level ``namespace``."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -197,7 +195,7 @@ class _InSession:
         limits = replace(
             LIMITS, wall_seconds=seconds, cpu_seconds=seconds + 60, memory_bytes=2**32, file_bytes=2**28,
             output_bytes=2**27,
-        )  # fmt: skip  # of the driver; its bash has those that it is told
+        )  # fmt: skip  # limits of the driver, which sets those of its bash
         if not self._begun:
             self._session.run(f"{_SOURCE.read_text(encoding='utf-8')}\nDRIVER = protect()\n", limits=limits)
             self._begun = True

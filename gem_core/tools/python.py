@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.sandbox import ISOLATED, Limits, RunResult, Sandbox, open_sandbox
+from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
 from gem_core.tools.base import Tool, ToolResult, ToolState
 
 _lock = threading.Lock()
@@ -83,7 +83,7 @@ class PythonTool(Tool):
             level, min_level=min_level, packages=(packages,) if isinstance(packages, str) else tuple(packages)
         )
         self._limits = replace(
-            Limits() if self._sandbox.level == "process" else ISOLATED,
+            ProgramLimits() if self._sandbox.level == "process" else ISOLATED,
             wall_seconds=timeout,
             cpu_seconds=timeout,
             memory_bytes=memory_mb * 2**20,

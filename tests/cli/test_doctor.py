@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gem_core.cli import main
-from gem_core.sandbox import Check, levels, strongest
+from gem_core.sandbox import LevelCheck, levels, strongest
 from gem_core.trainers import discovery
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
@@ -28,7 +28,7 @@ def plugin(monkeypatch, **changes) -> None:
 
 
 def test_a_machine_without_namespaces_is_named(capsys, monkeypatch):
-    check = Check("namespace", False, "unshare: Operation not permitted")
+    check = LevelCheck("namespace", False, "unshare: Operation not permitted")
     monkeypatch.setitem(levels._checks, "namespace", check)
     assert doctor(capsys)["sandbox"] == "process: unshare: Operation not permitted"
 

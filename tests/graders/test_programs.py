@@ -6,7 +6,7 @@ import pytest
 
 from gem_core.errors import DataError
 from gem_core.graders.programs import read_tests, run_tests
-from gem_core.sandbox import Limits
+from gem_core.sandbox import ProgramLimits
 
 DOUBLE = {"inputs": ["1\n", "2\n", "10\n"], "outputs": ["2\n", "4", "20 \n"]}
 RIGHT = "print(2 * int(input()))"
@@ -45,7 +45,7 @@ def test_every_form_of_tests_is_read(tests):
     ],
 )
 def test_wrong_programs_fail_and_the_first_failure_is_shown(code, said):
-    result = report(code, limits=Limits(wall_seconds=5, cpu_seconds=1))
+    result = report(code, limits=ProgramLimits(wall_seconds=5, cpu_seconds=1))
     assert result.passed == 0
     assert result.feedback.startswith("Test 1 of 3 failed.\nInput:\n1\nExpected output:\n2\n")
     assert said in result.feedback

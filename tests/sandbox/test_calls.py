@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.sandbox import Limits, calls, self_check
+from gem_core.sandbox import ProgramLimits, calls, self_check
 from gem_core.sandbox.calls import CallError, Calls, CallTimeout
-from gem_core.sandbox.levels import Check
+from gem_core.sandbox.levels import LevelCheck
 
 FUNCTIONS = """
 import os, sys, time
@@ -56,13 +56,13 @@ def flood():
     return "x" * 10**6
 """
 needs_namespace = pytest.mark.skipif(
-    not self_check()["namespace"].available, reason="level 'namespace' is not available here"
+    not self_check()["namespace"].available, reason="level 'namespace' is not available on this machine"
 )
 
 
 @pytest.fixture(params=[pytest.param("namespace", marks=needs_namespace), "process"])
 def call(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    monkeypatch.setattr(calls, "strongest", lambda: Check(request.param, True, "as the test says"))
+    monkeypatch.setattr(calls, "strongest", lambda: LevelCheck(request.param, True, "as the test says"))
     file = tmp_path / "functions.py"
     file.write_text(FUNCTIONS)
     made = Calls(file, packages=())
@@ -105,7 +105,7 @@ def test_what_a_function_does_wrong_is_an_error(call: Calls) -> None:
         call("nothing_json")
     with pytest.raises(CallError, match="MemoryError"):
         call("memory")
-    with pytest.raises(CallError, match="wrote no JSON"):
+    with pytest.raises(CallError, match="did not write JSON"):
         call("flood")
     with pytest.raises(CallError):
         call("evaluate", "import os; os._exit(0)")
@@ -116,9 +116,9 @@ def test_what_a_function_does_wrong_is_an_error(call: Calls) -> None:
 
 def test_a_call_that_hangs_is_ended(call: Calls) -> None:
     with pytest.raises(CallTimeout, match="1 seconds of CPU time"):
-        call("forever", limits=Limits(cpu_seconds=1.0, wall_seconds=60.0))
+        call("forever", limits=ProgramLimits(cpu_seconds=1.0, wall_seconds=60.0))
     with pytest.raises(CallTimeout):
-        call("evaluate", "import time; time.sleep(60)", limits=Limits(wall_seconds=0.3))
+        call("evaluate", "import time; time.sleep(60)", limits=ProgramLimits(wall_seconds=0.3))
     assert call("add", 1, 2) == 3
 
 
@@ -142,7 +142,7 @@ def test_any_thread_and_a_forked_process_may_call(call: Calls) -> None:
 def test_the_weaker_level_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(calls, "strongest", lambda: Check("process", True, "unshare: not permitted"))
+    monkeypatch.setattr(calls, "strongest", lambda: LevelCheck("process", True, "unshare: not permitted"))
     calls._warn.cache_clear()
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     with caplog.at_level(logging.WARNING, logger="gem_core.sandbox.calls"):
@@ -152,7 +152,7 @@ def test_the_weaker_level_is_said_once(
             call.close()
     assert [record.getMessage() for record in caplog.records] == [
         "answers that need symbolic algebra are graded at sandbox level 'process', because level 'namespace' "
-        "is not available here: unshare: not permitted"
+        "is not available on this machine: unshare: not permitted"
     ]
     calls._warn.cache_clear()
 

@@ -15,9 +15,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import SandboxError
-from gem_core.sandbox import Limits
+from gem_core.sandbox import ProgramLimits
 from gem_core.sandbox.container import Container
-from gem_core.sandbox.escape import attack_level
+from gem_core.sandbox.selftest.suite import attack_level
 from gem_core.sandbox.shell import File, open_shell
 
 IMAGE = "localhost/gem-core-test:1"
@@ -73,7 +73,8 @@ def test_output_input_and_files(sandbox):
     [("1/0", "failed"), ("raise SystemExit(3)", "failed"), ("while True: pass", "timeout")],
 )
 def test_endings(sandbox, code, ending):
-    assert sandbox.run(code, limits=Limits(wall_seconds=3, cpu_seconds=1, processes=32)).ending == ending
+    limits = ProgramLimits(wall_seconds=3, cpu_seconds=1, processes=32)
+    assert sandbox.run(code, limits=limits).ending == ending
 
 
 def test_nothing_is_left_of_a_container(sandbox):
@@ -86,7 +87,7 @@ def test_nothing_is_left_of_a_container(sandbox):
 
 def test_every_attack_is_blocked(sandbox):
     outcomes = attack_level("container", sandbox=sandbox)
-    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+    assert {o.attack: o.evidence for o in outcomes if o.verdict != "blocked"} == {}
 
 
 def test_an_image_that_is_not_there_is_an_error_that_says_so():

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import ConfigError, SandboxError
-from gem_core.sandbox import LEVELS, Check, Limits, close_sandboxes, levels, open_sandbox, self_check
+from gem_core.sandbox import (
+    LEVELS,
+    LevelCheck,
+    ProgramLimits,
+    close_sandboxes,
+    levels,
+    open_sandbox,
+    self_check,
+)
 from tests.sandbox.support import needs_namespace
 
 
@@ -22,9 +30,9 @@ def test_levels_have_one_interface(level):
     assert failed.ending == "failed"
     assert failed.stderr.endswith("ZeroDivisionError: division by zero\n")
     assert sandbox.run("raise SystemExit(3)").exit_code == 3
-    cut = sandbox.run("print('x' * 100)", limits=Limits(output_bytes=10))
+    cut = sandbox.run("print('x' * 100)", limits=ProgramLimits(output_bytes=10))
     assert (cut.stdout, cut.cut) == ("x" * 10, True)
-    with pytest.raises(SandboxError, match="relative paths"):
+    with pytest.raises(SandboxError, match="expected a relative path"):
         sandbox.run("", files={"../x": b""})
 
 
@@ -56,14 +64,14 @@ def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
     works = self_check()["namespace"].available
     assert open_sandbox().level == ("namespace" if works else "process")
     monkeypatch.setattr(
-        levels, "_checks", {"namespace": Check("namespace", False, "user namespaces are off")}
+        levels, "_checks", {"namespace": LevelCheck("namespace", False, "user namespaces are off")}
     )
     assert open_sandbox().level == "process"
     with pytest.raises(SandboxError, match=r"only level 'process' .*\(user namespaces are off\)"):
         open_sandbox(min_level="namespace")
     with pytest.raises(SandboxError, match="min_level='process'"):
         open_sandbox("none", min_level="process")
-    with pytest.raises(ConfigError, match="there are: none, process, namespace, container"):
+    with pytest.raises(ConfigError, match="the levels are none, process, namespace, container"):
         open_sandbox("jail")
 
 
@@ -71,7 +79,7 @@ def test_a_program_that_gets_out_makes_a_level_unavailable(monkeypatch):
     monkeypatch.setattr(levels, "_make", lambda *_: open_sandbox("process"))
     check = levels._check("namespace")
     assert not check.available
-    assert "can get out" in check.reason
+    assert "can escape" in check.reason
 
 
 @needs_namespace

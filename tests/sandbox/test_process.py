@@ -11,9 +11,11 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.sandbox import Limits, open_sandbox, run_python
+from gem_core.sandbox import ProgramLimits, open_sandbox, run_python
 
-SHORT = Limits(wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000)
+SHORT = ProgramLimits(
+    wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000
+)
 
 
 def run(code, **kwargs):
@@ -49,7 +51,7 @@ def test_burning_the_cpu_is_stopped():
 
 
 def test_sleeping_is_stopped_on_the_clock():
-    result = run("import time; time.sleep(60)", limits=Limits(wall_seconds=0.5))
+    result = run("import time; time.sleep(60)", limits=ProgramLimits(wall_seconds=0.5))
     assert result.ending == "timeout"
     assert result.seconds < 30
 
@@ -140,7 +142,7 @@ def test_a_program_may_remove_the_file_that_takes_its_output():
 
 def test_site_packages_are_there_only_on_request():
     assert run("import numpy").ending == "failed"
-    large = Limits(wall_seconds=60, cpu_seconds=30, memory_bytes=4 * 2**30)
+    large = ProgramLimits(wall_seconds=60, cpu_seconds=30, memory_bytes=4 * 2**30)
     assert run("import numpy", packages=True, limits=large).ending == "ok"
 
 
@@ -191,7 +193,7 @@ def test_any_text_is_a_program(code):
 )
 def test_limits_that_are_none_are_refused(kwargs):
     with pytest.raises(ConfigError, match=next(iter(kwargs))):
-        Limits(**kwargs)
+        ProgramLimits(**kwargs)
 
 
 @pytest.mark.parametrize("code", ["def f():\n    return 1 / 0\n\nf()", "x = = 1", "raise ValueError('no')"])

@@ -105,7 +105,7 @@ def test_options_that_cannot_be_honoured_are_refused():
         PythonTool(level="process", stateful=True)
     with pytest.raises(SandboxError, match="min_level='namespace'"):
         PythonTool(level="process", min_level="namespace")
-    with pytest.raises(ConfigError, match="no sandbox level"):
+    with pytest.raises(ConfigError, match="unknown sandbox level"):
         PythonTool(level="jail")
 
 

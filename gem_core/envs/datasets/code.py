@@ -8,7 +8,7 @@ from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, text_of
 from gem_core.errors import ConfigError
 from gem_core.graders.programs import read_tests, run_tests
-from gem_core.sandbox import Limits
+from gem_core.sandbox import ProgramLimits
 from gem_core.text import last_code_block
 
 
@@ -87,7 +87,7 @@ class CodeEnv(DataSetEnv):
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ConfigError(f"timeout must be a number of seconds above 0, not {timeout!r}")
         self.max_tests, self.partial_credit = max_tests, partial_credit
-        self.limits = Limits(wall_seconds=timeout, cpu_seconds=timeout)
+        self.limits = ProgramLimits(wall_seconds=timeout, cpu_seconds=timeout)
 
     def question(self, row: Row) -> str:
         tests = read_tests(row[self.keys[1]])

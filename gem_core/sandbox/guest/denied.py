@@ -1,9 +1,9 @@
-"""Kernel calls that programs have no use for and attacks have; `_kernel` and `container` refuse them."""
+"""System calls that attacks need and programs do not; `kernel` and `container` block them."""
 
 from __future__ import annotations
 
-# Name, number on x86_64, number on aarch64. What they reach is the network, other processes, mounts, new
-# namespaces, the kernel itself, and memory that no limit of a process counts.
+# Name, number on x86_64, number on aarch64. They reach the network, other processes, mounts, new namespaces,
+# the kernel itself, and memory that no limit of a process counts.
 DENIED = (
     ("socket", 41, 198), ("ptrace", 101, 117), ("process_vm_readv", 310, 270),
     ("process_vm_writev", 311, 271), ("pidfd_getfd", 438, 438), ("kcmp", 312, 272),
@@ -21,4 +21,4 @@ DENIED = (
 )  # fmt: skip
 
 NEW_NAMESPACES = 0x7E020000
-"""Flags of ``clone`` that make namespaces."""
+"""Flags of ``clone`` that create namespaces."""

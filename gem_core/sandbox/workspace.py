@@ -1,4 +1,4 @@
-"""Files that go into the folder of a program and come out of it."""
+"""Working folders of programs: creating them, filling them, and fetching files from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gem_core.errors import SandboxError
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
-    """A folder for a program, removed with all that it has put there."""
+    """Provide a folder for a program, removed afterwards with everything in it."""
     folder = tempfile.mkdtemp(prefix="gem-sandbox-")
     try:
         yield Path(folder)
@@ -23,15 +23,15 @@ def own_folder() -> Iterator[Path]:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder, however deep; links are not followed, and what cannot be removed stays.
+    """Remove a folder of any depth, without following links; whatever cannot be removed stays.
 
-    Every folder is moved up to the top before it is emptied, so that neither the depth of the call stack
-    nor the number of open files grows with that of the folders.
+    Every subfolder is moved to the top before it is emptied, so that neither the call stack nor the number of
+    open files grows with the depth.
     """
     with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)  # a program may have taken its rights
+        os.chmod(folder, 0o700)  # a program may have removed its own permissions
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        prefix = f".{secrets.token_hex(8)}-"  # no name that a program can have taken
+        prefix = f".{secrets.token_hex(8)}-"  # a name that no program can have used
         try:
             moved = _empty(top, top, prefix, 0)
             done = 0
@@ -51,13 +51,13 @@ def remove_folder(folder: str) -> None:
 
 
 def _empty(folder: int, top: int, prefix: str, moved: int) -> int:
-    """Remove the files of a folder and move its folders to the top; how many have been moved by now."""
+    """Remove the files of a folder and move its folders to the top; return the number moved so far."""
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_folder in found:
+        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in names:
         with contextlib.suppress(OSError):
             if is_folder:
-                os.chmod(name, 0o700, dir_fd=folder)  # it may have been made unreadable
+                os.chmod(name, 0o700, dir_fd=folder)  # the program may have made it unreadable
                 os.rename(name, f"{prefix}{moved}", src_dir_fd=folder, dst_dir_fd=top)
                 moved += 1
             else:
@@ -66,10 +66,10 @@ def _empty(folder: int, top: int, prefix: str, moved: int) -> int:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Put the files of a program into its folder.
+    """Write the files of a program into its folder.
 
     Raises:
-        SandboxError: A path that leads out of the folder.
+        SandboxError: A path leads out of the folder.
     """
     for name, data in files.items():
         path = folder / relative(name)
@@ -77,25 +77,25 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(data)
 
 
-def read_files(folder: Path, names: Sequence[str], most: int) -> dict[str, bytes]:
-    """Those that a program has written; links are not followed, and no more than `most` bytes are read."""
-    found = {}
+def read_files(folder: Path, names: Sequence[str], max_bytes: int) -> dict[str, bytes]:
+    """Return the named files that exist, at most `max_bytes` of each, without following links."""
+    contents = {}
     for name in names:
         path = folder / relative(name)
-        with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: links in a circle
+        with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: circular links
             inside = path.parent.resolve().is_relative_to(folder.resolve())
             if inside and path.is_file() and not path.is_symlink():
                 with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-                    found[name] = file.read(most)
-    return found
+                    contents[name] = file.read(max_bytes)
+    return contents
 
 
 def relative(name: str) -> str:
-    """`name`, if it is a path inside a folder.
+    """Return `name` if it is a path inside a folder.
 
     Raises:
-        SandboxError: It is not.
+        SandboxError: The path is absolute, empty, or contains ``..`` or control characters.
     """
     if not name or name.startswith("/") or ".." in name.split("/") or "\n" in name or "\0" in name:
-        raise SandboxError(f"{name!r}: files of a sandbox have relative paths without '..'")
+        raise SandboxError(f"file {name!r}: expected a relative path without '..'")
     return name

@@ -1,4 +1,4 @@
-"""What a child of the fork server does: it runs the programs that come through its channel."""
+"""Child of the fork server: runs the programs that arrive through its channel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import types
 from typing import Any, TextIO
 
 WORK = "/program"
-"""The folder of a program."""
+"""Working folder of a program."""
 
 
 def open_streams() -> tuple[TextIO, TextIO, TextIO]:
-    """The standard streams of a program; what is behind their descriptors comes with it."""
+    """Open the standard streams on descriptors 0 to 2; each request replaces what is behind these."""
     return (
         open(0, encoding="utf-8", errors="surrogateescape", closefd=False),
         open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False, buffering=1),
@@ -29,12 +29,12 @@ STREAMS = open_streams()
 
 
 class Child:
-    """Runs what comes through the channel."""
+    """Runs the programs of one channel."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self.module: types.ModuleType | None = None
-        exec(compile("0", "", "exec"), {})  # touches the memory that the first program needs
+        exec(compile("0", "", "exec"), {})  # touch the memory that the first program needs
 
     def serve(self) -> None:
         while True:
@@ -55,7 +55,7 @@ class Child:
             os.dup2(descriptor, number)
         for descriptor in (code, standard_in, out, err):
             os.close(descriptor)
-        if request["session"]:  # the last program may have left something in them
+        if request["session"]:  # the previous program may have left data in the buffers
             sys.stdin, sys.stdout, sys.stderr = open_streams()
         set_limits(request["limits"], request["session"])
         result = self.execute(source)
@@ -89,8 +89,8 @@ class Child:
 
 
 def show(error: BaseException, source: bytes) -> None:
-    """The traceback as Python prints it, without the lines of this file."""
-    import linecache  # here, in the child: few programs fail
+    """Print the traceback as Python does, without the frames of this file."""
+    import linecache  # imported here, in the child, because few programs fail
 
     text = source.decode("utf-8", "replace")
     linecache.cache["main.py"] = (len(text), None, text.splitlines(True), "main.py")
@@ -99,7 +99,7 @@ def show(error: BaseException, source: bytes) -> None:
         trace = trace.tb_next
     try:
         traceback.print_exception(type(error), error, trace)
-    except BaseException:  # an exception whose text raises
+    except BaseException:  # an exception whose __str__ raises
         sys.stderr.write(f"{type(error).__name__}\n")
 
 
@@ -123,7 +123,7 @@ def set_limits(limits: list[int], session: bool) -> None:
 
 
 def unpack(descriptor: int) -> None:
-    """Write the files that came with the request: lines of JSON, each followed by the bytes."""
+    """Write the files of the request. Each is a line of JSON (name and size), followed by its bytes."""
     data = read_all(descriptor)
     position = 0
     while position < len(data):
@@ -136,7 +136,7 @@ def unpack(descriptor: int) -> None:
 
 
 def pack(descriptor: int, names: list[str]) -> None:
-    """Put files of the program in their place, in the same form."""
+    """Replace the contents of the descriptor by files of the program, in the format of `unpack`."""
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     for name in names:

@@ -1,8 +1,8 @@
-"""A shell that stays, driven from outside by requests; runs inside a sandbox. Standard library only.
+"""A persistent shell, driven from outside the sandbox by requests.
 
-`Driver` keeps one bash. A command goes to it as one line, its output and its exit status come back through
-pipes. What takes too long is interrupted, and when that does not help everything but this process is killed
-and a new bash is started in the same folder: the files stay, variables and background jobs are gone.
+`Driver` keeps one bash. It sends each command as one line and reads its output and exit status from pipes. A
+command that takes too long is interrupted. If that does not help, everything except this process is killed
+and a new bash is started in the same folder: the files stay, variables and background jobs are lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOME = "/app"
 """The folder that the shell starts in."""
 TICK, GRACE, START = 0.05, 2.0, 15.0
 NO_TERMINAL = re.compile(r"bash: \[\d+: \d+ \(\d+\)\] tcsetattr: Inappropriate ioctl for device\n")
-"""What an interactive bash complains of when a job ends by a signal."""
+"""Complaint of an interactive bash about a job that was ended by a signal."""
 
 
 class Driver:
@@ -33,10 +33,10 @@ class Driver:
         self.folder = HOME
         self.count = 0
         self.config: dict[str, Any] = {}
-        self.descriptors: tuple[int, int, int] = (-1, -1, -1)  # to bash, its output, its marks
+        self.descriptors: tuple[int, int, int] = (-1, -1, -1)  # bash's input, output, marks
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request: start, run, read or write."""
+        """Answer one request: start, run, write, or read."""
         kind = request["kind"]
         if kind == "start":
             self.config = request
@@ -53,7 +53,7 @@ class Driver:
     # -- commands -----------------------------------------------------------------------------
 
     def run(self, command: str, seconds: float, most: int) -> dict[str, Any]:
-        """Run a command to its end, or to the end of its time."""
+        """Run a command until it ends or its time is up."""
         output = Output(4 * most)
         if self.process is None and not self.start():
             return {"output": "", "left_out": 0, "status": 126, "ending": "failed", "folder": self.folder}
@@ -69,7 +69,7 @@ class Driver:
         }  # fmt: skip
 
     def start(self) -> bool:
-        """Start bash; False where there are too many processes for it."""
+        """Start bash; return False if the process limit is exhausted."""
         inside, ours_in = os.pipe()
         ours_out, out = os.pipe()
         ours_mark, mark = os.pipe()
@@ -94,11 +94,11 @@ class Driver:
         limits = {"t": cpu, "v": memory // 1024, "f": size // 1024, "u": processes, "n": files}
         begin = "set +H +o history; PS1= PS2=; unset MAILCHECK HISTFILE; "
         begin += "; ".join(f"ulimit -{letter} {value}" for letter, value in limits.items())
-        greeting = Output(1000)  # that there is no job control, or that a limit is lower already
+        greeting = Output(1000)  # bash has no job control, or a limit is lower already
         return self.exchange(begin, START, greeting)[0] == "ok"
 
     def exchange(self, command: str, seconds: float, output: Output) -> tuple[str, int]:
-        """How it ended ("ok", "timeout", "exited" or "lost") and its exit status."""
+        """Send a command; return how it ended ("ok", "timeout", "exited", or "lost") and its exit status."""
         self.count += 1
         sign = f"{self.count}-{os.urandom(8).hex()}"
         line = f"eval {shlex.quote(command)} </dev/null\n"
@@ -115,12 +115,12 @@ class Driver:
                     waiting = waiting[os.write(give, waiting) :]
                 except BlockingIOError:
                     pass
-                except OSError:  # it has gone
+                except OSError:  # bash has gone
                     waiting = b""
             if mark in ready:
                 marks = (marks + read(mark))[-65536:]
-                for found in marks.split(b"\0")[:-1]:
-                    words = found.decode("utf-8", "replace").split(" ", 2)
+                for record in marks.split(b"\0")[:-1]:
+                    words = record.decode("utf-8", "replace").split(" ", 2)
                     if len(words) == 3 and words[0] == sign and words[1].isdigit():
                         self.folder = words[2]
                         return "timeout" if late else "ok", int(words[1])
@@ -138,7 +138,7 @@ class Driver:
                 return "lost", 137
 
     def stop(self) -> int:
-        """End bash and all that it has started; its exit status."""
+        """End bash and everything that it started; return its exit status."""
         signal_all(signal.SIGKILL)
         status = 137
         if self.process is not None:
@@ -154,7 +154,7 @@ class Driver:
     # -- files --------------------------------------------------------------------------------
 
     def read(self, most: int) -> dict[str, Any]:
-        """The files below the folder, after everything that still runs was ended."""
+        """End everything that still runs; return the files below the folder."""
         self.stop()
         entries, left = [], most
         for folder, folders, files in os.walk(os.path.realpath(HOME)):
@@ -167,7 +167,7 @@ class Driver:
 
 
 class Output:
-    """The beginning and the end of what was written, of a bounded size."""
+    """The beginning and the end of the output, of bounded size."""
 
     def __init__(self, most: int) -> None:
         self.half = max(1, most // 2)
@@ -180,7 +180,7 @@ class Output:
         self.tail = (self.tail + data[max(0, room) :])[-self.half :]
 
     def text(self, most: int) -> tuple[str, int]:
-        """At most so many characters of it, and how many bytes are missing."""
+        """Return at most `most` characters, and the number of bytes that are missing."""
         lost = self.total - len(self.head) - len(self.tail)
         if not lost:
             whole = NO_TERMINAL.sub("", (self.head + self.tail).decode("utf-8", "replace"))
@@ -214,7 +214,7 @@ def drain(descriptor: int, output: Output) -> None:
 
 
 def signal_all(number: int) -> None:
-    """Signal every process but this one: they are all ours, in a sandbox of its own."""
+    """Signal every process except this one; all of them belong to this sandbox."""
     try:
         os.kill(-1, number)
     except OSError:
@@ -222,7 +222,7 @@ def signal_all(number: int) -> None:
 
 
 def reap(shell: subprocess.Popen[bytes] | None) -> None:
-    """Let go of what has ended and whose parent has gone."""
+    """Reap processes that have ended and whose parent has gone."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -234,7 +234,7 @@ def reap(shell: subprocess.Popen[bytes] | None) -> None:
 
 
 def write_entry(base: str, kind: str, path: str, mode: int, data: str) -> None:
-    """Make a file, a folder or a link; the times are those of all other files."""
+    """Create a file, folder, or link, with the same time stamps as every other."""
     target = os.path.join(os.path.realpath(base), path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if kind == "folder":
@@ -250,7 +250,7 @@ def write_entry(base: str, kind: str, path: str, mode: int, data: str) -> None:
 
 
 def read_entry(path: str, left: int) -> list[Any] | None:
-    """Kind, path, mode and data; None for what is neither file, folder nor link, or cannot be read."""
+    """Return kind, path, mode, and data; None if it is no file, folder, or link, or cannot be read."""
     name = os.path.relpath(path, os.path.realpath(HOME))
     try:
         status = os.lstat(path)
@@ -272,14 +272,14 @@ def read_entry(path: str, left: int) -> list[Any] | None:
 
 
 def protect() -> Driver:
-    """A driver whose imports are done and that no signal from inside ends."""
+    """Return a driver that needs no further imports and that no interrupt from inside ends."""
     sys.path[:] = [path for path in sys.path if path not in ("", "/program")]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Driver()
 
 
 def serve() -> None:
-    """Requests as lines of JSON on standard input, an answer each on standard output."""
+    """Read requests as lines of JSON from standard input; write an answer to each to standard output."""
     driver = protect()
     for line in sys.stdin.buffer:
         answer = json.dumps(driver.handle(json.loads(line)))

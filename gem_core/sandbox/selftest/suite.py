@@ -1,11 +1,11 @@
-"""Attacks on a sandbox, to see what a level stops on this machine.
+"""Runs attacks on a sandbox, to measure what a level blocks on this machine.
 
     for outcome in attack_level("namespace"):
-        print(outcome.attack, outcome.verdict, outcome.seen)
+        print(outcome.attack, outcome.verdict, outcome.evidence)
 
-Each attack is a program that a model could write. Whether it got through is seen from outside where that is
-possible: a file that appeared, a connection that arrived, a secret in the output. Attacks that do no harm run
-at every level, so that a level that stops nothing shows it; the others run only where something holds them.
+Each attack is a program that a model could write. Where possible, success is observed from outside: a file
+that appeared, a connection that arrived, a secret in the output. Harmless attacks run at every level, so that
+they are seen to succeed at a level that blocks nothing. Harmful ones run only at levels that contain them.
 """
 
 from __future__ import annotations
@@ -21,39 +21,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from gem_core.sandbox.attacks import ATTACKS, Attack
 from gem_core.sandbox.levels import LEVELS, Sandbox, open_sandbox
-from gem_core.sandbox.process import ISOLATED, Limits, RunResult
+from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.result import RunResult
+from gem_core.sandbox.selftest.attacks import ATTACKS, Attack
 
-Verdict: TypeAlias = Literal["blocked", "gets through", "not run"]
+AttackVerdict: TypeAlias = Literal["blocked", "gets through", "not run"]
 
 LATE_SECONDS = 1.0
-"""How long after the end of a program something that it left behind writes."""
-_LIMITS = Limits(
+"""Seconds after the end of a program at which a process that it left behind writes."""
+_LIMITS = ProgramLimits(
     wall_seconds=2.0, cpu_seconds=2.0, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=2**16,
     processes=ISOLATED.processes,
 )  # fmt: skip
 
 
-class Outcome(NamedTuple):
-    """What came of one attack at one level."""
+class AttackOutcome(NamedTuple):
+    """Outcome of one attack at one level."""
 
     attack: str
     level: str
-    verdict: Verdict
-    seen: str
-    """Evidence, in one line."""
+    verdict: AttackVerdict
+    evidence: str
+    """What was observed, in one line."""
+
+    @property
+    def unexpected(self) -> bool:
+        """Whether an isolating level let the attack through, or level ``none`` blocked it."""
+        if self.level == "none":
+            return self.verdict == "blocked"
+        return LEVELS[self.level].isolates and self.verdict == "gets through"
 
 
 @dataclass
 class Target:
-    """What the attacks are after, made for one run of the suite.
+    """What the attacks try to reach, created for one run of the suite.
 
     Attributes:
-        folder: Outside of every sandbox; has a secret file, and is where markers would appear.
-        token: In the secret file, in the environment of this process, behind an inherited descriptor.
-        port: Of this machine, where the suite listens.
-        descriptor: Open on the secret file, inheritable.
+        folder: Folder outside every sandbox, with a secret file; markers of a successful write appear here.
+        token: Secret in that file, in the environment of this process, and behind an inherited descriptor.
+        port: Local port that the suite listens on.
+        descriptor: Inheritable descriptor of the secret file.
+        listener: Socket of `port`.
     """
 
     folder: Path
@@ -63,7 +72,7 @@ class Target:
     listener: socket.socket
 
     def fill(self, code: str) -> str:
-        """The program of an attack with the places that it is after."""
+        """Return the program of an attack with this target filled in."""
         values = {
             "SECRET": str(self.folder / "secret.txt"), "MARKER": str(self.folder / "marker.txt"),
             "FOLDER": str(self.folder), "PORT": str(self.port), "PID": str(os.getpid()),
@@ -74,14 +83,14 @@ class Target:
         return code
 
     def marked(self) -> bool:
-        """Whether a program has written outside; forgets it."""
+        """Return whether a program wrote the marker, and remove it."""
         marker = self.folder / "marker.txt"
-        there = marker.exists()
+        exists = marker.exists()
         marker.unlink(missing_ok=True)
-        return there
+        return exists
 
     def visited(self) -> bool:
-        """Whether somebody has connected."""
+        """Return whether a program connected to the port."""
         self.listener.settimeout(0.2)
         with contextlib.suppress(OSError):
             self.listener.accept()[0].close()
@@ -89,45 +98,42 @@ class Target:
         return False
 
 
-def attack_level(level: str, *, sandbox: Sandbox | None = None) -> list[Outcome]:
-    """Run every attack that this level may be given.
+def attack_level(level: str, *, sandbox: Sandbox | None = None) -> list[AttackOutcome]:
+    """Run every attack that may run at a level.
 
     Args:
-        level: Name of a level.
-        sandbox: Attack this one instead of the shared one of that level.
+        level: Name of the level.
+        sandbox: Sandbox to attack. None uses the shared sandbox of that level.
 
     Raises:
-        SandboxError: The level is not available here.
+        SandboxError: The level is not available on this machine.
     """
     where = sandbox or open_sandbox(level)
     with _target() as target:
         return [_run(attack, level, where, target) for attack in ATTACKS]
 
 
-def _run(attack: Attack, level: str, sandbox: Sandbox, target: Target) -> Outcome:
-    if LEVELS[level].strength < LEVELS[attack.least_level].strength:
-        return Outcome(attack.name, level, "not run", f"only from level {attack.least_level} on")
+def _run(attack: Attack, level: str, sandbox: Sandbox, target: Target) -> AttackOutcome:
+    if LEVELS[level].strength < LEVELS[attack.min_level].strength:
+        return AttackOutcome(attack.name, level, "not run", f"needs level {attack.min_level} or stronger")
     result: RunResult | None = None
     start = time.perf_counter()
     for code in attack.programs:
         result = sandbox.run(target.fill(code), fetch=attack.fetch, limits=_LIMITS)
     seconds = time.perf_counter() - start
     assert result is not None
-    through, seen = _EVIDENCE[attack.evidence](result, target, seconds)
-    return Outcome(attack.name, level, "gets through" if through else "blocked", " ".join(seen.split())[:160])
+    succeeded, evidence = EVIDENCE[attack.evidence](result, target, seconds)
+    verdict: AttackVerdict = "gets through" if succeeded else "blocked"
+    return AttackOutcome(attack.name, level, verdict, " ".join(evidence.split())[:160])
 
 
 Evidence: TypeAlias = Callable[[RunResult, Target, float], tuple[bool, str]]
 
 
 def _secret(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
-    found = [
-        result.stdout,
-        result.stderr,
-        *(data.decode("utf-8", "replace") for data in result.files.values()),
-    ]
-    if any(target.token in text for text in found):
-        return True, "the secret is in what the program gave back"
+    fetched = (data.decode("utf-8", "replace") for data in result.files.values())
+    if any(target.token in text for text in (result.stdout, result.stderr, *fetched)):
+        return True, "the secret is in the output or in a fetched file"
     return False, _last_line(result)
 
 
@@ -153,7 +159,7 @@ def _says_through(result: RunResult, target: Target, seconds: float) -> tuple[bo
 
 
 def _says_nothing(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
-    """For a program that is to be stopped, and writes a line only when it was not."""
+    """For a program that should be stopped, and that writes a line only if it was not."""
     if "GOT THROUGH" in result.stdout:
         return True, "the program reports success"
     return False, f"{result.ending} after {seconds:.1f} s"
@@ -169,7 +175,7 @@ def _short_output(result: RunResult, target: Target, seconds: float) -> tuple[bo
     return size > 2 * _LIMITS.output_bytes, f"{size:,} characters came back, {result.ending}"
 
 
-_EVIDENCE: dict[str, Evidence] = {
+EVIDENCE: dict[str, Evidence] = {
     "secret": _secret,
     "marker": _marker,
     "late marker": _late_marker,
@@ -188,8 +194,8 @@ def _last_line(result: RunResult) -> str:
 
 def _identity(descriptor: int) -> tuple[int, int]:
     with contextlib.suppress(OSError):
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino
+        status = os.fstat(descriptor)
+        return status.st_dev, status.st_ino
     return -1, -1
 
 
@@ -198,7 +204,7 @@ def _target() -> Iterator[Target]:
     token = f"gem-core-secret-{secrets.token_hex(16)}"
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gem-outside-")))
-        folder.chmod(0o777)  # so that it is not file modes that stop a program
+        folder.chmod(0o777)  # so that file modes do not block the attacks
         (folder / "secret.txt").write_text(token)
         (folder / "secret.txt").chmod(0o666)
         descriptor = os.open(folder / "secret.txt", os.O_RDONLY)

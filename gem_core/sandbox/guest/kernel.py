@@ -1,7 +1,4 @@
-"""Calls of the Linux kernel that Python has no functions for, through libc. Standard library only.
-
-Used inside the sandbox (`_server`), where gem_core itself cannot be imported.
-"""
+"""System calls of Linux that Python has no functions for, through libc."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_core.sandbox._denied import DENIED, NEW_NAMESPACES
+    from gem_core.sandbox.guest.denied import DENIED, NEW_NAMESPACES
 else:
-    from _denied import DENIED, NEW_NAMESPACES  # `_server` has put this folder on the path
+    from guest.denied import DENIED, NEW_NAMESPACES  # `server` puts the parent folder on the path
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -47,12 +44,12 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that `flags` name for new ones."""
+    """Move this process into new namespaces of the kinds in `flags`."""
     _call("unshare", ctypes.c_int(flags))
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Enter the namespace behind a descriptor; for a pid namespace, what is forked from now on."""
+    """Enter the namespace behind a descriptor. A pid namespace applies to processes forked from now on."""
     _call("setns", ctypes.c_int(descriptor), ctypes.c_int(kind))
 
 
@@ -63,16 +60,16 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
 
 
 def protect(target: str, attributes: int) -> None:
-    """Set mount attributes on `target` and everything mounted below it (Linux 5.12)."""
-    wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
+    """Set mount attributes on `target` and on every mount below it (needs Linux 5.12)."""
+    request = struct.pack("QQQQ", attributes, 0, 0, 0)
     _call(
         "syscall", ctypes.c_long(442), ctypes.c_long(_AT_FDCWD), _bytes(target),
-        ctypes.c_long(_AT_RECURSIVE), wanted, ctypes.c_long(len(wanted)),
+        ctypes.c_long(_AT_RECURSIVE), request, ctypes.c_long(len(request)),
     )  # fmt: skip
 
 
 def enter_root(path: str) -> None:
-    """Make `path` the root of this process and let go of the old one."""
+    """Make `path` the root of this process and detach the old root."""
     os.chdir(path)
     number = {"x86_64": 155, "aarch64": 41}[platform.machine()]
     _call("syscall", ctypes.c_long(number), b".", b".")
@@ -85,7 +82,7 @@ def die_with_parent() -> None:
 
 
 def no_new_privileges() -> None:
-    """No program that is started gains a privilege by it, for good."""
+    """Permanently prevent this process and its children from gaining privileges through ``exec``."""
     _call("prctl", ctypes.c_int(_PR_SET_NO_NEW_PRIVS), ctypes.c_ulong(1), 0, 0, 0)
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) == 0:
@@ -93,18 +90,18 @@ def no_new_privileges() -> None:
 
 
 def _filter() -> tuple[bytes, Any] | None:
-    """The program of `filter_calls` and the header that points to it; None on another processor."""
+    """Return the BPF header of `filter_calls` and the program it points to; None on other processors."""
     if platform.machine() not in _ARCHITECTURES:
         return None
     audit, column, clone = _ARCHITECTURES[platform.machine()]
     load, jump_equal, jump_least, jump_set, result = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, allow = 0x00050000 | _EPERM, 0x7FFF0000
     program = [(load, 0, 0, 4), (jump_equal, 1, 0, audit), (result, 0, 0, refuse), (load, 0, 0, 0)]
-    if column == 1:  # the 32-bit numbers of x86_64 reach the same calls
+    if column == 1:  # the x32 numbers of x86_64 reach the same calls
         program += [(jump_least, 0, 1, 0x40000000), (result, 0, 0, refuse)]
     for _, *numbers in DENIED:
         program += [(jump_equal, 0, 1, int(numbers[column - 1])), (result, 0, 0, refuse)]
-    program += [(jump_equal, 0, 1, _CLONE3), (result, 0, 0, 0x00050000 | _ENOSYS)]  # libc takes clone then
+    program += [(jump_equal, 0, 1, _CLONE3), (result, 0, 0, 0x00050000 | _ENOSYS)]  # libc falls back to clone
     program += [(jump_equal, 0, 3, clone), (load, 0, 0, 16), (jump_set, 0, 1, NEW_NAMESPACES)]
     program += [(result, 0, 0, refuse), (result, 0, 0, allow)]
     code = b"".join(struct.pack("HBBI", *step) for step in program)
@@ -112,7 +109,7 @@ def _filter() -> tuple[bytes, Any] | None:
     return struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer)), buffer
 
 
-# Made here once, in the fork server: each child would pay for it again.
+# Built once, in the fork server, so that no child has to build it again.
 _FILTER = _filter()
 _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 _capset, _prctl = _libc.capset, _libc.prctl
@@ -124,5 +121,5 @@ def drop_capabilities() -> None:
 
 
 def filter_calls() -> bool:
-    """Have the kernel refuse the calls in `_denied`; False where it has no filters or another processor."""
+    """Block the calls in `denied`; return False if the kernel or the processor has no support for filters."""
     return _FILTER is not None and bool(_prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _FILTER[0], 0, 0) == 0)

@@ -5,24 +5,25 @@ import json
 import pytest
 
 from gem_core.cli import main
-from gem_core.sandbox import RunResult, escape, levels
-from gem_core.sandbox.attacks import ATTACKS
-from gem_core.sandbox.escape import attack_level
+from gem_core.sandbox import RunResult, levels
 from gem_core.sandbox.namespace import Namespace
+from gem_core.sandbox.selftest import suite
+from gem_core.sandbox.selftest.attacks import ATTACKS
+from gem_core.sandbox.selftest.suite import attack_level
 from tests.sandbox.support import needs_namespace
 
-HARMLESS = {attack.name for attack in ATTACKS if attack.least_level == "none"}
+HARMLESS = {attack.name for attack in ATTACKS if attack.min_level == "none"}
 
 
 @pytest.fixture(autouse=True)
 def sooner(monkeypatch):
-    monkeypatch.setattr(escape, "LATE_SECONDS", 0.3)
+    monkeypatch.setattr(suite, "LATE_SECONDS", 0.3)
 
 
 @needs_namespace
 def test_every_attack_is_blocked_at_namespace():
     outcomes = attack_level("namespace")
-    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+    assert {o.attack: o.evidence for o in outcomes if o.verdict != "blocked"} == {}
     assert len(outcomes) == len(ATTACKS)
 
 
@@ -30,13 +31,13 @@ def test_every_attack_is_blocked_at_namespace():
 def test_the_programs_of_a_shell_open_no_way_out():
     sandbox = Namespace(programs=True, workers=1)
     outcomes = attack_level("namespace", sandbox=sandbox)
-    assert {o.attack: o.seen for o in outcomes if o.verdict != "blocked"} == {}
+    assert {o.attack: o.evidence for o in outcomes if o.verdict != "blocked"} == {}
     sandbox.close()
 
 
 def test_at_none_what_does_no_harm_gets_through_and_the_rest_is_not_run():
     outcomes = {o.attack: o for o in attack_level("none")}
-    assert {name: o.seen for name, o in outcomes.items() if o.verdict == "blocked"} == {}
+    assert {name: o.evidence for name, o in outcomes.items() if o.verdict == "blocked"} == {}
     assert {name for name, o in outcomes.items() if o.verdict == "gets through"} == HARMLESS
     assert outcomes["fork bomb"].verdict == "not run"
 
@@ -62,9 +63,9 @@ def test_an_escape_is_seen_and_is_exit_code_1(monkeypatch, capsys):
     leaky = levels.open_sandbox("process")
     monkeypatch.setattr(levels, "_shared", {("namespace", (), None, False, levels.os.getpid()): leaky})
     monkeypatch.setattr(
-        levels, "_checks", {name: levels.Check(name, name == "namespace", "-") for name in levels.LEVELS}
+        levels, "_checks", {name: levels.LevelCheck(name, name == "namespace", "-") for name in levels.LEVELS}
     )
-    monkeypatch.setattr(escape, "ATTACKS", [a for a in ATTACKS if a.name in HARMLESS])
+    monkeypatch.setattr(suite, "ATTACKS", [a for a in ATTACKS if a.name in HARMLESS])
     assert main(["sandbox", "check", "--level", "namespace", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     verdicts = {a["attack"]: a["verdict"] for a in report["levels"][0]["attacks"]}
@@ -74,9 +75,9 @@ def test_an_escape_is_seen_and_is_exit_code_1(monkeypatch, capsys):
 
 
 def test_the_command_tells_levels_attacks_and_what_is_not_blocked(monkeypatch, capsys):
-    monkeypatch.setattr(escape, "ATTACKS", [a for a in ATTACKS if a.name == "write a file outside"])
+    monkeypatch.setattr(suite, "ATTACKS", [a for a in ATTACKS if a.name == "write a file outside"])
     assert main(["sandbox", "check", "--level", "none", "--level", "process"]) == 0
     told = capsys.readouterr().out
     assert "write a file outside  gets through  gets through" in told
-    assert "process does not stop:\n  - reading and writing the files of this user" in told
+    assert "process does not block:\n  - reading and writing the files of this user" in told
     assert main(["sandbox", "check", "--level", "jail"]) == 2

@@ -1,6 +1,6 @@
-"""What runs inside a container: reads one request from standard input, runs it, writes one answer.
+"""Program inside a container: reads one request from standard input, runs it, and writes one answer.
 
-Standard library only, any Python from 3.8 on; it is handed to the image's own interpreter as text.
+Works with Python 3.8 and newer: the image's interpreter receives it as text.
 """
 
 import base64
@@ -37,13 +37,14 @@ def main() -> None:
             resource.setrlimit(kind, (value, value))
 
     with (
-        open("/program/in", "rb") as given,
+        open("/program/in", "rb") as standard_in,
         open("/program/out", "wb") as out,
         open("/program/err", "wb") as err,
     ):
         program = subprocess.Popen(
             [sys.executable, "-I", "/program/code"],
-            stdin=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=limit, env=request["env"],
+            stdin=standard_in, stdout=out, stderr=err, env=request["env"],
+            start_new_session=True, preexec_fn=limit,
         )  # fmt: skip
         timed_out = False
         try:
@@ -52,8 +53,8 @@ def main() -> None:
             timed_out = True
             os.killpg(program.pid, signal.SIGKILL)
             program.wait()
-    found = {name: head(name, size) for name in request["fetch"] if os.path.isfile(name)}
-    answer = {"exit": program.returncode, "timed_out": timed_out, "files": found}
+    fetched = {name: head(name, size) for name in request["fetch"] if os.path.isfile(name)}
+    answer = {"exit": program.returncode, "timed_out": timed_out, "files": fetched}
     for name in ("out", "err"):
         answer[name] = head(f"/program/{name}", request["output_bytes"] + 1)
     sys.stdout.write(json.dumps(answer) + "\n")

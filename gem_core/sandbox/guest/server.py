@@ -1,16 +1,16 @@
-"""Fork server of level `namespace`: an interpreter in namespaces of its own that makes children ahead.
+"""Fork server of level `namespace`: an interpreter in its own namespaces that forks children in advance.
 
-Runs as ``python -I -S _server.py SOCKET CONFIG``. Three generations:
+Runs as ``python -I -S server.py SOCKET CONFIG``, in three generations:
 
-- the launcher takes new namespaces and waits for the server, so that somebody reaps it;
-- the server is process 1 in there, builds the root folder, imports the packages that are allowed, and forks
-  a child for each channel that it is sent. It never sees a program: that comes through the channel. When the
-  caller goes away, its socket closes, the server ends, and the kernel ends all that is left;
-- a child has process, mount and ipc namespaces of its own, where it is process 1 too: with it ends everything
-  that it started. It runs one program, or those of one session.
+- The launcher creates the namespaces and waits for the server, in order to reap it.
+- The server is process 1 of these namespaces. It builds the root folder, imports the allowed packages, and
+  forks a child for each channel that it receives. It never sees a program, because programs arrive through
+  the channel. When the caller disappears, its socket closes, the server ends, and the kernel ends the rest.
+- A child has its own process, mount, and IPC namespaces, and is process 1 of these. When it ends, everything
+  that it started ends. It runs one program, or the programs of one session.
 
-A channel ends in the caller, in the child and in the server, which kills the child when the caller closes its
-end, and writes the exit code into it of a child that could not do so itself.
+The caller, the child, and the server each hold an end of a channel. The server kills the child when the
+caller closes its end, and sends the exit code of a child that could not send its own.
 
 With ``isolated: false`` the same three generations run at level `process`: they stay in the caller's
 namespaces, and the child's process group ends with the child.
@@ -30,18 +30,17 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_core.sandbox import _kernel as kernel
-    from gem_core.sandbox._program import STREAMS, WORK, Child
+    from gem_core.sandbox.guest import kernel
+    from gem_core.sandbox.guest.child import STREAMS, WORK, Child
 else:
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import _kernel as kernel
-    from _program import STREAMS, WORK, Child
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from guest import kernel
+    from guest.child import STREAMS, WORK, Child
 
     del sys.path[0]
 
 INSIDE_ID = 1000
-"""User and group of the server; where a range of ids is mapped, each child has another one above it."""
-
+"""User and group id of the server. If a range of ids is mapped, each child gets a different id above it."""
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
@@ -62,7 +61,7 @@ def launch(control: socket.socket, config: dict[str, Any]) -> None:
         namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
     control.send(b"{}")
-    ids = json.loads(control.recv(100))["ids"]  # what the caller could map for us
+    ids = json.loads(control.recv(100))["ids"]  # number of ids that the caller could map
     if config["isolated"] and not ids:
         write("/proc/self/setgroups", "deny")
         write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
@@ -86,7 +85,7 @@ def launch(control: socket.socket, config: dict[str, Any]) -> None:
 
 
 def build_root(config: dict[str, Any]) -> None:
-    """A root folder in memory with what a program needs to read, and nothing to write."""
+    """Build a root folder in memory that holds what a program needs to read, and nothing it could write."""
     base = config["mount_point"]
     sources = [
         (os.open(source, os.O_PATH), os.path.isdir(source), inside) for source, inside in config["bind"]
@@ -114,18 +113,18 @@ def build_root(config: dict[str, Any]) -> None:
 
 
 def warm_up(config: dict[str, Any]) -> None:
-    """Import what programs are likely to import; the children inherit it."""
+    """Import what programs are likely to import, so that the children inherit it."""
     sys.path.extend(config["path"])
     for name in config["preload"]:
         try:
             __import__(name)
         except Exception:
-            continue  # the program that wants it is told why
+            continue  # a program that imports it gets the error
     for name, source in config["modules"].items():
         module = sys.modules[name] = types.ModuleType(name)
         exec(compile(source, f"{name}.py", "exec"), module.__dict__)
         module.warm_up()
-    compile("0", "", "exec")  # the first one makes all classes of the syntax tree
+    compile("0", "", "exec")  # the first call creates all classes of the syntax tree
     sys.dont_write_bytecode = True
     sys.stdin, sys.stdout, sys.stderr = STREAMS
     gc.collect()
@@ -135,12 +134,11 @@ def warm_up(config: dict[str, Any]) -> None:
 class Server:
     def __init__(self, control: socket.socket, config: dict[str, Any], ids: int, own: int) -> None:
         self.control, self.config, self.ids, self.own = control, config, ids, own
-        self.children: dict[
-            int, tuple[int, socket.socket]
-        ] = {}  # descriptor of the process -> (process id, channel)
+        # descriptor of the process -> (process id, channel)
+        self.children: dict[int, tuple[int, socket.socket]] = {}
         self.channels: dict[int, int] = {}  # descriptor of the channel -> process id
         self.poll = select.poll()
-        self.made = 0
+        self.num_children = 0
 
     def serve(self) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -155,17 +153,15 @@ class Server:
                 elif descriptor in self.channels:
                     self.poll.unregister(descriptor)
                     kill(self.channels.pop(descriptor))
-            if (
-                self.control.fileno() in ready
-            ):  # last: a new descriptor may have the number of one closed above
+            if self.control.fileno() in ready:  # last: a new descriptor may reuse a number closed above
                 self.start_child()
 
     def start_child(self) -> None:
         message, descriptors, _, _ = socket.recv_fds(self.control, 100, 1)
         if not message:
-            os._exit(0)  # the caller is gone
+            os._exit(0)  # the caller has gone
         channel = socket.socket(fileno=descriptors[0])
-        self.made += 1
+        self.num_children += 1
         if self.config["isolated"]:
             kernel.unshare(kernel.CLONE_NEWPID)
         try:
@@ -184,7 +180,7 @@ class Server:
     def reap(self, process: int) -> None:
         pid, channel = self.children.pop(process)
         if not self.config["isolated"]:
-            kill_group(pid)  # before it is reaped: the number is still its own
+            kill_group(pid)  # before reaping, while the number cannot be reused
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self.poll.unregister(process)
         if self.channels.pop(channel.fileno(), None):
@@ -192,7 +188,7 @@ class Server:
         try:
             channel.send(json.dumps({"exit": status, "over": True}).encode(), socket.MSG_DONTWAIT)
         except OSError:
-            pass  # the caller is gone, or the program has filled the channel
+            pass  # the caller has gone, or the program filled the channel
         channel.close()
         os.close(process)
 
@@ -201,7 +197,7 @@ class Server:
             os.closerange(3, channel.fileno())
             os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             if self.config["isolated"]:
-                shut_in(INSIDE_ID + 1 + self.made % self.ids if self.ids else INSIDE_ID, self.config)
+                shut_in(INSIDE_ID + 1 + self.num_children % self.ids if self.ids else INSIDE_ID, self.config)
             else:
                 kernel.die_with_parent()
                 os.setsid()
@@ -212,7 +208,7 @@ class Server:
 
 
 def shut_in(user: int, config: dict[str, Any]) -> None:
-    """Leave what the server could do: from here on there is nothing to gain from breaking out of Python."""
+    """Drop the server's privileges, so that breaking out of Python gains nothing from here on."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     size = f"size={config['disk_bytes']},nr_inodes={config['files']}"
     options = f"{size},uid={user},gid={user},mode=700"
@@ -243,7 +239,7 @@ def kill_group(group: int) -> None:
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass  # it ended before it could make a group of its own
+        pass  # it ended before it could create its own group
 
 
 main()

@@ -1,8 +1,8 @@
-"""First code of a sandboxed interpreter: take the limits, then become the program.
+"""Launcher of a program at level `process`: sets the limits, then runs the program in the same interpreter.
 
-Runs as ``python -I -S _child.py LIMITS FILE``. The limits are set here, by the child itself, because
-code between fork and exec (``preexec_fn``) can deadlock in a parent that has threads. They are hard
-limits of the kernel, which the program cannot raise again (unless it runs as root).
+Runs as ``python -I -S launch.py LIMITS FILE``. The child sets its own limits because code between fork and
+exec (``preexec_fn``) can deadlock in a parent that has threads. They are hard limits of the kernel, which
+only root can raise again.
 """
 
 import resource
@@ -11,16 +11,16 @@ import types
 
 
 def limit(kind: int, soft: int, hard: "int | None" = None) -> None:
-    """Set a limit, or leave the caller's where that is lower."""
-    given = resource.getrlimit(kind)[1]
-    wanted = soft if hard is None else hard
-    hard = wanted if given == resource.RLIM_INFINITY else min(wanted, given)
+    """Set a limit, or keep the caller's if that is lower."""
+    current = resource.getrlimit(kind)[1]
+    hard = soft if hard is None else hard
+    hard = hard if current == resource.RLIM_INFINITY else min(hard, current)
     resource.setrlimit(kind, (min(soft, hard), hard))
 
 
 def show(kind: "type[BaseException]", error: BaseException, trace: "types.TracebackType | None") -> None:
-    """The traceback as Python prints it, without the lines of this file."""
-    import traceback  # here: few programs fail
+    """Print the traceback as Python does, without the frames of this file."""
+    import traceback  # imported here because few programs fail
 
     while trace and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -39,7 +39,7 @@ def main() -> None:
     path = sys.argv[2]
     sys.argv = [path]
     if hasattr(sys, "set_int_max_str_digits"):
-        sys.set_int_max_str_digits(0)  # programs of contests print long numbers; time is limited anyway
+        sys.set_int_max_str_digits(0)  # contest programs print long numbers; time is limited anyway
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         source = file.read()
     sys.excepthook = show

@@ -1,4 +1,4 @@
-"""The programs of the escape suite. ``@NAME@`` is filled in by `escape.Target.fill`."""
+"""The programs of the self-test. `suite.Target.fill` fills in each ``@NAME@``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ class Attack:
     """One attack.
 
     Attributes:
-        name: In reports.
-        programs: Run one after the other, each in a process of its own; the last one shows what came of it.
-        evidence: Which look at the outcome decides; a key of `escape._EVIDENCE`.
-        least_level: Weakest level it may be run at: "none" for those that do no harm.
-        fetch: Files that are asked for afterwards.
+        name: Name in reports.
+        programs: Programs that run one after the other, each in its own process. The result of the last one
+            is judged.
+        evidence: How the result is judged; a key of `suite.EVIDENCE`.
+        min_level: Weakest level that the attack may run at; "none" for harmless attacks.
+        fetch: Files to fetch after the run.
     """
 
     name: str
     programs: tuple[str, ...]
     evidence: str
-    least_level: str = "none"
+    min_level: str = "none"
     fetch: tuple[str, ...] = ()
 
 
@@ -107,17 +108,17 @@ if "Name:" in text and os.path.exists("/proc/@PID@/cmdline"):
 
 _SIGNAL = """
 import os
-os.kill(@PID@, 0)  # would be allowed to; 9 is a number like 0
+os.kill(@PID@, 0)  # signal 0 only asks whether a signal would be allowed
 if @PID@ != 1:
     print("GOT THROUGH")
 """
 
 _STDIN = """
 import os
-found = os.fstat(0)
-if (found.st_dev, found.st_ino) == @STDIN@:
+status = os.fstat(0)
+if (status.st_dev, status.st_ino) == @STDIN@:
     print("GOT THROUGH")
-print(found.st_size, "bytes of its own")
+print(status.st_size, "bytes of its own")
 """
 
 _LEAVE = """

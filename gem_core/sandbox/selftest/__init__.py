@@ -1,0 +1,1 @@
+"""Attacks on the sandbox, to measure what each isolation level blocks on this machine."""
