@@ -10,7 +10,7 @@ all trainers (`Record`). `compare` puts it beside the record of gem_core itself,
 `compare_learning` compares whole runs, level 4: success after training, over seeds.
 """
 
-from gem_core.consistency.compare import Comparison, Level, compare
+from gem_core.consistency.compare import Comparison, ConsistencyLevel, compare
 from gem_core.consistency.learning import Equivalence, LearningRun, compare_learning, read_runs
 from gem_core.consistency.record import Played, Record, read_records
 
@@ -18,7 +18,7 @@ __all__ = [
     "Comparison",
     "Equivalence",
     "LearningRun",
-    "Level",
+    "ConsistencyLevel",
     "Played",
     "Record",
     "compare",

@@ -17,7 +17,7 @@ LEVELS = {1: "rollout", 2: "advantages", 3: "update"}
 
 
 @dataclass
-class Level:
+class ConsistencyLevel:
     """How one level came out.
 
     Attributes:
@@ -52,7 +52,7 @@ class Comparison:
     """
 
     trainer: str
-    levels: dict[int, Level]
+    levels: dict[int, ConsistencyLevel]
 
     @property
     def equal(self) -> bool:
@@ -65,10 +65,12 @@ def compare(core: Record, other: Record) -> Comparison:
     """Compare a record with that of gem_core on the same tasks, answers and weights."""
     if core.model != other.model:
         text = f"the model is another one: {other.model[:12]}, gem_core's is {core.model[:12]}"
-        return Comparison(other.trainer, {number: Level(False, differences=[text]) for number in (1, 2, 3)})
+        return Comparison(
+            other.trainer, {number: ConsistencyLevel(False, differences=[text]) for number in (1, 2, 3)}
+        )
     pairs, differences = _pairs(core.episodes, other.episodes)
-    rollout = Level(None, 0.0, differences, dict(other.not_carried))
-    credit = Level(None, 0.0)
+    rollout = ConsistencyLevel(None, 0.0, differences, dict(other.not_carried))
+    credit = ConsistencyLevel(None, 0.0)
     for mine, theirs in pairs:
         _compare_rollout(mine, theirs, rollout)
         _compare_advantages(mine, theirs, credit)
@@ -105,7 +107,7 @@ def _order(played: Played) -> tuple[bool, list[int]]:
     return played.trainable, played.token_ids
 
 
-def _compare_rollout(mine: Played, theirs: Played, level: Level) -> None:
+def _compare_rollout(mine: Played, theirs: Played, level: ConsistencyLevel) -> None:
     where = f"{mine.env_id}, seed {mine.seed}"
     carried = [
         name for name in ("trainable", "token_ids", "turn_ids", *FLAGS) if name not in level.not_carried
@@ -125,7 +127,7 @@ def _compare_rollout(mine: Played, theirs: Played, level: Level) -> None:
             level.differences.append(f"{where}: rewards differ by up to {gap:.3g}")
 
 
-def _compare_advantages(mine: Played, theirs: Played, level: Level) -> None:
+def _compare_advantages(mine: Played, theirs: Played, level: ConsistencyLevel) -> None:
     gap = max(_largest_gap(mine.advantages, theirs.advantages), _or_infinite(theirs.spread))
     level.largest = max(level.largest or 0.0, gap)
 
@@ -147,10 +149,10 @@ def _or_infinite(gap: float) -> float:
     return gap if math.isfinite(gap) else math.inf
 
 
-def _compare_update(other: Record) -> Level:
+def _compare_update(other: Record) -> ConsistencyLevel:
     if other.gradient is None:
-        return Level(None)
-    level = Level(other.gradient <= GRADIENT_TOLERANCE, other.gradient)
+        return ConsistencyLevel(None)
+    level = ConsistencyLevel(other.gradient <= GRADIENT_TOLERANCE, other.gradient)
     if not level.equal:
         level.differences.append(f"the gradient differs by {other.gradient:.3g} of its norm")
     return level

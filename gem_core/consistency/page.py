@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gem_core._util.files import write_atomically
-from gem_core.consistency.compare import LEVELS, Comparison, Level
+from gem_core.consistency.compare import LEVELS, Comparison, ConsistencyLevel
 from gem_core.consistency.record import Record
 
 _STYLE = """
@@ -60,7 +60,7 @@ def verdict_cell(equal: bool | None, text: str) -> str:
     return f"<td class='{kind}'>{html.escape(text)}</td>"
 
 
-def _cell(level: Level | None) -> str:
+def _cell(level: ConsistencyLevel | None) -> str:
     if level is None or level.equal is None:
         return verdict_cell(None, "not run")
     return verdict_cell(level.equal, level.verdict)

@@ -82,7 +82,7 @@ class Record:
     """One step of one trainer.
 
     Attributes:
-        trainer: Its name, "core" for gem_core itself.
+        trainer: Name of the trainer; "core", or a name that begins with "core-", for gem_core itself.
         versions: Of the packages that matter, by name.
         command: What was run.
         model: Hash of the weights and the tokenizer that everybody starts from.
@@ -107,6 +107,11 @@ class Record:
     gradient: float | None = None
     cases: dict[str, float] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is a step of gem_core itself."""
+        return self.trainer == "core" or self.trainer.startswith("core-")
 
     def write(self, path: str | Path) -> None:
         """Write JSON; the file appears at once or not at all."""

@@ -138,8 +138,8 @@ def _release(version: str) -> tuple[int, ...]:
 class TrainerPlugin:
     """What a plugin contributes to the gem-core command.
 
-    Functions are named as ``module:function`` and imported when they are called first, so that a plugin
-    is cheap to list. None means that the plugin does not contribute one.
+    Functions are named as ``module:function``, and imported when they are first called, or given directly.
+    None means that the plugin does not contribute one.
 
     Attributes:
         supported: The trainer, its supported versions, and how the plugin gets into it.
@@ -150,17 +150,18 @@ class TrainerPlugin:
         step_recorder: ``(folder) -> None``, which takes one step in the trainer and writes its
             `gem_core.consistency.Record`, and the reference record if it is missing, for
             `gem-core consistency --run`.
-        learning_recorder: ``(folder) -> None``, which makes the missing learning runs of the trainer, and
-            those of the reference trainer, for `gem-core consistency --level 4 --run`.
+        learning_recorder: ``(path) -> None``, which adds the missing learning runs of the trainer, and
+            those of the reference trainer, to a JSON Lines file (`gem_core.consistency.LearningRun`), for
+            `gem-core consistency --level 4 --run`.
         files: Name of a file that a command of the trainer needs to the module that it is. `gem-core path
             TRAINER-NAME` prints where it is installed.
     """
 
     supported: SupportedTrainer
-    exporter: str | None = None
-    recipe_writer: str | None = None
-    step_recorder: str | None = None
-    learning_recorder: str | None = None
+    exporter: str | Exporter | None = None
+    recipe_writer: str | RecipeWriter | None = None
+    step_recorder: str | Recorder | None = None
+    learning_recorder: str | Recorder | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
     def load_exporter(self) -> Exporter:
@@ -211,8 +212,10 @@ class TrainerPlugin:
             raise ConfigError(f"{self.supported.package}: no file is installed for module {module!r}")
         return Path(spec.origin)
 
-    def _load(self, reference: str | None, what: str) -> Any:
+    def _load(self, reference: str | Callable[..., Any] | None, what: str) -> Any:
         if reference is None:
             raise ConfigError(f"{self.supported.package} has no {what}")
+        if not isinstance(reference, str):
+            return reference
         module, _, attribute = reference.partition(":")
         return getattr(importlib.import_module(module), attribute)

@@ -125,27 +125,32 @@ def test_records_on_disk(tmp_path: Path) -> None:
 def test_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["consistency", str(tmp_path)]) == MISTAKE
-    assert "has no records" in capsys.readouterr().err
-    assert main(["consistency", str(tmp_path), "--trainers", "verk"]) == MISTAKE
+    assert main(["consistency", "--records", str(tmp_path)]) == MISTAKE
+    assert "holds no records" in capsys.readouterr().err
+    assert main(["consistency", "--records", str(tmp_path), "--trainers", "verk"]) == MISTAKE
     monkeypatch.chdir(tmp_path)
     assert main(["consistency", "--run", "--trainers", "roll"]) == MISTAKE
-    assert "is installed" in capsys.readouterr().err
+    assert "ROLL is not installed" in capsys.readouterr().err
     for made in (core(), other()):
         made.write(tmp_path / f"{made.trainer}.json")
     page = tmp_path / "page.html"
-    assert main(["consistency", str(tmp_path), "--html", str(page)]) == OK
+    assert main(["consistency", "--records", str(tmp_path), "--html", str(page)]) == OK
     shown = capsys.readouterr().out
     assert "verl" in shown
     assert "equal (1.0e-07)" in shown
     assert "not run" in shown  # the other trainers
     assert "equal (1.0e-07)" in page.read_text()
-    assert main(["consistency", str(tmp_path), "--trainers", "verl,oat"]) == FAILED  # oat has no record
+    assert (
+        main(["consistency", "--records", str(tmp_path), "--trainers", "verl,oat"]) == FAILED
+    )  # oat has no record
     capsys.readouterr()
-    assert main(["consistency", str(tmp_path), "--trainers", "verl", "--level", "3", "--json"]) == OK
+    assert (
+        main(["consistency", "--records", str(tmp_path), "--trainers", "verl", "--level", "3", "--json"])
+        == OK
+    )
     assert list(json.loads(capsys.readouterr().out)["verl"]["levels"]) == ["3"]
     wrong = other()
     wrong.episodes[1].advantages = [0.0, 0.0]
     wrong.write(tmp_path / "verl.json")
-    assert main(["consistency", str(tmp_path)]) == FAILED
+    assert main(["consistency", "--records", str(tmp_path)]) == FAILED
     assert "verl, level 2: advantages differ" in capsys.readouterr().out

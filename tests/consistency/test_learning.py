@@ -121,7 +121,7 @@ def test_the_command_prints_a_table_and_writes_a_page(
     write_runs(tmp_path, "reference", shifted(-0.3), variant="per-token")
     write_runs(tmp_path, "verl", shifted(0.02))
     page = tmp_path / "page.html"
-    command = ["consistency", "--level", "4", str(tmp_path / RUNS)]
+    command = ["consistency", "--level", "4", "--records", str(tmp_path / RUNS)]
     assert main([*command, "--html", str(page)]) == OK  # the fault differs, as it should
     shown = capsys.readouterr().out
     assert "equivalent (+0.020" in shown
@@ -137,15 +137,15 @@ def test_the_command_prints_a_table_and_writes_a_page(
     assert main([*command, "--json"]) == FAILED
     verdicts = {each["trainer"]: each["equal"] for each in json.loads(capsys.readouterr().out)}
     assert verdicts == {"reference": False, "verl": True, "oat": False}
-    assert main(["consistency", "--level", "4", str(tmp_path / "none")]) == MISTAKE
-    assert "has no learning runs" in capsys.readouterr().err
+    assert main(["consistency", "--level", "4", "--records", str(tmp_path / "none")]) == MISTAKE
+    assert "holds no learning runs" in capsys.readouterr().err
 
 
 def test_a_named_trainer_needs_runs_in_every_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for task, trainers in {"game": ("reference", "verl", "oat"), "letters": ("reference", "verl")}.items():
         for trainer in trainers:
             write_runs(tmp_path, trainer, task=task)
-    command = ["consistency", "--level", "4", str(tmp_path / RUNS), "--trainers"]
+    command = ["consistency", "--level", "4", "--records", str(tmp_path / RUNS), "--trainers"]
     assert main([*command, "verl"]) == OK
     assert main([*command, "verl,oat"]) == FAILED
     assert "not run" in capsys.readouterr().out

@@ -4,7 +4,7 @@
     python -m tests.trainers.verl.learn --control             # the same with advantages of zero
     python -m tests.trainers.verl.learn --on letters --seed 3
     python -m tests.trainers.learning --trainer verl          # whatever is missing of one trainer's runs
-    gem-core consistency --level 4                            # all runs beside those of the reference
+    gem-core consistency --level 4 --records docs/results/learning/runs.jsonl  # compare all runs
 
 Each run starts from a model in ``tests/trainers/tiny`` and appends one line, a `LearningRun`, to
 ``docs/results/learning/runs.jsonl``. A run takes minutes and is not part of the tests.

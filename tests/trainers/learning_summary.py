@@ -40,8 +40,9 @@ Success of the sampled policy on evaluation tasks, before and after training wit
 weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's
 mean difference from the reference trainer, `gem-core train`, lies within ±0.1. Every run is recorded with
 its command, commit, budget and success at each step: [runs.jsonl](runs.jsonl) has the runs of the current
-budgets, [earlier.jsonl](earlier.jsonl) those of budgets that were given up. `gem-core consistency --level 4`
-prints the verdicts; with `--html FILE` it also writes a page with curves and commands.
+budgets, [earlier.jsonl](earlier.jsonl) those of budgets that were given up. `gem-core consistency --level 4
+--records docs/results/learning/runs.jsonl` prints the verdicts; with `--html FILE` it also writes a page with
+curves and commands.
 
 ![success in training](curves.png)
 
