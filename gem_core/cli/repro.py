@@ -25,10 +25,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "write the same run for every trainer",
         examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
         details=(
-            "The file names environments, model, estimator, and budget once; docs/trainers/reproduce.md\n"
-            "lists all options. Each trainer gets a folder with run.sh and the files it reads. A trainer\n"
-            "that has no equivalent for an option is rejected by name: with exit code 2 if --to names it,\n"
-            "with exit code 1 if all trainers are written."
+            "The file names environments, model, estimator, and budget once. Each trainer gets a\n"
+            "folder with run.sh and the files that it reads. An option that a trainer has no\n"
+            "equivalent of is named: with exit code 2 if --to names the trainer, with exit code 1\n"
+            "if all trainers are written."
         ),
     )
     parser.add_argument("file", metavar="FILE", help="the recipe, YAML or JSON")

@@ -1,6 +1,6 @@
 """Whether trainers learn alike: learning runs from the same weights beside those of the reference trainer.
 
-    runs = read_runs("docs/results/learning/runs.jsonl")
+    runs = read_runs("runs.jsonl")
     for result in compare_learning(runs):
         print(result.trainer, result.task, result.verdict)
 

@@ -18,7 +18,7 @@ from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 SCOPES = ("collected", "trained")
 ADAM_BETAS = (0.9, 0.999)
-"""PyTorch's, which RL2 takes without asking."""
+"""PyTorch's defaults; not every trainer has an option for them."""
 
 
 def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
@@ -137,7 +137,7 @@ class Recipe(RolloutOptions):
         for name in ("system_prompt", "wrappers", "traces", "model"):
             if "${" in (getattr(self, name) or ""):
                 raise ConfigError(
-                    f"{prefix}{name}: verl, RL2 and ROLL take ${{ for a reference in their config"
+                    f"{prefix}{name}: trainers that use OmegaConf would resolve ${{ as a reference"
                 )
         self._check_numbers(prefix)
         self._check_estimator(prefix)

@@ -1,8 +1,8 @@
 """What a rollout leaves behind: `Turn`, `Episode` and the two views that trainers consume.
 
 An episode holds sampled token ids; they are never decoded and encoded again. `Episode.sequence`
-gives one row (verl, OpenRLHF, RL2, ROLL's trajectory layout), `Episode.transitions` one row a turn
-(Oat, ROLL's step layout). Both carry the same response tokens, log-probs and rewards.
+gives one row per episode, `Episode.transitions` one row per turn. Both carry the same response tokens,
+log-probs and rewards.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gem_core._util.messages import error_line, unknown
 from gem_core.errors import UnknownName, UnsupportedTrainer
 from gem_core.trainers.plugin import TrainerPlugin
 
@@ -42,7 +43,7 @@ def check_trainer_names(names: list[str]) -> None:
     known = trainer_names()
     for name in names:
         if name not in known:
-            raise UnknownName(f"unknown trainer {name!r}. Available: {', '.join(known) or 'none'}")
+            raise UnknownName(unknown("trainer", name, known))
 
 
 def load_trainer(name: str) -> TrainerPlugin:
@@ -63,8 +64,7 @@ def load_trainer(name: str) -> TrainerPlugin:
     try:
         plugin = entry.load()
     except Exception as error:  # whatever somebody's package does when it is imported
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UnsupportedTrainer(f"{entry.value} cannot be imported: {message}") from error
+        raise UnsupportedTrainer(f"{entry.value} cannot be imported: {error_line(error)}") from error
     if not isinstance(plugin, TrainerPlugin):
         kind = type(plugin).__name__
         raise UnsupportedTrainer(

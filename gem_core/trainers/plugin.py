@@ -8,7 +8,6 @@ A package registers its `TrainerPlugin` under the entry-point group ``gem_core.t
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gem_core._util.entry_points import load_attribute
 from gem_core.errors import ConfigError, UnsupportedTrainer
 
 if TYPE_CHECKING:
@@ -217,5 +217,4 @@ class TrainerPlugin:
             raise ConfigError(f"{self.supported.package} has no {what}")
         if not isinstance(reference, str):
             return reference
-        module, _, attribute = reference.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return load_attribute(self.supported.package, reference)

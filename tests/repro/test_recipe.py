@@ -86,7 +86,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"updates_per_step": 3}, "updates_per_step=3 does not divide tasks_per_step=8"),
         ({"gpus": 3}, "gpus=3 does not divide the 16 episodes"),
         ({"context": "whole"}, "expected one of append, rebuild"),
-        ({"system_prompt": "${HOME}"}, "take ${ for a reference"),
+        ({"system_prompt": "${HOME}"}, "would resolve ${ as a reference"),
     ],
 )
 def test_what_cannot_be_honoured_anywhere_is_refused(changed: dict[str, Any], message: str) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_honoured_anywhere_is_refused(changed: dict[str, Any], me
         ),
         ("reference", {"context": "rebuild"}, ["context: its contexts are append contexts"]),
         ("openrlhf", {"context": "rebuild", "raw": True}, ["context: OpenRLHF trains on one row", "raw: "]),
-        ("oat", {"turns_per_step": None}, ["tasks_per_step: Oat's step is a number of turns"]),
+        ("oat", {"turns_per_step": None}, ["tasks_per_step: a step of Oat is a number of turns"]),
         ("oat", {"turns_per_step": 45, "updates_per_step": 2}, ["turns_per_step: 45 is not a multiple of 2"]),
         (
             "rl2",

@@ -1,7 +1,7 @@
 """Scores of data sets whose own scoring evaluates the model's text, or pays for text that solves nothing.
 
 A scorer takes the data set, the answer and the item, and returns a number from 0 to 1. On plain answers,
-right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; docs/environments/reasoning-gym.md lists
+right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; the page about these environments lists
 what differs. Nothing here evaluates text: `expressions` reads it.
 """
 

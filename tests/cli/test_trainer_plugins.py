@@ -1,0 +1,125 @@
+"""A third-party plugin, the stand-in in tests/toy_trainer, appears in every command about trainers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.repro.recipes import PLAIN
+
+SOURCE = Path(__file__).resolve().parents[1] / "toy_trainer"
+OURS = ["gem_oat", "gem_openrlhf", "gem_rl2", "gem_roll", "gem_verl"]
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the installed stand-in; pip builds it without the network."""
+    pytest.importorskip("setuptools", minversion="70.1", reason="builds the stand-in")
+    pytest.importorskip("pip")
+    source = tmp_path_factory.mktemp("source") / "toy"
+    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    target = tmp_path_factory.mktemp("target")
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--target", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True, timeout=120)
+    return target
+
+
+@pytest.fixture
+def gem_core(installed: Path, tmp_path: Path) -> Command:
+    def run(*argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            [sys.executable, "-m", "gem_core", *argv],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def test_doctor_lists_it_and_says_in_one_line_what_is_broken(gem_core: Command) -> None:
+    trainers = {
+        each["trainer"]: each for each in json.loads(gem_core("doctor", "--json", code=1).stdout)["trainers"]
+    }
+    assert [each["plugin"] for each in trainers.values() if each["plugin"] in OURS] == OURS
+    toy = trainers["toy"]
+    assert (toy["name"], toy["installed"], toy["status"], toy["problems"]) == ("Toy", "1.2", "ready", [])
+    assert trainers["broken"]["status"] == trainers["wrong"]["status"] == "broken"
+    shown = gem_core("doctor", code=1).stdout
+    assert "ready   toy: Toy 1.2 (supported: >=1,<2), plugin toy_trainer" in shown
+    assert (
+        "toy_trainer.broken:TRAINER cannot be imported: RuntimeError: this plugin fails on import\n" in shown
+    )
+    assert (
+        "toy_trainer.export:write must be a gem_core.trainers.plugin.TrainerPlugin, not a function" in shown
+    )
+
+
+def test_export_writes_its_format(gem_core: Command, tmp_path: Path) -> None:
+    argv = ["export", "--env", "game:GuessTheNumber-v0-easy", "--num", "2", "--out", "rows", "--to"]
+    gem_core(*argv, "toy")
+    lines = (tmp_path / "rows").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["game:GuessTheNumber-v0-easy"] * 2
+    assert "broken" in gem_core(*argv, "broken", code=2).stderr
+    assert "unknown trainer 'toi'. Did you mean toy?" in gem_core(*argv, "toi", code=2).stderr
+
+
+def test_repro_writes_its_script(gem_core: Command, tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text(json.dumps(PLAIN))
+    argv = ["repro", "recipe.json", "--out", "out"]
+    assert gem_core(*argv, "--to", "toy").stdout == "toy: out/toy\n  Toy trains nothing.\n"
+    assert "--gamma 0.9" in (tmp_path / "out" / "toy" / "run.sh").read_text()
+    every = json.loads(gem_core(*argv, "--json", code=1).stdout)
+    assert {"reference", "toy", "verl"} < set(every)
+    assert "cannot be imported" in every["broken"]["rejected"]
+    (tmp_path / "recipe.json").write_text(json.dumps({**PLAIN, "system_prompt": "Win."}))
+    assert (
+        "Toy cannot run this recipe: system_prompt: Toy has none"
+        in gem_core(*argv, "--to", "toy", code=2).stderr
+    )
+
+
+def test_consistency_runs_its_recorders(gem_core: Command, tmp_path: Path) -> None:
+    assert "holds no records" in gem_core("consistency", "--trainers", "toy", code=2).stderr
+    shown = gem_core("consistency", "--trainers", "toy", "--run").stdout
+    assert shown.splitlines()[-1].split("  ")[0] == "toy"
+    assert "equal (2.0e-07)" in shown
+    assert (tmp_path / "runs/consistency/records/toy.json").exists()
+    rows = gem_core("consistency").stdout.splitlines()[2:]
+    assert "toy" in [row.split()[0] for row in rows]
+    shown = gem_core("consistency", "--level", "4", "--run", "--records", "runs.jsonl").stdout
+    assert "equivalent (+0.020" in shown
+
+
+def test_path_prints_its_file(gem_core: Command, installed: Path) -> None:
+    path = str(installed / "toy_trainer" / "agent.py")
+    assert gem_core("path", "toy-agent").stdout == f"{path}\n"
+    every = gem_core("path")
+    assert ["toy-agent", path] in [line.split() for line in every.stdout.splitlines()]
+    assert "gem-core: broken: toy_trainer.broken:TRAINER cannot be imported" in every.stderr
+
+
+def test_a_plugin_is_imported_only_when_it_is_asked_for(installed: Path) -> None:
+    code = (
+        "import sys, gem_core; from gem_core.cli import main; main(['--help']); main(['repro', '--help'])\n"
+        "from gem_core.trainers.discovery import trainer_names; names = trainer_names()\n"
+        "print(names, [name for name in sys.modules if name.partition('.')[0] in {*%r, 'toy_trainer'}])"
+    )
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code % OURS], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    names = ["broken", "oat", "openrlhf", "rl2", "roll", "toy", "verl", "wrong"]
+    assert done.stdout.splitlines()[-1] == f"{names} []"

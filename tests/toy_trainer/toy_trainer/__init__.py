@@ -1,0 +1,22 @@
+"""A stand-in for somebody's trainer and its plugin in one package; it trains nothing."""
+
+from __future__ import annotations
+
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+
+TRAINER = TrainerPlugin(
+    SupportedTrainer(
+        name="Toy",
+        package="toy_trainer",
+        distribution="toy-trainer",
+        minimum="1",
+        below="2",
+        hook="python -m toy_trainer",
+        hook_modules=("toy_trainer.agent",),
+    ),
+    exporter="toy_trainer.export:write",
+    recipe_writer="toy_trainer.repro:write",
+    step_recorder="toy_trainer.record:record_step",
+    learning_recorder="toy_trainer.record:record_learning",
+    files={"agent": "toy_trainer.agent"},
+)

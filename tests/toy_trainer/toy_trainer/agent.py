@@ -1,0 +1,1 @@
+"""The file that the stand-in's command would be given by path."""
