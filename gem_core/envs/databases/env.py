@@ -10,12 +10,11 @@ import weakref
 import zlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
-from gem_core.envs.databases.task import TASKS, Task, build, change, differences
+from gem_core.envs.databases.task import TASKS, Task, build, unlike_solution
 from gem_core.errors import ConfigError
 from gem_core.text import undecorated
 from gem_core.tools.mcp.database import folder, path_of
@@ -174,15 +173,10 @@ class Databases(TurnBasedEnv[str]):
 
     def wrong(self) -> list[str]:
         """What differs from the state that the reference solution leads to."""
-        wanted = Path(f"{self._path}.wanted")
         try:
-            build(wanted, self.task.setup)
-            change(wanted, self.task.solution)
-            return differences(self._path, wanted, self.task.probes)
+            return unlike_solution(self._path, self.task)
         except sqlite3.Error as error:
             return [f"the database cannot be read ({error})"]
-        finally:
-            wanted.unlink(missing_ok=True)
 
 
 def _words(answer: str) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gem_core.envs.drawn import Drawn
@@ -68,7 +70,25 @@ def differences(found: Path, wanted: Path, probes: Sequence[str] = ()) -> list[s
     The order of rows does not count, nor how a table was declared as long as its columns have the same names;
     whole numbers equal fractions of the same value.
     """
-    ours, theirs = _state(found, probes), _state(wanted, probes)
+    return _differing(_state(found, probes), _state(wanted, probes))
+
+
+def unlike_solution(found: Path, task: Task) -> list[str]:
+    """Like `differences`, against the state that the reference solution of `task` leads to."""
+    return _differing(_state(found, task.probes), _solved(task.setup, task.solution, task.probes))
+
+
+@lru_cache(maxsize=64)
+def _solved(setup: str, solution: str, probes: tuple[str, ...]) -> dict[str, Any]:
+    """Return the state after the reference solution; an episode is often graded more than once."""
+    with TemporaryDirectory(prefix="gem-core-database-") as folder:
+        path = Path(folder) / "solved.db"
+        build(path, setup)
+        change(path, solution)
+        return _state(path, probes)
+
+
+def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
