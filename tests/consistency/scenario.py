@@ -7,6 +7,7 @@ by whichever test session comes first; the others find it. Their records lie in 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
@@ -102,14 +103,17 @@ def register() -> None:
 
 
 def scenario() -> Scenario:
-    """The scenario, made now where it is missing, or was made by another version of this file."""
+    """Return the scenario; make it if it is missing or another version of this file made it."""
     made = Scenario(Path(os.environ.get("GEM_CONSISTENCY") or ROOT / "runs" / "consistency"))
+    made.folder.mkdir(parents=True, exist_ok=True)
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    if not made.version.exists() or made.version.read_text() != version:
-        for folder in (made.model, made.records):
-            shutil.rmtree(folder, ignore_errors=True)
-        make(made)
-        write_atomically(made.version, [version])
+    with (made.folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # test sessions may run side by side
+        if not made.version.exists() or made.version.read_text() != version:
+            for folder in (made.model, made.records):
+                shutil.rmtree(folder, ignore_errors=True)
+            make(made)
+            write_atomically(made.version, [version])
     return made
 
 
