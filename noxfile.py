@@ -57,7 +57,7 @@ def start(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def two_at_a_time(session: nox.Session) -> None:
-    """Run the sessions that mostly keep one core busy, two at a time; print each one's output when it ends."""
+    """Run the sessions that mostly keep one core busy, two at a time; print each output at its end."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(2) as pool:
         codes = list(pool.map(run_session, SIDE_BY_SIDE))
