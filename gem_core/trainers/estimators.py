@@ -177,7 +177,7 @@ def check_gamma(gamma: Any, option: str = "gamma") -> None:
         ConfigError: It is out of range.
     """
     if not 0 <= float(gamma) <= 1:
-        raise ConfigError(f"{option}={gamma}: expected a discount per turn from 0 to 1")
+        raise ConfigError(f"{option}={gamma}: expected a number from 0 to 1")
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

@@ -31,8 +31,8 @@ def test_options_and_scope_are_read_once() -> None:
         ("rebn", {"dof": 1}, 1.0, "unknown option 'adv.dof' of rebn"),
         ("rebn", {"scope": "all"}, 1.0, "adv.scope='all': expected 'collected' or 'trained'"),
         ("gem_grpo", {"scope": "trained"}, 1.0, "unknown option 'adv.scope' of grpo"),
-        ("rebn", {}, 1.5, "adv.gamma=1.5: expected a discount per turn from 0 to 1"),
-        ("rebn", {}, float("nan"), "expected a discount"),
+        ("rebn", {}, 1.5, "adv.gamma=1.5: expected a number from 0 to 1"),
+        ("rebn", {}, float("nan"), "expected a number"),
     ],
 )
 def test_wrong_options(name: str, options: dict[str, Any], gamma: float, message: str) -> None:

@@ -50,7 +50,7 @@ def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
     assert len(play(max_turns=1).turns) == 1
     traces = list(read_traces(tmp_path / "train.jsonl"))
     assert [len(trace.turns) for trace in traces] == [2, 1]
-    assert list(read_traces(tmp_path / "validation.jsonl")) == []
+    assert list(read_traces(tmp_path / "eval.jsonl")) == []
 
 
 def test_wrappers_are_around_every_environment() -> None:

@@ -3,13 +3,12 @@
     python -m verl.trainer.main_ppo <your config> algorithm.adv_estimator=rebn \\
         +actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager ...
 
-The classes that a config names are imported when verl asks for them; this module needs no verl.
+verl imports the classes that a config names when it needs them; this module works without verl.
 """
 
 from __future__ import annotations
 
-import importlib
-
+from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
@@ -29,18 +28,12 @@ SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_verl.export:write", recipe_writer="gem_verl.repro:write")
 
-_HOMES = {
-    "GemAgentLoop": "loop",
-    "GemAgentLoopManager": "manager",
-    "GemDataset": "dataset",
-    "GemTrainerSync": "trainer",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    SUPPORTED.require()
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(
+    SUPPORTED,
+    {
+        "GemAgentLoop": "loop",
+        "GemAgentLoopManager": "manager",
+        "GemDataset": "dataset",
+        "GemTrainerSync": "trainer",
+    },
+)

@@ -1,12 +1,12 @@
-"""Rows made on the fly from environment ids: `data.custom_cls` of a verl config.
+"""`GemDataset`: tasks made on the fly from environment ids, for ``data.custom_cls`` of a verl config.
 
     data.custom_cls.path=pkg://gem_verl.dataset data.custom_cls.name=GemDataset
     data.train_files='["game:GuessTheNumber-v0-easy=2","game:Mastermind-v0-easy"]'
     data.val_files='["game:GuessTheNumber-v0-easy"]'
 
 ``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` the number of evaluation
-tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds. Without the former, an
-epoch of a data set plays every training item once.
+tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds. Without
+``data.train_max_samples``, an epoch of a data set plays every training item once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, tasks_per_epoch
+from gem_core.trainers.tasks import evaluation_tasks
 from gem_verl.rows import verl_row
 
 TRAIN_TASKS = 10_000
@@ -28,17 +29,17 @@ VAL_TASKS = 256
 class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """Tasks of a mix of environments, for training or for validation.
 
-    Training and validation share neither seeds nor items; validation always plays the same tasks of each
+    Training and validation share neither seeds nor items. Validation always plays the same tasks of each
     environment.
 
     Args:
-        data_files: Environments, ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
-        tokenizer: Not used.
-        config: verl's section ``data``; tells by identity whether this is ``val_files``.
-        processor: Not used.
-        max_samples: Most tasks. -1: `VAL_TASKS` for validation; for training `TRAIN_TASKS`, or as many as
-            it takes to play every item once (`tasks_per_epoch`) if all environments have items or if
-            that is more.
+        data_files: Environments, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
+        tokenizer: Ignored.
+        config: verl's section ``data``; the data set is for validation if `data_files` is its ``val_files``.
+        processor: Ignored.
+        max_samples: Most tasks. -1 means `VAL_TASKS` for validation. For training it means `TRAIN_TASKS`, or
+            the number that plays every item once (`tasks_per_epoch`) if that is larger or if all environments
+            have items.
 
     Raises:
         GemError: An environment cannot be built (each one is tried once) or has no training items.
@@ -58,14 +59,13 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         for source in sources:
             source.check_buildable()
         self.split: Split = _split(data_files, config)
-        seed = (config.get("seed") if config is not None else None) or 0
+        self.tasks: list[TaskRow]
         if self.split == "train":
             count = max_samples if max_samples > 0 else _natural_size(sources)
-            self.tasks: list[TaskRow] = list(make_tasks(sources, count, seed=seed))
+            seed = (config.get("seed") if config is not None else None) or 0
+            self.tasks = list(make_tasks(sources, count, seed=seed))
         else:
-            count = max_samples if max_samples > 0 else VAL_TASKS
-            each = max(count // len(sources), 1)
-            self.tasks = [task for source in sources for task in make_tasks([source], each, split="eval")]
+            self.tasks = evaluation_tasks(sources, max_samples if max_samples > 0 else VAL_TASKS)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -74,19 +74,19 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         row = verl_row(self.tasks[number], self.split)
         row["raw_prompt"] = row.pop("prompt")
         row["index"] = row["extra_info"]["index"]
-        row["dummy_tensor"] = torch.tensor([0], dtype=torch.uint8)  # verl wants one tensor per row
+        row["dummy_tensor"] = torch.tensor([0], dtype=torch.uint8)  # verl needs one tensor per row
         return row
 
 
 def _natural_size(sources: Sequence[EnvChoice]) -> int:
-    """Number of training tasks where the config names none."""
+    """Return the number of training tasks where the config names none."""
     epoch = tasks_per_epoch(sources) or 0
     have_items = all(count_items(source, "train") is not None for source in sources)
     return epoch if have_items else max(epoch, TRAIN_TASKS)
 
 
 def _split(data_files: Any, config: Any) -> Split:
-    """Which of the two data sets this is: both are built alike, from lists of one config."""
+    """Return which of the two data sets this is: verl builds both alike, from lists of one config."""
     if config is None:
         return "train"
     train, val = config.get("train_files"), config.get("val_files")

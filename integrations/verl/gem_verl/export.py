@@ -13,12 +13,10 @@ from gem_verl.rows import verl_row
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write rows as parquet; the file appears at once or not at all.
-
-    verl repeats each row ``rollout.n`` times by itself, so a row a task is enough.
+    """Write tasks as parquet, one row per task; verl repeats each row ``rollout.n`` times by itself.
 
     Raises:
-        MissingDependency: pyarrow is not installed; wherever verl is, it is.
+        MissingDependency: pyarrow is not installed; verl depends on it.
     """
     try:
         import pyarrow

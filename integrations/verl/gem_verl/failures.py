@@ -1,19 +1,19 @@
-"""Failed episodes of a training batch: they leave no row, and the trainer mode ``gem_sync`` hears of them.
+"""Failed episodes of a training batch: they leave no row, and the trainer mode ``gem_sync`` counts them.
 
 verl stores what an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
-filter, metric and loss, whichever estimator runs. The other samples of its prompt stay. A prompt without
-any sample left is marked as failed, the way verl marks it: synchronous modes train on the rest of the
-batch, asynchronous ones and ``sync_refill_failed_groups`` replace the prompt.
+filter, metric and loss, whichever estimator runs. The other samples of its prompt stay. A prompt without any
+sample left is marked as failed, as verl marks it: synchronous modes train on the rest of the batch,
+asynchronous ones and ``sync_refill_failed_groups`` replace the prompt.
 """
 
 from __future__ import annotations
 
-import json
 from contextvars import ContextVar
 
 import transfer_queue as tq
 
-from gem_core.rollout import Episode, nothing_trainable, without_tokens
+from gem_core.rollout import Episode, nothing_trainable
+from gem_core.trainers.failures import pack_outline, unpack_outline
 
 PARTITION = "gem_failed"
 """Partition of the TransferQueue that holds outlines of failed episodes until the trainer takes them."""
@@ -23,7 +23,7 @@ class Group:
     """The samples of one training prompt, in the worker that plays them.
 
     Args:
-        samples: How many samples the prompt has.
+        samples: Number of samples of the prompt.
         report: Whether a trainer takes the outlines with `take_failed`.
     """
 
@@ -33,18 +33,18 @@ class Group:
         self._failed: list[Episode] = []
 
     async def leave_out(self, episode: Episode, key: str) -> None:
-        """Note an episode that gets no row.
+        """Record an episode that gets no row.
 
         Args:
             episode: The failed episode.
-            key: Unique in the run.
+            key: A key that is unique in the run.
 
         Raises:
             EnvError: It was the last sample of the prompt, and all of them failed.
         """
         self._failed.append(episode)
         if self._report:
-            tag = {"episode": json.dumps(without_tokens(episode).to_dict())}
+            tag = {"episode": pack_outline(episode)}
             await tq.async_kv_put(key=key, partition_id=PARTITION, tag=tag)
         if len(self._failed) == self._samples:
             raise nothing_trainable(self._failed, "one prompt")
@@ -55,8 +55,8 @@ group: ContextVar[Group | None] = ContextVar("gem_verl_group", default=None)
 
 
 def take_failed() -> list[Episode]:
-    """Outlines of the episodes that failed since the last call."""
+    """Return the outlines of the episodes that failed since the last call."""
     tags = (tq.kv_list(partition_id=PARTITION) or {}).get(PARTITION) or {}
     if tags:
         tq.kv_clear(keys=list(tags), partition_id=PARTITION)
-    return [Episode.from_dict(json.loads(tag["episode"])) for tag in tags.values()]
+    return [unpack_outline(tag["episode"]) for tag in tags.values()]

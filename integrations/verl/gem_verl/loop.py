@@ -1,18 +1,15 @@
-"""The agent loop ``gem``: one call of gem_core's `run_episode` for each sample.
+"""The agent loop ``gem``: plays one episode for each sample, with verl's server manager as the policy.
 
-The policy is verl's server manager. An episode becomes one row (prompt, response part with mask and
-log-probs, a reward on the last token of each turn), or one row per turn. A failed episode leaves no row in
-training (see `gem_verl.failures`). In validation it leaves a masked row that counts in ``gem/error_rate``
-only.
+An episode becomes one row (prompt, response part with mask and log-probs, a reward on the last token of each
+turn), or one row per turn. A failed episode leaves no row in training (see `gem_verl.failures`). In
+validation it leaves a masked row that counts in ``gem/error_rate`` only.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -26,18 +23,17 @@ from verl.experimental.agent_loop.agent_loop import (
 
 from gem_core.images import open_image
 from gem_core.rollout import (
-    Context,
-    EnvPool,
     Episode,
     Generation,
-    TraceWriter,
-    engine_stop_ids,
+    RowKind,
     episode_metrics,
-    extra_stop_id,
+    inferred_finish,
+    rows_of,
     without_tokens,
 )
-from gem_core.rollout.vision import processor_or_tokenizer
-from gem_verl import failures
+from gem_core.trainers.interface import expect, expect_fields
+from gem_core.trainers.player import Player
+from gem_verl import SUPPORTED, failures
 from gem_verl.options import GemOptions
 from gem_verl.rows import AGENT_NAME, task_of
 
@@ -56,10 +52,29 @@ METRICS = (
 """What validation reports for each environment, besides verl's own score; `filter_groups` may name one."""
 
 validating: ContextVar[bool] = ContextVar("gem_verl_validating", default=False)
-"""Set by the worker: verl does not tell an agent loop."""
+"""Set by the worker, because verl does not tell an agent loop."""
 
 position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
 """Set by the worker: most tokens of the model, the limit of verl's servers where no other is set."""
+
+expect(SUPPORTED, AgentLoopBase, "run", "self", "sampling_params", exact=False)
+expect_fields(
+    SUPPORTED,
+    AgentLoopOutput,
+    [
+        "prompt_ids",
+        "response_ids",
+        "response_mask",
+        "response_logprobs",
+        "multi_modal_data",
+        "reward_score",
+        "num_turns",
+        "metrics",
+        "extra_fields",
+    ],
+    exact=False,
+)
+expect_fields(SUPPORTED, AgentLoopMetrics, ["generate_sequences", "tool_calls", "num_preempted"], exact=False)
 
 
 class GemOutput(AgentLoopOutput):  # type: ignore[misc]
@@ -68,7 +83,7 @@ class GemOutput(AgentLoopOutput):  # type: ignore[misc]
     token_rewards: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields that verl stores."""
+        """Return the fields that verl stores."""
         output: dict[str, Any] = super().as_dict()
         output["rm_scores"] = torch.tensor(output.pop("token_rewards"), dtype=torch.float32)
         return output
@@ -79,9 +94,9 @@ class ServerPolicy:
 
     Args:
         client: verl's server manager.
-        sampling_params: For every turn; stop tokens of your own, in ``stop_token_ids``, are kept.
-        stop_ids: Ids that end a response.
-        extra_stop_id: One of them that the engine does not know of; None when it knows all.
+        sampling_params: Sampling parameters of every turn; stop tokens in ``stop_token_ids`` are kept.
+        stop_ids: Tokens that end a response.
+        extra_stop_id: One of them that the engine does not stop at by itself; None when it stops at all.
     """
 
     takes_images = True
@@ -117,110 +132,84 @@ class ServerPolicy:
         first = self.extra_fields.get("min_global_steps", output.extra_fields.get("min_global_steps"))
         self.extra_fields = {**output.extra_fields, "min_global_steps": first}
         ids = list(output.token_ids)
-        # verl's vLLM reports "completed" for both ends, and "length" may stand for a whole response that just
-        # fits, so the last token has to tell.
-        full = len(ids) >= max_tokens or output.stop_reason == "length"
-        cut = bool(ids) and full and ids[-1] not in self._stop_ids
-        return Generation(
-            ids, list(output.log_probs) if output.log_probs else None, "length" if cut else "stop"
+        # verl's vLLM reports "completed" for both ends, and "length" may be a whole response that just fits.
+        limit = len(ids) if output.stop_reason == "length" else max_tokens
+        finish = inferred_finish(ids, limit, self._stop_ids)
+        return Generation(ids, list(output.log_probs) if output.log_probs else None, finish)
+
+
+_players: dict[int, tuple[Any, Player]] = {}
+"""Players of this worker by the id of the config, which the value keeps alive."""
+
+
+def _player(config: Any, tokenizer: Any, processor: Any) -> Player:
+    if id(config) not in _players:
+        player = Player(
+            GemOptions.from_config(config),
+            tokenizer,
+            processor=processor,
+            template_kwargs=config.data.get("apply_chat_template_kwargs"),
         )
-
-
-@dataclass
-class _Shared:
-    """What the episodes of a worker process share."""
-
-    config: Any
-    options: GemOptions
-    context: Context
-    envs: EnvPool
-    stop_ids: set[int]
-    extra_stop_id: int | None
-    traces: dict[str, TraceWriter]
-
-    @classmethod
-    def make(cls, config: Any, tokenizer: Any, processor: Any) -> _Shared:
-        options = GemOptions.from_config(config)
-        context = options.make_context(
-            processor_or_tokenizer(processor, tokenizer), config.data.get("apply_chat_template_kwargs")
-        )
-        extra = extra_stop_id(context, tokenizer)
-        stop_ids = engine_stop_ids(tokenizer) | ({extra} if extra is not None else set())
-        traces = options.trace_writers(tokenizer)
-        return cls(config, options, context, EnvPool(options.wrappers), stop_ids, extra, traces)
-
-
-_shared: dict[int, _Shared] = {}
-"""By the id of the config, which the value keeps alive."""
-
-
-def _share(config: Any, tokenizer: Any, processor: Any) -> _Shared:
-    if id(config) not in _shared:
-        _shared[id(config)] = _Shared.make(config, tokenizer, processor)
-    return _shared[id(config)]
+        _players[id(config)] = config, player
+    return _players[id(config)][1]
 
 
 @register(AGENT_NAME)
 class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays the environment that the row of the data set names."""
+    """Plays the environment that a row of the data set names."""
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> list[AgentLoopOutput]:
-        """Play one episode and lay it out.
+        """Play one episode and return its rows; none for an episode that failed in training.
 
         Args:
-            sampling_params: verl's, for training or validation.
+            sampling_params: verl's sampling parameters for training or validation.
             fields: The row, with verl's uid, session_id and global_steps.
-
-        Returns:
-            The rows of the episode; none for one that failed in training.
 
         Raises:
             EnvError: The episode failed in training, and so did all other samples of its prompt.
         """
         start = time.perf_counter()
-        shared = _share(self.config, self.tokenizer, self.processor)
-        options, rollout = shared.options, self.rollout_config
-        image_processor = shared.context.image_processor
-        if image_processor is not None:  # it stands for an image, and would be one too many
-            sampling_params = {**sampling_params, "logit_bias": {image_processor.token_id: -100.0}}
-        policy = ServerPolicy(self.server_manager, sampling_params, shared.stop_ids, shared.extra_stop_id)
+        player, rollout = _player(self.config, self.tokenizer, self.processor), self.rollout_config
+        options: Any = player.options
+        if player.image_token_id is not None:  # a sampled placeholder would be one too many
+            sampling_params = {**sampling_params, "logit_bias": {player.image_token_id: -100.0}}
+        policy = ServerPolicy(self.server_manager, sampling_params, player.stop_ids, player.extra_stop_id)
         split = "eval" if validating.get() else "train"
-        episode = await shared.envs.play(
+        step = int(fields.get("global_steps", -1))
+        episode = await player.play(
             task_of(fields),
             policy,
-            shared.context,
+            split=split,
+            metadata={
+                "step": step,
+                "group": str(fields.get("uid", "")),
+                "sample": int(fields.get("session_id", 0)),
+            },
             max_tokens_per_turn=options.max_tokens_per_turn or rollout.response_length,
             max_total_tokens=context_length(rollout),
             max_response_tokens=rollout.response_length,
-            **options.play_kwargs(),
             request_id=uuid4().hex,
-            metadata={
-                "step": int(fields.get("global_steps", -1)),
-                "group": str(fields.get("uid", "")),
-                "sample": int(fields.get("session_id", 0)),
-                "split": split,
-            },
         )
-        if shared.traces:
-            shared.traces[split].write(episode)
         if not episode.trainable and split == "train":
             group = failures.group.get()
             if group is not None:
                 await group.leave_out(episode, f"{fields.get('uid')}_{fields.get('session_id')}")
             return []
-        # Weights of step n - 1 sample step n; where nothing was sampled verl still wants the number.
+        # Weights of step n - 1 sample step n; verl needs the number even where nothing was sampled.
         version = int(fields.get("global_steps", 1)) - 1
-        extra = {"min_global_steps": version, "max_global_steps": version, **policy.extra_fields}
-        metrics = AgentLoopMetrics(
-            generate_sequences=policy.seconds,
-            tool_calls=time.perf_counter() - start - policy.seconds,
-            num_preempted=policy.preempted,
-        )
         return lay_out(
             episode,
-            row_per_turn=options.row_per_turn,
-            metrics=metrics,
-            extra_fields=extra,
+            rows=options.row_kind,
+            metrics=AgentLoopMetrics(
+                generate_sequences=policy.seconds,
+                tool_calls=time.perf_counter() - start - policy.seconds,
+                num_preempted=policy.preempted,
+            ),
+            extra_fields={
+                "min_global_steps": version,
+                "max_global_steps": version,
+                **policy.extra_fields,
+            },
             pad_id=self.tokenizer.eos_token_id,
             with_logprobs=bool(sampling_params.get("logprobs")),
             validation=split == "eval",
@@ -228,7 +217,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 def context_length(rollout: Any) -> int:
-    """Most tokens of prompt and response together: those of the rows, and no more than the servers take.
+    """Return the most tokens of prompt and response together that rows hold and servers take.
 
     Args:
         rollout: verl's section ``actor_rollout_ref.rollout``.
@@ -237,95 +226,64 @@ def context_length(rollout: Any) -> int:
     served = rollout.max_model_len or position_limit.get()
     if served is None:
         return longest
-    return min(longest, served - 1 if rollout.name == "sglang" else served)  # its server keeps one back
+    return min(longest, served - 1 if rollout.name == "sglang" else served)  # SGLang's server reserves one
 
 
 def lay_out(
     episode: Episode,
     *,
-    row_per_turn: bool,
+    rows: RowKind,
     metrics: AgentLoopMetrics,
     extra_fields: dict[str, Any],
     pad_id: int,
     with_logprobs: bool,
     validation: bool = False,
 ) -> list[AgentLoopOutput]:
-    """The rows of an episode.
+    """Return the rows of an episode as verl's outputs.
 
     Args:
-        episode: What was played.
-        row_per_turn: One row a turn instead of one row in all.
-        metrics: verl's, the same for all rows.
+        episode: The episode.
+        rows: "episode" for one row, "turn" for one row per turn.
+        metrics: verl's metrics, the same for all rows.
         extra_fields: What the engine reported; every row gets a copy with GEM's fields.
-        pad_id: The only token of the row of an episode that is not trainable, which validation needs.
+        pad_id: Token of the row of an episode that is not trainable, which validation needs.
         with_logprobs: Whether verl expects log-probs of the sampling policy.
-        validation: Put the whole return on the last row, the only one that verl's validation reads, and
-            leave out of its means what an episode has no value for; training counts that as 0.
+        validation: Put the whole return on the last row, the only one that verl's validation reads, and omit
+            from its means what an episode has no value for; training counts that as 0.
     """
     summary = episode_metrics([episode])
-    missing = None if validation else 0.0  # what filters groups of prompts takes numbers only
+    missing = None if validation else 0.0  # a filter of prompt groups takes numbers only
     shown = {
         **extra_fields,
         "turn_scores": episode.rewards,
         "tool_rewards": [],
         "reward_extra_info": {name: summary.get(name, missing) for name in METRICS},
     }
-    facts = {"episode": without_tokens(episode).to_dict(), "row_per_turn": row_per_turn}
-
-    def row(
-        prompt: list[int], response: list[int], mask: list[int], logprobs: list[float] | None,
-        rewards: list[float], spans: list[tuple[int, int]], images: Sequence[str] = (),
-    ) -> AgentLoopOutput:  # fmt: skip
-        pixels = {"multi_modal_data": {"images": [open_image(url) for url in images]}} if images else {}
-        return GemOutput(
-            **pixels,
-            prompt_ids=prompt,
-            response_ids=response,
-            response_mask=mask,
-            response_logprobs=(logprobs or [0.0] * len(response)) if with_logprobs else None,
-            token_rewards=rewards,
-            reward_score=episode.total_reward if episode.trainable else 0.0,
-            num_turns=2 * len(episode.turns),
-            metrics=metrics,
-            extra_fields={**shown, "gem": {**facts, "spans": spans}},
-        )
-
-    if not episode.trainable:
-        return [row([pad_id], [pad_id], [0], None, [0.0], [])]
-    if not row_per_turn:
-        sequence = episode.sequence()
-        start = sequence.prompt_length
-        spans = [(len(turn.context_ids), len(turn.response_ids)) for turn in episode.turns]
-        return [
-            row(
-                sequence.token_ids[:start],
-                sequence.token_ids[start:],
-                sequence.response_mask[start:],
-                sequence.logprobs[start:] if sequence.logprobs is not None else None,
-                sequence.rewards[start:],
-                [(0, spans[0][1]), *spans[1:]],
-                episode.images(),
+    facts = {"episode": without_tokens(episode).to_dict(), "rows": rows}
+    laid_out = rows_of(episode, rows, pad_id=pad_id)
+    if validation and rows == "turn" and episode.trainable:
+        for row in laid_out:
+            row.rewards = [0.0] * len(row)
+        laid_out[-1].rewards[-1] = episode.total_reward
+    outputs = []
+    for row in laid_out:
+        start = row.prompt_length
+        images = {"multi_modal_data": {"images": [open_image(url) for url in row.images]}}
+        outputs.append(
+            GemOutput(
+                **(images if row.images else {}),
+                prompt_ids=row.prompt_ids,
+                response_ids=row.response_ids,
+                response_mask=row.response_mask[start:],
+                response_logprobs=row.logprobs_or_zeros()[start:] if with_logprobs else None,
+                token_rewards=row.rewards[start:],
+                reward_score=episode.total_reward if episode.trainable else 0.0,
+                num_turns=2 * len(episode.turns),
+                metrics=metrics,
+                extra_fields={
+                    **shown,
+                    "gem": {**facts, "spans": row.spans, "prompt_length": row.prompt_length},
+                },
             )
-        ]
-    rewards = episode.rewards
-    if validation:
-        rewards = [0.0] * (len(rewards) - 1) + [episode.total_reward]
-    return [
-        row(
-            turn.prompt_ids,
-            turn.response_ids,
-            [1] * len(turn.response_ids),
-            turn.logprobs,
-            [0.0] * (len(turn.response_ids) - 1) + [reward],
-            [(0, len(turn.response_ids))],
-            episode.images(turn.turn),
         )
-        for turn, reward in zip(episode.transitions(), rewards, strict=True)
-    ]
-
-
-def turn_ids_of(spans: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Turn id of each token of a row, -1 off-response and beyond its end."""
-    parts = ([-1] * context + [turn] * response for turn, (context, response) in enumerate(spans))
-    ids = list(itertools.chain.from_iterable(parts))
-    return ids + [-1] * (width - len(ids))
+    return outputs

@@ -1,4 +1,4 @@
-"""Activation by one config word, in every process that plays or trains.
+"""`GemAgentLoopManager`: one config option that activates GEM in every process that plays or trains.
 
 +actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager
 """
@@ -13,6 +13,7 @@ import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.utils import get_max_position_embeddings
 
+from gem_core.trainers.interface import expect
 from gem_verl import SUPPORTED, estimators, failures, loop
 from gem_verl.options import ESTIMATORS, TRAINER_MODE, check_config, check_rewards, images_unsupported
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
@@ -20,11 +21,15 @@ from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
 logger = logging.getLogger("verl.gem")
 
 SUPPORTED.require()
-_Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # verl's own is a Ray actor: no base class
+_Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # a Ray actor cannot be a base class
+
+expect(SUPPORTED, AgentLoopManagerTQ, "generate_sequences", "self", "prompts")
+expect(SUPPORTED, _Worker, "_run_prompt", "self", "prompt", "sampling_params", "trajectory", exact=False)
+expect(SUPPORTED, _Worker, "_run_agent_loop", "self", "sampling_params", "trajectory", exact=False)
 
 
 class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
-    """verl's worker in a process where the agent loop is registered; tells the loop what verl does not."""
+    """verl's worker, which here registers the agent loop and passes on what verl does not tell it."""
 
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, **options: Any
@@ -32,11 +37,11 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
         if not trajectory["validate"]:
             samples = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
             report = self.config.trainer.v1.trainer_mode == TRAINER_MODE
-            failures.group.set(failures.Group(samples, report=report))  # each prompt is a task of its own
+            failures.group.set(failures.Group(samples, report=report))  # each prompt runs in its own task
         await super()._run_prompt(prompt, sampling_params, trajectory, **options)
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **fields: Any) -> Any:
-        loop.validating.set(bool(trajectory["validate"]))  # of this task only: each session is one
+        loop.validating.set(bool(trajectory["validate"]))  # for this task only: each session is one
         if self.rollout_config.max_model_len is None:
             loop.position_limit.set(get_max_position_embeddings(self.model_config.hf_config))
         return await super()._run_agent_loop(sampling_params, trajectory, **fields)
@@ -46,7 +51,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     """verl's manager with workers that know GEM; registers the estimators where verl calls them.
 
     Raises:
-        ConfigError: The config asks for something that cannot be honoured.
+        ConfigError: The config asks for something that cannot be honored.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -57,11 +62,13 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         self._wrappers = options.wrappers
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Hand prompts to the workers; verl would log an environment that cannot be built and go on.
+        """Check the prompts and pass them to the workers.
+
+        verl itself would log an environment that cannot be built and continue.
 
         Raises:
             GemError: A row names no environment, or one that cannot be built or shown.
-            ConfigError: A reward model would replace what the environments pay.
+            ConfigError: A reward model would replace the rewards of the environments.
         """
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))

@@ -1,19 +1,27 @@
-"""What a verl config says about GEM, and what it must not say.
+"""Options of GEM in a verl config, and the verl options that they rule out.
 
-Options of the rollout stand in a section of their own, ``+gem.<option>=<value>``; options of an
-estimator under its name, ``+algorithm.rebn.ddof=1``.
+Options of the rollout are in a section of their own, ``+gem.<option>=<value>``; options of an estimator are
+under its name, ``+algorithm.rebn.ddof=1``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+<<<<<<< HEAD
 from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
+=======
+from gem_core.advantages.registry import TRAINER_NAMES
+from gem_core.errors import ConfigError
+from gem_core.rollout import RolloutOptions, RowKind
+>>>>>>> 71d9c02 (verl: rows, estimators, tasks and the player come from the plugin kit; gem.layout is gem.rows; the interface is checked when verl is imported)
 from gem_core.rollout.vision import processor_or_tokenizer
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
+from gem_core.trainers.options import RowOption, choose_rows
 
 ESTIMATORS = TRAINER_NAMES
 """verl's ``algorithm.adv_estimator`` and the name of the estimator in gem_core."""
@@ -26,41 +34,46 @@ class GemOptions(RolloutOptions):
     """The section ``gem`` of a verl config.
 
     Attributes:
-        layout: Rows of the training batch: "episode" or "turn". "auto" takes the first where the
-            context allows it.
+        rows: Rows of the training batch: "episode" or "turn". "auto" means "episode" where the context allows
+            it.
     """
 
-    layout: Literal["auto", "episode", "turn"] = "auto"
+    rows: RowOption = "auto"
 
     @classmethod
     def from_config(cls, config: Any) -> GemOptions:
         """Read the section ``gem`` of a whole verl config.
 
         Raises:
-            ConfigError: An unknown option, or a value that is none of those allowed.
+            ConfigError: An unknown option, or a value that is not allowed.
         """
         options = cls.read(dict(config.get("gem") or {}))
-        if options.context == "rebuild" and options.layout == "episode":
-            raise ConfigError(
-                "gem.layout=episode needs gem.context=append: the turns of a rebuilt context share no prefix"
-            )
+        _ = options.row_kind
         return options
 
     @property
-    def row_per_turn(self) -> bool:
-        """Whether each turn is a row of the batch."""
-        return self.layout == "turn" or self.context == "rebuild"
+    def row_kind(self) -> RowKind:
+        """What a row of the batch is."""
+        return choose_rows(self.rows, self.context)
 
 
-def estimator_options(algorithm: Any, name: str) -> dict[str, Any]:
-    """The options ``algorithm.<name>``, checked.
+def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
+    """Read an estimator from verl's section ``algorithm``, with the options in ``algorithm.<name>``.
+
+    Args:
+        algorithm: The section; None means the defaults.
+        name: One of `ESTIMATORS`.
 
     Raises:
         ConfigError: An unknown option, or one that the rest of `algorithm` contradicts.
     """
-    options = dict(_get(algorithm, name) or {})
-    scope = options.pop("scope", "collected") if name == "rebn" else "collected"
-    get_estimator(ESTIMATORS[name]).check_options(options, prefix=f"algorithm.{name}.")
+    choice = read_estimator(
+        name,
+        _get(algorithm, name) or {},
+        gamma=_get(algorithm, "gamma", 1.0),
+        prefix=f"algorithm.{name}.",
+        gamma_option="algorithm.gamma",
+    )
     correction = _get(algorithm, "rollout_correction")
     if correction and _get(correction, "rollout_rs") and not _get(correction, "bypass_mode"):
         raise ConfigError(
@@ -68,31 +81,25 @@ def estimator_options(algorithm: Any, name: str) -> dict[str, Any]:
             "the response mask before the advantage is computed, which would cut turns in pieces; with "
             f"{name} use rollout_is (weights) instead, or bypass_mode=True"
         )
-    if scope not in ("collected", "trained"):
-        raise ConfigError(f"algorithm.{name}.scope={scope!r}: expected 'collected' or 'trained'")
-    filters = _get(algorithm, "filter_groups")
-    if name == "rebn" and scope == "collected" and filters and _get(filters, "enable"):
-        raise ConfigError(
-            "algorithm.filter_groups drops groups before rebn sees them, so its statistics cannot be those "
-            "of all turns that were collected; +algorithm.rebn.scope=trained takes those of the rest"
-        )
+    if _filters(algorithm):
+        choice.check_collected("algorithm.filter_groups drops groups", f"+algorithm.{name}.scope=trained")
     if name == "gem_grpo" and not _get(algorithm, "norm_adv_by_std_in_grpo", True):
         raise ConfigError(
             "algorithm.norm_adv_by_std_in_grpo=False has no effect on gem_grpo; gem_rloo does not divide by "
             "a standard deviation"
         )
-    return options
+    return choice
 
 
 def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
-    """Refuse what cannot be honoured, before any engine starts.
+    """Reject options that cannot be honored, before any engine starts.
 
     Args:
         config: The whole verl config.
-        trainer_mode: The one that runs.
+        trainer_mode: The mode that runs.
 
     Raises:
-        ConfigError: Says what and why.
+        ConfigError: The message says which option, and why.
     """
     if not config.trainer.use_v1:
         raise ConfigError(
@@ -101,35 +108,25 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
     options = GemOptions.from_config(config)
     name = str(config.algorithm.adv_estimator)
     if name in ESTIMATORS:
-        estimator_options(config.algorithm, name)
-        gamma = float(config.algorithm.gamma)
-        if not 0 <= gamma <= 1:
-            raise ConfigError(f"algorithm.gamma={gamma}: expected a discount from 0 to 1")
-        samples = config.actor_rollout_ref.rollout.n
-        if "group_ids" in get_estimator(ESTIMATORS[name]).needs and samples < 2:
-            raise ConfigError(
-                f"{name} compares the samples of a prompt; with actor_rollout_ref.rollout.n={samples} every "
-                "advantage would be 0"
-            )
+        choice = read_algorithm(config.algorithm, name)
+        choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
     else:
         from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
         if name not in ADV_ESTIMATOR_REGISTRY:
-            close = suggest(name, ADV_ESTIMATOR_REGISTRY)
-            raise ConfigError(f"algorithm.adv_estimator={name} is registered nowhere.{close}")
-    if options.row_per_turn:
+            raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
+    if options.row_kind == "turn":
         if trainer_mode != TRAINER_MODE:
             raise ConfigError(
-                f"rows of single turns need trainer.v1.trainer_mode={TRAINER_MODE}, which knows what rows "
-                f"make up an episode; with {trainer_mode!r} use gem.context=append and gem.layout=episode"
+                f"turn rows need trainer.v1.trainer_mode={TRAINER_MODE}, which knows what rows make up an "
+                f"episode; with {trainer_mode!r} use gem.context=append and gem.rows=episode"
             )
         if name not in ESTIMATORS:
             raise ConfigError(
-                f"algorithm.adv_estimator={name} would take each turn for an episode; with rows of single "
-                f"turns use one of {', '.join(ESTIMATORS)}"
+                f"algorithm.adv_estimator={name} would take each turn for an episode; with turn rows use one "
+                f"of {', '.join(ESTIMATORS)}"
             )
-        filters = _get(config.algorithm, "filter_groups")
-        if filters and _get(filters, "enable") and _get(filters, "metric") == "reward":
+        if _filters(config.algorithm) == "reward":
             raise ConfigError(
                 "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
                 "here; algorithm.filter_groups.metric=gem/return compares its episodes"
@@ -138,13 +135,13 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
 
 
 def check_rewards(config: Any) -> None:
-    """Refuse what would put other rewards in the place of those that environments paid.
+    """Reject a reward model that would replace the rewards of the environments.
 
     Args:
         config: The whole verl config, of a run with rows of the agent loop ``gem``.
 
     Raises:
-        ConfigError: A reward model shares the GPUs of the actor: verl has it score every row.
+        ConfigError: A reward model shares the GPUs of the actor, so verl has it score every row.
     """
     model = config.reward.reward_model
     if model.enable and not model.enable_resource_pool:
@@ -156,7 +153,7 @@ def check_rewards(config: Any) -> None:
 
 
 def images_unsupported(config: Any) -> str | None:
-    """Why the model of a verl config cannot be shown images; None when it can.
+    """Return why the model of a verl config cannot take images, or None when it can.
 
     Args:
         config: The whole verl config.
@@ -164,7 +161,8 @@ def images_unsupported(config: Any) -> str | None:
     rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
     if rollout.name != "vllm":
         return (
-            f"they reach verl's vLLM servers only, not those of actor_rollout_ref.rollout.name={rollout.name}"
+            "images reach verl's vLLM servers only, not those of "
+            f"actor_rollout_ref.rollout.name={rollout.name}"
         )
     from verl.utils import hf_processor
     from verl.utils.fs import copy_to_local
@@ -186,6 +184,12 @@ def images_unsupported(config: Any) -> str | None:
     return None
 
 
+def _filters(algorithm: Any) -> str | None:
+    """Return the metric by which groups are filtered; None when they are not."""
+    filters = _get(algorithm, "filter_groups")
+    return str(_get(filters, "metric")) if filters and _get(filters, "enable") else None
+
+
 def _get(section: Any, key: str, default: Any = None) -> Any:
-    """A value of a DictConfig, a dict, or one of verl's config dataclasses, which all have `get`."""
+    """Return a value of a DictConfig, a dict, or one of verl's config dataclasses, which all have `get`."""
     return section.get(key, default) if section is not None else default

@@ -1,8 +1,8 @@
-"""Loaded by verl through the entry-point group ``verl.plugins``, in every process that imports verl.
+"""Module that verl loads through the entry-point group ``verl.plugins``, in every process that imports verl.
 
-Estimators and the trainer mode are registered right after verl has imported the module that holds
-their registry: a process that needs neither pays nothing. verl logs a failing plugin at DEBUG level
-only, so this module warns by itself.
+It registers the estimators and the trainer mode right after verl has imported the module that holds their
+registry, so a process that needs neither pays nothing. verl logs a failing plugin at DEBUG level only, so
+this module logs its own warnings.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ AFTER = {
     "verl.trainer.ppo.core_algos": "gem_verl.estimators",
     "verl.trainer.ppo.v1": "gem_verl.trainer",
 }
-"""Module of verl, and what registers there."""
+"""Modules of verl, and the module that registers something in each."""
 
 
 def _register(module: str, _: ModuleType) -> None:
     try:
         importlib.import_module(module)
-    except Exception:  # verl must go on without us, but nobody shall have to guess why
+    except Exception:  # verl must be able to continue without this plugin, and the user must see the cause
         logger.exception("gem_verl is not active: %s cannot be imported", module)
 
 
 def activate() -> None:
-    """Register what verl has the registries of, now or as soon as it has."""
+    """Register estimators and the trainer mode, now or as soon as verl has imported their registries."""
     problem = SUPPORTED.problem()
     if problem is not None:
         logger.warning("gem_verl is not active: %s", problem)

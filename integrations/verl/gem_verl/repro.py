@@ -1,4 +1,4 @@
-"""`gem-core repro --to verl`: a recipe as a command of verl's `main_ppo`."""
+"""`gem-core repro --to verl`: a recipe as a command that runs verl's `main_ppo`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gem_core.repro import ADAM_BETAS, Recipe, assignments, write_script
 
 COMMAND = "python -m verl.trainer.main_ppo"
 TOKENS_PER_GPU = 16384
-"""Of a micro-batch; an episode is never split."""
+"""Size of a micro-batch in tokens; an episode is never split."""
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:
-    """Write ``run.sh``; verl has an equivalent of every option.
+    """Write ``run.sh``.
 
     Returns:
-        What differs from the other trainers: nothing.
+        What differs from the other trainers: nothing, because verl has an equivalent of every option.
     """
     tokens = max(TOKENS_PER_GPU, recipe.max_tokens)
     values: dict[str, Any] = {

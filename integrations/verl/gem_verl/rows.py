@@ -1,4 +1,4 @@
-"""Task rows as verl's data sets have them: made on the fly by `GemDataset`, or written to parquet."""
+"""Task rows as verl's data sets hold them: made by `GemDataset`, or written by `gem-core export`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow, check_train_row, read_task
+from gem_core.tasks import EnvChoice, TaskRow, read_task
+from gem_core.trainers.tasks import check_tasks
 
 AGENT_NAME = "gem"
-"""The agent loop that plays these rows; a row's own name goes before ``default_agent_loop``."""
+"""The agent loop that plays these rows. The name in a row takes precedence over ``default_agent_loop``."""
+
+ROW_COLUMNS = ("agent_name", "extra_info")
+"""The columns that `check_rows` reads."""
 
 
 def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
-    """A row for verl.
+    """Return the row of a task.
 
-    The prompt only names the task: the environment's first observation is made by the reset in the
-    agent loop. The arguments travel as JSON, because a parquet column has one type for all rows.
+    The prompt only names the task: the reset in the agent loop makes the first observation. Keyword arguments
+    are JSON text, because a parquet column has one type for all rows.
     """
     label = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return {
@@ -38,7 +42,7 @@ def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
 
 
 def task_of(row: Mapping[str, Any]) -> TaskRow:
-    """The task of a row that verl hands to an agent loop.
+    """Return the task of a row that verl passes to an agent loop.
 
     Raises:
         ConfigError: The row names no environment.
@@ -52,45 +56,29 @@ def task_of(row: Mapping[str, Any]) -> TaskRow:
         ) from None
 
 
-ROW_COLUMNS = ("agent_name", "extra_info")
-"""What `check_rows` reads."""
-
-_built: set[tuple[str, str]] = set()
-"""Environments, with their wrappers, that this process has built once."""
-
-
 def check_rows(
     rows: Iterable[Mapping[str, Any]],
     wrappers: str,
     default_agent_loop: str = "",
-    no_images: Callable[[], str | None] = lambda: None,
+    no_images: Callable[[], str | None] | None = None,
     *,
     for_training: bool = False,
 ) -> bool:
-    """Build every environment that rows name once, so that what is wrong shows before anything is played.
+    """Build every environment that the rows name once, so that mistakes show before anything is played.
 
     Args:
-        rows: Of a data set; those of other agent loops are left alone.
-        wrappers: Around every environment.
-        default_agent_loop: Plays the rows that name none.
-        no_images: Says why the model cannot be shown images; None when it can.
-        for_training: Reject rows whose item is for evaluation only.
+        rows: Rows of a data set; those of other agent loops are ignored.
+        wrappers: Wrappers around every environment.
+        default_agent_loop: Agent loop of rows that name none.
+        no_images: Returns why the model cannot take images, or None when it can.
+        for_training: Reject rows whose item is for evaluation.
 
     Returns:
-        Whether any row is one of ours.
+        Whether any row is played by the agent loop ``gem``.
 
     Raises:
         GemError: A row names no environment, or one that cannot be built or shown.
     """
-    ours = False
-    for row in rows:
-        if (row.get("agent_name") or default_agent_loop) == AGENT_NAME:
-            ours = True
-            task = task_of(row)
-            source = EnvChoice(task["env_id"], task["env_kwargs"])
-            if (source.label, wrappers) not in _built:
-                source.check_buildable(wrappers, no_images=no_images)
-                _built.add((source.label, wrappers))
-            if for_training:
-                check_train_row(task)
-    return ours
+    tasks = (task_of(row) for row in rows if (row.get("agent_name") or default_agent_loop) == AGENT_NAME)
+    places = (("", task) for task in tasks)
+    return check_tasks(places, wrappers, no_images=no_images, for_training=for_training) > 0

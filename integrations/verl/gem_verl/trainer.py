@@ -1,9 +1,9 @@
-"""``trainer.v1.trainer_mode=gem_sync``: verl's synchronous trainer, told what an episode is.
+"""``trainer.v1.trainer_mode=gem_sync``: verl's synchronous trainer with knowledge of episodes.
 
-It checks the config before any model is loaded, hands turn ids to the estimator and logs the metrics
-that every trainer of gem_core logs. Rows of single turns need it: it knows which rows make up an episode,
-and makes as many updates per step as with one row per episode. It keeps the rows that verl adds to fill a
-batch, in place of failed episodes for example, out of the estimator and of the means over rows.
+It checks the config before any model is loaded, passes turn ids to the estimator and logs the metrics that
+every trainer of gem_core logs. Turn rows need it: it knows which rows make up an episode, and makes as many
+updates per step as with episode rows. It keeps the rows that verl adds to fill a batch, for example in place
+of failed episodes, out of the estimator and of the means over rows.
 """
 
 from __future__ import annotations
@@ -24,17 +24,32 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from gem_core.advantages.tensors import turn_ids_from_mask
-from gem_core.rollout import Episode, episode_metrics, nothing_trainable
-from gem_verl import estimators, failures
+from gem_core.rollout import Episode, nothing_trainable
+from gem_core.rollout.rows import turn_ids_of
+from gem_core.trainers.failures import batch_metrics
+from gem_core.trainers.interface import expect
+from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
 from gem_verl.dataset import GemDataset
-from gem_verl.loop import turn_ids_of
 from gem_verl.options import TRAINER_MODE, check_config, check_rewards, images_unsupported
 from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
+
+for _name, _parameters in (
+    ("_init_dataloader", ()),
+    ("_build_replay_buffer", ()),
+    ("_balance_batch", ("batch", "metrics")),
+    ("_step_once", ("metrics", "timing_raw", "sample_batch_size")),
+    ("_compute_advantage", ("batch", "metrics")),
+    ("_update_critic", ("batch", "metrics")),
+    ("_update_actor", ("batch", "metrics")),
+    ("_compute_metrics", ("batch", "metrics")),
+    ("_val_metrics_update", ("data_sources", "sample_uids", "reward_extra_infos_dict", "sample_turns")),
+):
+    expect(SUPPORTED, PPOTrainerSync, _name, "self", *_parameters, exact=False)
 
 
 @register_trainer(TRAINER_MODE)
 class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
-    """See the module."""
+    """verl's `PPOTrainerSync` for episodes of several turns; see the module."""
 
     def __init__(self, config: Any) -> None:
         self.gem_options = check_config(config, trainer_mode=TRAINER_MODE)
@@ -54,12 +69,12 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
                 check_rewards(self.config)
 
     def _build_replay_buffer(self) -> Any:
-        self.trainer_mode = "sync"  # verl asks for this name to tell its own modes apart
+        self.trainer_mode = "sync"  # verl tells its own modes apart by this name
         return super()._build_replay_buffer()
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
-        if self.gem_options.row_per_turn:
-            # verl counts mini-batches in rows. As many updates a step as episodes would make:
+        if self.gem_options.row_kind == "turn":
+            # verl counts mini-batches in rows. This makes as many updates per step as episode rows would:
             per_prompt = self.config.actor_rollout_ref.rollout.n
             unit = math.lcm(per_prompt, *self._micro_batches()) * self._data_parallel_size()
             mini = math.ceil(len(batch.keys) / max(self._updates, 1) / unit) * unit
@@ -68,7 +83,7 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         return super()._balance_batch(batch, metrics, **options)
 
     def _micro_batches(self) -> list[int]:
-        """Numbers of rows per rank that verl cuts a batch into; with dynamic sizes it takes any number."""
+        """Return the micro-batch sizes of verl's workers, in rows per rank; dynamic sizes take any number."""
         parts = self.config.actor_rollout_ref
         sizes = []
         if not parts.actor.use_dynamic_bsz:
@@ -106,9 +121,7 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
         if pads:
             _fill(pads, computed)
-        metrics.update(episode_metrics(self._episodes))
-        if facts.stats.count:
-            metrics.update(facts.stats.metrics())
+        metrics.update(batch_metrics(self._episodes, facts.stats))
         return KVBatchMeta(batch.keys, batch.tags, batch.partition_id, computed.fields, computed.extra_info)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -121,9 +134,9 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        if not self.gem_options.row_per_turn or not self._episodes:
+        if self.gem_options.row_kind == "episode" or not self._episodes:
             return
-        # verl took each row for an episode.
+        # verl counted each row as an episode.
         trained = [episode for episode in self._episodes if episode.trainable]
         for name, values in (
             ("critic/score", [episode.total_reward for episode in trained]),
@@ -144,11 +157,11 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
 
 
 _NO_ROWS = "no materializable trajectories"
-"""What verl says when no prompt of a batch has a row."""
+"""Part of verl's message when no prompt of a batch has a row."""
 
 
 def _split(batch: Any) -> tuple[list[str], list[str]]:
-    """Keys of a batch: those of rows that were played, and those of rows that fill it up."""
+    """Return the keys of the rows that were played, and of the rows that fill the batch up."""
     keys: tuple[list[str], list[str]] = ([], [])
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         keys[bool(tag.get("is_padding"))].append(key)
@@ -156,21 +169,22 @@ def _split(batch: Any) -> tuple[list[str], list[str]]:
 
 
 def _fill(pads: list[str], computed: Any) -> None:
-    """Give rows that fill a batch up zeros where `computed` was given advantages and the like."""
-    place = computed.partition_id
-    mask = tq.kv_batch_get(keys=pads, partition_id=place, select_fields=["response_mask"])["response_mask"]
+    """Store zeros in the rows that fill a batch up, for the fields that `computed` has."""
+    partition = computed.partition_id
+    table = tq.kv_batch_get(keys=pads, partition_id=partition, select_fields=["response_mask"])
+    mask = table["response_mask"]
     zeros = [torch.zeros(length) for length in mask.offsets().diff().tolist()]
     fields = {
         name: torch.nested.as_nested_tensor(zeros, layout=torch.jagged)
         for name in ("advantages", "returns", "token_level_rewards", "rollout_is_weights")
         if name in computed.fields
     }
-    tq.kv_batch_put(keys=pads, partition_id=place, fields=TensorDict(fields, batch_size=len(pads)))
+    tq.kv_batch_put(keys=pads, partition_id=partition, fields=TensorDict(fields, batch_size=len(pads)))
 
 
 @contextmanager
 def _rows_counted(workers: Any, method: str) -> Iterator[None]:
-    """Let a loss that is a mean over rows divide by those that were played, not by the size of the batch."""
+    """Make a loss that is a mean over rows divide by the rows that were played, not by the batch size."""
     update = getattr(workers, method)
 
     def counted(batch: Any) -> Any:
@@ -189,15 +203,12 @@ def _rows_counted(workers: Any, method: str) -> Iterator[None]:
 def batch_facts(
     rows: list[dict[str, Any] | None], keys: list[str], response_mask: torch.Tensor
 ) -> tuple[estimators.BatchFacts, list[Episode]]:
-    """What the rows of a batch say about themselves.
+    """Return facts about the rows of a batch for the estimator, and the outlines of their episodes.
 
     Args:
-        rows: What the agent loop left in ``extra_fields["gem"]``; None for pads and other loops.
+        rows: ``extra_fields["gem"]`` of the agent loop; None for pads and other agent loops.
         keys: verl's keys, ``{uid}_{session}_{index}``.
         response_mask: (rows, tokens).
-
-    Returns:
-        Facts for the estimator, and the outlines of the episodes.
     """
     episodes: dict[str, Episode] = {}
     numbers: dict[str, int] = {}
@@ -206,7 +217,7 @@ def batch_facts(
         numbers.setdefault(session, len(numbers))
         if row is not None and session not in episodes:
             episodes[session] = Episode.from_dict(row["episode"])
-    if any(row is not None and row["row_per_turn"] for row in rows):
+    if any(row is not None and row["rows"] == "turn" for row in rows):
         facts = estimators.BatchFacts(
             episodes=[numbers[key.rsplit("_", 1)[0]] for key in keys],
             turns=[int(key.rsplit("_", 1)[1]) for key in keys],
@@ -215,13 +226,14 @@ def batch_facts(
         turn_ids = turn_ids_from_mask(response_mask)
         for number, row in enumerate(rows):
             if row is not None:
-                turn_ids[number] = torch.tensor(turn_ids_of(row["spans"], turn_ids.shape[1]))
+                ids = turn_ids_of(row["spans"], turn_ids.shape[1], start=row["prompt_length"])
+                turn_ids[number] = torch.tensor(ids)
         facts = estimators.BatchFacts(turn_ids=turn_ids)
     return facts, list(episodes.values())
 
 
 def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
-    """For `check_rows`; nothing of a data set that is neither ours nor verl's."""
+    """Return the rows of a data set for `check_rows`; none for a class that is neither ours nor verl's."""
     if isinstance(dataset, GemDataset):
         return map(verl_row, dataset.tasks)
     if not hasattr(dataset, "dataframe"):
@@ -234,5 +246,5 @@ def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
 
 
 def _plain(extra: Any) -> dict[str, Any]:
-    """A non-tensor value as it went in."""
+    """Return the value inside verl's wrapper of a non-tensor value."""
     return dict(getattr(extra, "data", extra) or {})

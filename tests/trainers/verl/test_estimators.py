@@ -107,7 +107,7 @@ def test_groups_are_verls_uids() -> None:
     found = trained("gem_rloo", REWARDS, MASK, config(name="gem_rloo", gamma=1.0))
     assert found[0, 0] == pytest.approx(1.5 - 2.1, abs=1e-6)
     assert found[1, 0] == pytest.approx(2.1 - 1.5, abs=1e-6)
-    with pytest.raises(ConfigError, match="no uids"):
+    with pytest.raises(ConfigError, match="no groups"):
         get_adv_estimator_fn("gem_grpo")(token_level_rewards=REWARDS, response_mask=MASK, config=config())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gem_verl import loop as gem_loop
-from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, turn_ids_of
+from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy
 from gem_verl.manager import GemAgentLoopWorker, _Worker
 from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -24,6 +24,7 @@ from verl.workers.rollout.replica import TokenOutput
 from gem_core import register
 from gem_core.core import Env
 from gem_core.rollout import read_traces
+from gem_core.rollout.rows import turn_ids_of
 from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
@@ -162,7 +163,8 @@ def test_each_turns_reward_is_on_its_last_token() -> None:
     assert "token_rewards" not in fields
     info = fields["extra_fields"]["reward_extra_info"]
     assert (info["gem/return"], info["gem/success"], info["gem/turns"]) == (1.5, 1.0, 3.0)
-    ids = turn_ids_of(fields["extra_fields"]["gem"]["spans"], len(row.response_mask))
+    facts = fields["extra_fields"]["gem"]
+    ids = turn_ids_of(facts["spans"], len(row.response_mask), start=facts["prompt_length"])
     assert [turn >= 0 for turn in ids] == [bool(m) for m in row.response_mask]
     assert max(ids) == 2
     assert server.calls[0][1]["max_tokens"] == 300
@@ -181,7 +183,7 @@ def test_rows_of_turns() -> None:
     assert [row.response_ids for row in rows] == [response for _, _, response in server.calls]
     assert [float(row.as_dict()["rm_scores"][-1]) for row in rows] == [0.0, 0.5, 1.0]
     assert {row.num_turns for row in rows} == {6}
-    watched, _, _ = play("test:VerlScripted", texts, "+gem.layout=turn", validate=True)
+    watched, _, _ = play("test:VerlScripted", texts, "+gem.rows=turn", validate=True)
     assert [float(row.as_dict()["rm_scores"].sum()) for row in watched] == [0.0, 0.0, 1.5]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gem_verl.options import GemOptions, check_config, estimator_options
+from gem_verl.options import GemOptions, check_config, read_algorithm
 
 from gem_core.errors import ConfigError
 from tests.trainers.verl.configs import verl_config
@@ -20,7 +20,7 @@ def check(*overrides: str, mode: str = "gem_sync") -> GemOptions:
 def test_a_stock_config_with_rebn_is_fine() -> None:
     options = check(REBN, "algorithm.gamma=0.9", mode="sync")
     assert options == GemOptions()
-    assert not options.row_per_turn
+    assert options.row_kind == "episode"
 
 
 @pytest.mark.parametrize(
@@ -30,26 +30,26 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "+gem.max_turn=3"], r"gem.max_turn is no option.*max_turns"),
         ([REBN, "+gem.max_turns=0"], "at least 1"),
         ([REBN, "+gem.context=rebuilt"], "expected one of append, rebuild"),
-        ([REBN, "+gem.context=rebuild", "+gem.layout=episode"], "share no prefix"),
+        ([REBN, "+gem.context=rebuild", "+gem.rows=episode"], "share no prefix"),
         ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would cut turns in pieces"),
         ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),
         ([REBN, "+algorithm.rebn.dof=1"], "of rebn. Did you mean ddof"),
         ([REBN, "+algorithm.rebn.scope=all"], "'collected' or 'trained'"),
-        ([REBN, "algorithm.gamma=1.5"], "a discount from 0 to 1"),
+        ([REBN, "algorithm.gamma=1.5"], "a number from 0 to 1"),
         (["algorithm.adv_estimator=gem_grpo"], "rollout.n=1 every advantage would be 0"),
         (["algorithm.adv_estimator=gem_rloo"], "rollout.n=1 every advantage would be 0"),
         (
             [
                 REBN,
-                "+gem.layout=turn",
+                "+gem.rows=turn",
                 "algorithm.filter_groups.enable=True",
                 "algorithm.filter_groups.metric=reward",
                 "+algorithm.rebn.scope=trained",
             ],
             "metric=gem/return compares its episodes",
         ),
-        (["algorithm.adv_estimator=rebnn"], "registered nowhere.*rebn"),
-        (["algorithm.adv_estimator=grpo", "+gem.layout=turn"], "would take each turn for an episode"),
+        (["algorithm.adv_estimator=rebnn"], "unknown estimator.*rebn"),
+        (["algorithm.adv_estimator=grpo", "+gem.rows=turn"], "would take each turn for an episode"),
         (
             ["algorithm.adv_estimator=gem_grpo", "algorithm.norm_adv_by_std_in_grpo=False"],
             "has no effect on gem_grpo",
@@ -65,7 +65,7 @@ def test_what_cannot_be_honoured_is_refused(overrides: list[str], message: str) 
 def test_rows_of_turns_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")
-    assert check(REBN, "+gem.context=rebuild").row_per_turn
+    assert check(REBN, "+gem.context=rebuild").row_kind == "turn"
 
 
 def test_groups_of_two_can_be_compared() -> None:
@@ -80,4 +80,4 @@ def test_rejection_in_the_loss_comes_after_the_advantage() -> None:
 
 def test_filtered_groups_are_fine_when_said_so() -> None:
     config = verl_config(REBN, "algorithm.filter_groups.enable=True", "+algorithm.rebn.scope=trained")
-    assert estimator_options(config.algorithm, "rebn") == {}
+    assert read_algorithm(config.algorithm, "rebn").options == {}

@@ -59,7 +59,7 @@ def test_the_manager_class_alone_is_enough() -> None:
 def test_the_manager_refuses_before_it_plays() -> None:
     manager = load_class_from_fqn("gem_verl.GemAgentLoopManager", "AgentLoopManager")
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
-        manager(verl_config("algorithm.adv_estimator=rebn", "+gem.layout=turn"), None)
+        manager(verl_config("algorithm.adv_estimator=rebn", "+gem.rows=turn"), None)
     made = manager(verl_config("algorithm.adv_estimator=rebn"), None)
     assert isinstance(made.agent_loop_workers_class, ray.actor.ActorClass)
 

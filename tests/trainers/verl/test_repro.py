@@ -7,7 +7,7 @@ from typing import Any
 
 import gem_verl.estimators  # noqa: F401
 import pytest
-from gem_verl.options import GemOptions, check_config, estimator_options
+from gem_verl.options import GemOptions, check_config, read_algorithm
 from gem_verl.repro import write
 from verl.trainer.ppo.utils import create_rl_dataset
 from verl.utils.config import validate_config
@@ -50,7 +50,9 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     assert dict(data.apply_chat_template_kwargs) == made.template_kwargs
     found = dict(config.algorithm.get("rebn") or {})
     assert found == made.changed_estimator_options
-    assert estimator_options(config.algorithm, "rebn") == {k: v for k, v in found.items() if k != "scope"}
+    assert read_algorithm(config.algorithm, "rebn").options == {
+        k: v for k, v in found.items() if k != "scope"
+    }
 
 
 @pytest.mark.parametrize(
@@ -66,4 +68,4 @@ def test_verl_takes_the_other_estimators_and_contexts(changed: dict[str, Any], t
     made = recipe(PLAIN, **changed)
     config = config_of(tmp_path, made)
     assert config.algorithm.adv_estimator == f"gem_{made.estimator}"
-    assert GemOptions.from_config(config).row_per_turn == (made.context == "rebuild")
+    assert (GemOptions.from_config(config).row_kind == "turn") == (made.context == "rebuild")

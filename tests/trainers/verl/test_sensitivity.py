@@ -23,6 +23,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 from gem_core.consistency import Played
 from gem_core.rollout import Episode, without_tokens
+from gem_core.trainers import estimators as kit_estimators
 from tests.consistency.faults import (
     SEEN,
     argument_patch,
@@ -141,7 +142,7 @@ def test_a_fault_is_found(
     fault: str, shared_step: Scenario, shared_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patches = {
-        **estimator_patches(estimators),
+        **estimator_patches(kit_estimators),
         "mask shifted by one": argument_patch(loop, "lay_out", shifted),
         "last reward dropped": argument_patch(loop, "lay_out", unpaid),
         "response re-tokenised": retokenised(loop.ServerPolicy, shared_tokenizer),
