@@ -7,7 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gem_core._util.messages import suggest
+from gem_core._util.checks import check_number
+from gem_core._util.messages import unknown
 from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
@@ -176,8 +177,7 @@ def check_gamma(gamma: Any, option: str = "gamma") -> None:
     Raises:
         ConfigError: It is out of range.
     """
-    if not 0 <= float(gamma) <= 1:
-        raise ConfigError(f"{option}={gamma}: expected a number from 0 to 1")
+    check_number(option, float(gamma), 0, 1)
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:
@@ -188,9 +188,7 @@ def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigErr
         name: The name.
         known: All names that are allowed.
     """
-    return ConfigError(
-        f"{option}={name}: unknown estimator.{suggest(name, known)} There are: {', '.join(known)}"
-    )
+    return ConfigError(f"{option}: {unknown('estimator', name, known)}")
 
 
 class TurnLog:

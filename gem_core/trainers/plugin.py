@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ Exporter: TypeAlias = "Callable[[Iterable[TaskRow], str | Path], None]"
 RecipeWriter: TypeAlias = "Callable[[Recipe, Path], list[str]]"
 Recorder: TypeAlias = "Callable[[Path], None]"
 
+_warned: set[tuple[str, str]] = set()
+"""Packages and warnings that this process has shown."""
+
 
 @dataclass(frozen=True)
 class SupportedTrainer:
@@ -36,7 +40,8 @@ class SupportedTrainer:
         package: Import package of the plugin.
         distribution: Name on the package index.
         minimum: First supported version.
-        below: First version that is not supported any more.
+        below: First version that was not tested. It works if it has the interface that the plugin checks; see
+            `gem_core.trainers.interface`.
         hook: How the plugin gets into the trainer's processes, in one sentence.
         home_variable: Environment variable that names a source checkout; None when an installed
             distribution is the only form.
@@ -100,11 +105,21 @@ class SupportedTrainer:
             ways = [f"pip install '{self.distribution}{self.versions}'"] if self.on_index else []
             ways += [f"set {self.home_variable} to a source checkout"] if self.home_variable else []
             return f"{self.name} is not installed: {' or '.join(ways)}"
-        if not _release(self.minimum) <= _release(installed) < _release(self.below):
+        if _release(installed) < _release(self.minimum):
             lacks = [what for version, what in self.brought if _release(installed) < _release(version)]
             why = f" ({installed} has no {' and no '.join(lacks)})" if lacks else ""
             return f"{self.name} {installed} is not supported; supported versions: {self.versions}{why}"
         return None
+
+    def untested(self) -> str | None:
+        """Return a warning where the installed version is newer than those tested; None where it is not."""
+        installed = None if self.source_checkout() is not None else self.installed_version()
+        if installed is None or _release(installed) < _release(self.below):
+            return None
+        return (
+            f"{self.name} {installed} is newer than the tested versions ({self.versions}). Its interface is "
+            "checked before it is used"
+        )
 
     def hook_problem(self) -> str | None:
         """Why the hook is not open in this Python environment; None when it is."""
@@ -119,10 +134,14 @@ class SupportedTrainer:
         return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
 
     def require(self) -> None:
-        """Raise `UnsupportedTrainer` unless a supported version is there."""
+        """Raise `UnsupportedTrainer` where no supported version is there; warn once of an untested one."""
         problem = self.problem()
         if problem is not None:
             raise UnsupportedTrainer(f"{self.package}: {problem}")
+        warning = self.untested()
+        if warning is not None and (self.package, warning) not in _warned:
+            _warned.add((self.package, warning))
+            warnings.warn(f"{self.package}: {warning}", stacklevel=2)
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def test_missing_trainer_is_one_clear_error(package: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [("0.8.9", False), ("0.9", True), ("0.9.1", True), ("0.9.0rc1", True), ("0.10", False), ("1.0", False)],
+    [("0.8.9", False), ("0.9", True), ("0.9.1", True), ("0.9.0rc1", True), ("0.10", True), ("1.0", True)],
 )
 def test_version_range(version: str, supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_installed(monkeypatch, version)
@@ -55,8 +56,20 @@ def test_an_older_verl_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) ->
     assert verl.problem().endswith(">=0.9,<0.10 (0.8.0 has no v1 trainer to register a mode with)")
     pretend_installed(monkeypatch, "0.6.1")
     assert "(0.6.1 has no rollout.agent.agent_loop_manager_class and no reward per token" in verl.problem()
-    pretend_installed(monkeypatch, "0.10")
-    assert verl.problem().endswith(">=0.9,<0.10")
+    pretend_installed(monkeypatch, "0.8.9")
+    assert verl.problem().endswith(">=0.9,<0.10 (0.8.9 has no v1 trainer to register a mode with)")
+
+
+def test_a_newer_version_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = SupportedTrainer("verl", "gem_newer", "verl", minimum="0.9", below="0.10", hook="")
+    pretend_installed(monkeypatch, "0.9.3")
+    assert trainer.untested() is None
+    pretend_installed(monkeypatch, "0.10.1")
+    with pytest.warns(UserWarning, match=r"gem_newer: verl 0\.10\.1 is newer than the tested versions"):
+        trainer.require()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer.require()
 
 
 def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,16 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-<<<<<<< HEAD
-from gem_core._util.messages import suggest
-from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
-from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions
-=======
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions, RowKind
->>>>>>> 71d9c02 (verl: rows, estimators, tasks and the player come from the plugin kit; gem.layout is gem.rows; the interface is checked when verl is imported)
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import RowOption, choose_rows

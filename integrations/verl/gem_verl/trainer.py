@@ -33,6 +33,7 @@ from gem_verl.dataset import GemDataset
 from gem_verl.options import TRAINER_MODE, check_config, check_rewards, images_unsupported
 from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
 
+SUPPORTED.require()
 for _name, _parameters in (
     ("_init_dataloader", ()),
     ("_build_replay_buffer", ()),

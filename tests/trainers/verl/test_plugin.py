@@ -103,6 +103,43 @@ def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_refuse
     trainer._init_dataloader()
 
 
+NEWER = (
+    "from importlib import metadata\n"
+    "real = metadata.version\n"
+    "metadata.version = lambda name: '0.99' if name == 'verl' else real(name)\n"
+)
+
+
+def test_a_newer_verl_with_the_same_interface_works_and_warns_once() -> None:
+    done = python(
+        f"{NEWER}import verl\n"
+        "from verl.trainer.ppo.v1 import get_trainer_cls\n"
+        "from gem_verl import GemAgentLoopManager\n"
+        "print(get_trainer_cls('gem_sync').__name__, GemAgentLoopManager.__name__)"
+    )
+    assert done.stdout.splitlines()[-1] == "GemTrainerSync GemAgentLoopManager"
+    assert done.stderr.count("gem_verl: verl 0.99 is newer than the tested versions") == 1
+
+
+def test_another_interface_is_refused_with_the_version() -> None:
+    done = python(
+        f"{NEWER}"
+        "from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync\n"
+        "PPOTrainerSync._step_once = lambda self, metrics: None\n"
+        "import gem_verl\n"
+        "from gem_core.errors import UnsupportedTrainer\n"
+        "try:\n"
+        "    gem_verl.GemTrainerSync\n"
+        "except UnsupportedTrainer as error:\n"
+        "    print(error)",
+        VERL_USE_EXTERNAL_PLUGINS="none",
+    )
+    message = done.stdout.splitlines()[-1]
+    assert message.startswith("gem_verl: verl 0.99 has another interface: ")
+    assert "._step_once takes (self, metrics); expected (self, metrics, timing_raw, sample_bat" in message
+    assert message.endswith("Supported versions: verl>=0.9,<0.10")
+
+
 def test_unknown_names_say_what_there_is() -> None:
     with pytest.raises(AttributeError, match="GemAgentLoopManager"):
         gem_verl.GemAgentLopManager  # noqa: B018
