@@ -124,6 +124,7 @@ def wheel(session: nox.Session) -> None:
     with session.chdir(session.create_tmp()):
         session.run("gem-core", "check", "game:GuessTheNumber-v0-easy")
         session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll")
+        session.run("gem-core", "path", "openrlhf-agent")  # the plugins are registered
 
 
 @nox.session(name="eval", python="3.11")

@@ -20,6 +20,7 @@ import pytest
 from gem_core import registration
 from gem_core.cli import build_parser
 from gem_core.sandbox import self_check
+from gem_core.trainers import discovery
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
 
 MODULES = {
@@ -42,6 +43,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a page registers is gone after it."""
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
+    monkeypatch.setattr(discovery, "_registered", dict(discovery._registered))
 
 
 def needs(page: str) -> None:
