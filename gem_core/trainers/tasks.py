@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from gem_core.tasks import EnvChoice, TaskRow, check_train_row, make_tasks
 
 _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has built once."""
+_building = threading.Lock()
 
 
 def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tuple[str, TaskRow]]:
@@ -65,9 +67,7 @@ def check_tasks(
         count += 1
         try:
             source = EnvChoice(task["env_id"], task["env_kwargs"])
-            if (source.label, wrappers) not in _built:
-                source.check_buildable(wrappers, no_images=no_images)
-                _built.add((source.label, wrappers))
+            check_environment(source, wrappers, no_images=no_images)
             if for_training:
                 check_train_row(task)
         except GemError as error:
@@ -75,6 +75,25 @@ def check_tasks(
                 raise
             raise ConfigError(f"{place}: {error}") from error
     return count
+
+
+def check_environment(
+    source: EnvChoice, wrappers: str = "", *, no_images: str | Callable[[], str | None] | None = None
+) -> None:
+    """Build an environment, unless this process has built one like it; threads may call this.
+
+    Args:
+        source: The environment.
+        wrappers: Wrappers around it.
+        no_images: As in `check_tasks`.
+
+    Raises:
+        GemError: It cannot be built, or its images cannot be shown.
+    """
+    with _building:
+        if (source.label, wrappers) not in _built:
+            source.check_buildable(wrappers, no_images=no_images)
+            _built.add((source.label, wrappers))
 
 
 def evaluation_tasks(sources: Sequence[EnvChoice], number: int, *, repeat: int = 1) -> list[TaskRow]:

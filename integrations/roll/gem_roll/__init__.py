@@ -11,8 +11,7 @@ The classes that a YAML names are imported when ROLL asks for them; this module 
 
 from __future__ import annotations
 
-import importlib
-
+from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
@@ -29,19 +28,13 @@ SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_roll.export:write", recipe_writer="gem_roll.repro:write")
 
-_HOMES = {
-    "GemTrajEnvManager": "managers",
-    "GemStepEnvManager": "managers",
-    "TrajEnvManager": "managers",
-    "StepEnvManager": "managers",
-    "ReBNAgenticPipeline": "pipeline",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    SUPPORTED.require()
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(
+    SUPPORTED,
+    {
+        "GemTrajEnvManager": "managers",
+        "GemStepEnvManager": "managers",
+        "TrajEnvManager": "managers",
+        "StepEnvManager": "managers",
+        "ReBNAgenticPipeline": "pipeline",
+    },
+)

@@ -3,8 +3,8 @@
     register("game:GuessTheNumber-v0-easy")
     env = gem.make("gem_core:game:GuessTheNumber-v0-easy", max_number=20)
 
-gem-llm has environments of the same names, so ours stand there under a prefix. ROLL's own env managers
-step the adapter; those of `gem_roll.managers` play the environment inside it. Needs no ROLL.
+gem-llm has environments of the same names, so ours have a prefix there. ROLL's own env managers step the
+adapter; those of `gem_roll.managers` play the environment inside it. Needs no ROLL.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from gem_core.registration import spec
 from gem_core.tasks import EnvChoice
 
 PREFIX = "gem_core:"
+NO_IMAGES = "ROLL's env managers take text only; train on it with verl, OpenRLHF or `gem-core train`"
 
 _END = re.compile(r"(\s*(<\|[^<>|]*\|>|</?s>|<eos>|<pad>|<end_of_turn>))+\s*$")
-"""Special tokens at the end of a response: ROLL decodes it together with them."""
+"""Special tokens at the end of a response, which ROLL decodes along with it."""
 
 _registering = threading.Lock()
-"""ROLL makes the env managers of a worker in threads, and gem-llm refuses a name that is there."""
+"""ROLL creates the env managers of a worker in threads, and gem-llm refuses a name twice."""
 
 
 class GemEnv:
     """One of our environments with the methods that ROLL's env managers call.
 
-    The environment is built when it is first needed. The first observation is the ``env_instruction`` of
-    the reset, which managers of either layout show. A limit that ends an episode counts as its end, since
-    ROLL goes on stepping otherwise. The info has ``metrics`` and nothing that ROLL would take for a field
-    of its own history.
+    The environment is built on first use. The first observation is the ``env_instruction`` of the reset,
+    which every manager of ROLL shows. A limit that ends an episode counts as its end, since ROLL would keep
+    stepping otherwise. The info has ``metrics`` and nothing that ROLL would take for a field of its history.
 
     Args:
         gem_core_id: Registered id.
-        wrappers: Around the environment, as in `gem_core.make`.
+        wrappers: Wrappers around the environment, as in `gem_core.make`.
         kwargs: Arguments of the environment.
 
     Attributes:
-        split: Which items of a data set `reset` plays; a manager sets it.
+        split: Items of a data set that `reset` plays; a manager sets it.
     """
 
     split: Split = "train"
@@ -55,7 +55,7 @@ class GemEnv:
         self._env: Env | None = None
 
     def build(self) -> Env:
-        """The environment inside.
+        """Return the environment inside, built on the first call.
 
         Raises:
             GemError: The environment cannot be built, or shows images.
@@ -64,15 +64,12 @@ class GemEnv:
             env = self.source.make(self.wrappers)
             if env.shows_images:
                 env.close()
-                raise ConfigError(
-                    f"{self.source.label} shows images, and gem_roll hands texts to ROLL's env managers; "
-                    "train on it with verl, OpenRLHF or `gem-core train`"
-                )
+                raise ConfigError(f"{self.source.label} shows images, and {NO_IMAGES}")
             self._env = env
         return self._env
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """An empty observation, and the first one of the episode as ``env_instruction``.
+        """Return an empty observation, with the first one of the episode as ``env_instruction``.
 
         Consecutive seeds play different items of `split`, in the same order for every environment.
         """
@@ -86,7 +83,7 @@ class GemEnv:
         return "", {"env_instruction": _shown(observation, info), "metrics": {}}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take a response, special tokens at its end left out."""
+        """Step with a response, without the special tokens at its end."""
         observation, reward, terminated, truncated, info = self.build().step(_END.sub("", action))
         invalid = info.get("invalid")
         metrics = {"action_is_valid": float(invalid is None), "format_error": float(invalid == "format")}
@@ -107,14 +104,14 @@ class GemEnv:
 
 
 def register(env_id: str) -> str:
-    """Make one of our environments known to `gem.make`; more than once does no harm.
+    """Register one of our environments with `gem.make`, unless it is registered already.
 
     Returns:
-        Its name there, `PREFIX` and the id.
+        Its name there: `PREFIX` and the id.
 
     Raises:
         UnknownEnv: There is no such environment; the message holds the closest ones.
-        UnsupportedTrainer: gem-llm is missing, or its registry looks different.
+        UnsupportedTrainer: gem-llm is missing, or has no such registry.
     """
     spec(env_id)
     try:
@@ -130,15 +127,15 @@ def register(env_id: str) -> str:
 
 
 def read_env_type(env_type: object, where: str) -> str:
-    """The id in an ``env_type`` of a YAML.
+    """Return the environment id in an ``env_type`` of a YAML.
 
     Raises:
-        ConfigError: It is one of gem-llm or ROLL.
+        ConfigError: It names an environment of gem-llm or ROLL.
     """
     text = str(env_type)
     if not text.startswith(PREFIX):
         raise ConfigError(
-            f"{where}={text} is no environment of gem-core; write {PREFIX}<id>, such as "
+            f"{where}={text} is not an environment of gem-core; write {PREFIX}<id>, such as "
             f"{PREFIX}game:GuessTheNumber-v0-easy"
         )
     return text.removeprefix(PREFIX)
@@ -149,7 +146,7 @@ def _shown(observation: Observation, info: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value of a YAML without the classes of OmegaConf."""
+    """Return a value of a YAML without the classes of OmegaConf."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -10,22 +10,23 @@ from roll.distributed.scheduler.protocol import DataProto
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import Context, Generation, engine_stop_ids, extra_stop_id
+from gem_core.rollout import Generation, inferred_finish
+from gem_core.trainers.player import Player
 
 
 class Stopped(Exception):
-    """ROLL ends the rollout; the episode that was being played is nobody's."""
+    """ROLL ended the rollout; the episode that was being played is discarded."""
 
 
 class ProxyPolicy:
-    """Samples through the proxy of an env manager, which blocks: each manager has a thread of its own.
+    """Samples through the proxy of an env manager. The proxy blocks, and each manager has its own thread.
 
     Args:
         proxy: ROLL's `BaseLLMProxy`.
-        generating_args: For every turn, as ROLL's dict of them.
+        generating_args: Arguments for every turn, as ROLL's dict.
         source: Number of the environment, by which ROLL routes its requests to one replica.
-        stop_ids: Ids that end a response.
-        running: False once ROLL has stopped the manager.
+        stop_ids: Token ids that end a response.
+        running: Returns False once ROLL has stopped the manager.
     """
 
     def __init__(
@@ -44,27 +45,26 @@ class ProxyPolicy:
         self.wants_logprobs = self._generating_args.get("logprobs") is not None
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response, again where ROLL aborted the request to update the weights.
+        """Sample one response; sample again where ROLL aborted the request to update the weights.
 
         Raises:
             Stopped: The manager was stopped.
-            PolicyError: Log-probs were asked for, and none came.
+            PolicyError: Log-probs were requested, and none came.
         """
+        ids = torch.tensor([list(prompt_ids)], dtype=torch.long)
+        mask = torch.ones_like(ids)
+        batch = {"input_ids": ids, "attention_mask": mask, "position_ids": mask.cumsum(-1) - 1}
         while self._running():
             output = self._proxy.generate(
                 messages=[],
-                lm_input=self._request(prompt_ids),
+                lm_input=DataProto(
+                    batch=TensorDict(batch, batch_size=1), meta_info={"src_rank": self._source}
+                ),
                 generation_config={**self._generating_args, "max_new_tokens": max_tokens},
             )
             if output is not None:
                 return self._read(output, max_tokens)
         raise Stopped
-
-    def _request(self, prompt_ids: Sequence[int]) -> DataProto:
-        ids = torch.tensor([list(prompt_ids)], dtype=torch.long)
-        mask = torch.ones_like(ids)
-        batch = {"input_ids": ids, "attention_mask": mask, "position_ids": mask.cumsum(-1) - 1}
-        return DataProto(batch=TensorDict(batch, batch_size=1), meta_info={"src_rank": self._source})
 
     def _read(self, output: DataProto, max_tokens: int) -> Generation:
         ids = output.batch["responses"][0].tolist()
@@ -72,26 +72,24 @@ class ProxyPolicy:
         if self.wants_logprobs:
             if "infer_logprobs" not in output.batch:
                 raise PolicyError(
-                    "the engine reported no log-probs; generating_args.logprobs: null does without them"
+                    "the engine reported no log-probs; to go without, set generating_args.logprobs: null"
                 )
             # 0.0 for a pad token at the end, which ROLL takes for padding.
             logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
-        # The proxy does not pass on why a response ended, so the last token has to tell.
-        cut = len(ids) >= max_tokens and ids[-1] not in self._stop_ids
-        return Generation(ids, logprobs, "length" if cut else "stop")
+        # The proxy does not pass on why a response ended.
+        return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
 
 
-def stop_ids_of(context: Context, tokenizer: Any) -> set[int]:
-    """The ids at which ROLL's engines end a response.
+def stop_ids_of(player: Player, tokenizer: Any) -> set[int]:
+    """Return the token ids at which ROLL's engines end a response.
 
     Raises:
         ConfigError: The chat template ends a turn with another one.
     """
-    extra = extra_stop_id(context, tokenizer)
-    stop_ids = engine_stop_ids(tokenizer) | {tokenizer.pad_token_id}
-    if extra is not None and extra not in stop_ids:
+    extra = player.extra_stop_id
+    if extra is not None and extra != tokenizer.pad_token_id:
         raise ConfigError(
-            f"the chat template ends a turn with {tokenizer.decode([extra])!r}, but ROLL's engines stop at "
-            f"the tokenizer's eos_token ({tokenizer.eos_token!r}) only; make it the model's eos_token"
+            f"the chat template ends a turn with {tokenizer.decode([extra])!r}, but ROLL's engines stop "
+            f"only at the tokenizer's eos_token ({tokenizer.eos_token!r}); make it the model's eos_token"
         )
-    return stop_ids
+    return player.stop_ids | {tokenizer.pad_token_id}

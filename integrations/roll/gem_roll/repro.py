@@ -11,12 +11,12 @@ from typing import Any
 from gem_core._util.files import write_atomically
 from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, reject_unsupported, write_script
 from gem_core.tasks import EnvChoice, make_tasks, write_tasks
-from gem_roll.env import PREFIX
-from gem_roll.export import tag_names, to_yaml
+from gem_roll.env import NO_IMAGES
+from gem_roll.export import tag_names, tag_section, to_yaml
 from gem_roll.options import ADV_ESTIMATOR, SECTION, STEP, TRAJECTORY
 
 HERE = "${oc.env:GEM_REPRO,.}"
-"""The folder of the recipe, in the YAML."""
+"""The folder of the recipe, as the YAML refers to it."""
 BEFORE = """\
 export GEM_REPRO="$PWD" ROLL_HOME="${ROLL_HOME:?set it to the checkout of ROLL}"
 export PYTHONPATH="$ROLL_HOME:${PYTHONPATH:-}"
@@ -28,12 +28,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.yaml``, ``run.sh`` and ``tasks.jsonl``.
 
     Returns:
-        What differs from the other trainers: with several environments, how they are mixed.
+        The differences from the other trainers: with several environments, how they are mixed.
 
     Raises:
         ConfigError: ROLL has no equivalent of an option.
     """
-    reject_unsupported("ROLL", recipe.images("gem_roll hands texts to ROLL's env managers"))
+    reject_unsupported("ROLL", recipe.images(NO_IMAGES))
     folder = Path(folder)
     sources = recipe.sources
     groups = _groups(recipe, sources)
@@ -52,7 +52,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
 
 
 def _groups(recipe: Recipe, sources: Sequence[EnvChoice]) -> list[int]:
-    """Tasks of a step by environment: ROLL gives each a fixed number of groups."""
+    """Return the tasks of a step by environment: ROLL gives each a fixed number of groups."""
     total = sum(source.weight for source in sources)
     shares = [recipe.tasks_per_step * source.weight / total for source in sources]
     if any(abs(share - round(share)) > 1e-9 or round(share) < 1 for share in shares):
@@ -159,9 +159,9 @@ def _manager(tags: Sequence[str], groups: Sequence[int], samples: int) -> dict[s
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
-    """``custom_envs.gem``, which holds what ROLL has no word of its own for."""
-    in_rolls_words = ("max_turns", "system_prompt", "wrappers")
-    options = {name: v for name, v in recipe.rollout_options().items() if name not in in_rolls_words}
+    """Return ``custom_envs.gem``: the options that ROLL's own config has no place for."""
+    roll_options = ("max_turns", "system_prompt", "wrappers")
+    options = {name: v for name, v in recipe.rollout_options().items() if name not in roll_options}
     if recipe.traces:
         options["traces"] = os.path.join(HERE, recipe.traces)  # ROLL runs in its own checkout
     return {
@@ -174,12 +174,11 @@ def _options(recipe: Recipe) -> dict[str, Any]:
 
 
 def _section(recipe: Recipe, source: EnvChoice) -> dict[str, Any]:
-    return {
-        "env_type": PREFIX + source.env_id,
-        "env_manager_cls": STEP if recipe.context == "rebuild" else TRAJECTORY,
-        "max_steps": recipe.max_turns,
-        "max_tokens_per_step": recipe.max_tokens_per_turn,
-        "agent_system_template": recipe.system_prompt,
-        "agent_template": "{observation}",
-        "env_config": source.env_kwargs | ({"wrappers": recipe.wrappers} if recipe.wrappers else {}),
-    }
+    return tag_section(
+        source,
+        env_manager_cls=STEP if recipe.context == "rebuild" else TRAJECTORY,
+        max_steps=recipe.max_turns,
+        max_tokens_per_step=recipe.max_tokens_per_turn,
+        agent_system_template=recipe.system_prompt,
+        env_config=source.env_kwargs | ({"wrappers": recipe.wrappers} if recipe.wrappers else {}),
+    )

@@ -1,22 +1,22 @@
-"""Which task an episode plays: by its tag, group and number, not by the random seeds of ROLL's groups."""
+"""The task of each episode: chosen by its tag, group and number, not by ROLL's random seeds of groups."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow, check_train_row, count_items, make_tasks, read_task
+from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task
+from gem_core.trainers.tasks import check_tasks, read_tasks
 
 
 class TaskTable:
     """The tasks of one tag.
 
     Args:
-        row: Returns the task with this number, from 0 on.
+        row: Returns the task with this number, starting at 0.
         first_group: Number of the tag's first group.
         groups: Number of its groups.
         rounds: Episodes of a group after which the table starts over; None if it never does.
@@ -31,7 +31,7 @@ class TaskTable:
         self._rounds = rounds
 
     def task(self, group_id: int, episode_id: int) -> TaskRow:
-        """The task of a group's n-th episode of a run: a step plays the next rows of the table.
+        """Return the task of a group's n-th episode of a run: each step plays the next rows of the table.
 
         All samples of a group get the same one.
         """
@@ -42,17 +42,17 @@ class TaskTable:
 def table_of(
     config: Any, section: Any, tag: str, source: EnvChoice, split: Split, path: str | None
 ) -> TaskTable:
-    """The tasks of a tag in one of the two sections of a ROLL config.
+    """Return the tasks of a tag in one of the two sections of a ROLL config.
 
     Training goes through its tasks, which do not end; each validation plays the same ones.
 
     Args:
         config: ROLL's `AgenticConfig`.
         section: Its ``train_env_manager`` or ``val_env_manager``.
-        tag: Of the environment.
-        source: The environment behind it.
-        split: Which of the two.
-        path: JSON Lines of task rows, which start over after the last one; None makes them on the fly.
+        tag: Tag of the environment.
+        source: Environment of the tag.
+        split: "train" or "eval".
+        path: JSON Lines file of task rows, which start over after the last one; None makes tasks on the fly.
 
     Raises:
         ConfigError: The file cannot be read or has no task of this environment; a validation would play
@@ -61,27 +61,27 @@ def table_of(
     """
     tags, partition = list(section.tags), list(section.num_groups_partition)
     if tags.count(tag) != 1:
-        raise ConfigError(f"tag {tag!r} stands {tags.count(tag)} times in tags; expected once")
-    at = tags.index(tag)
-    groups = partition[at]
+        raise ConfigError(f"tag {tag!r} is in tags {tags.count(tag)} times; expected once")
+    position = tags.index(tag)
+    groups = partition[position]
     rounds = section.max_traj_per_env if split == "eval" else None
     if path is None:
         if rounds is not None:
             _check_items(source, tag, groups * rounds)
-        row: Callable[[int], TaskRow] = partial(_made, source, config.seed, split)
-        row(0)  # so that what is wrong shows now
+        row: Callable[[int], TaskRow] = partial(_make_task, source, config.seed, split)
+        row(0)  # shows mistakes now
     else:
         played = source.for_split(split)
-        rows = [row for row in _read(path) if _same(row, played)]
-        if not rows:
+        places = [(place, task) for place, task in _read_file(path) if _is_task_of(task, played)]
+        if not places:
             raise ConfigError(
                 f"{path} has no task of {played.label}, the environment of tag {tag!r}; "
                 "`gem-core export --to roll` writes tasks and custom_envs that fit"
             )
-        for task in rows if split == "train" else ():
-            check_train_row(task)
-        row = partial(_of_file, rows)
-    return TaskTable(row, sum(partition[:at]), groups, rounds)
+        if split == "train":
+            check_tasks(places, for_training=True)
+        row = partial(_cycle, [task for _, task in places])
+    return TaskTable(row, sum(partition[:position]), groups, rounds)
 
 
 def _check_items(source: EnvChoice, tag: str, tasks: int) -> None:
@@ -93,25 +93,19 @@ def _check_items(source: EnvChoice, tag: str, tasks: int) -> None:
         )
 
 
-def _made(source: EnvChoice, seed: int, split: Split, number: int) -> TaskRow:
+def _make_task(source: EnvChoice, seed: int, split: Split, number: int) -> TaskRow:
     return next(make_tasks([source], 1, seed=seed, split=split, start=number))
 
 
-def _of_file(rows: Sequence[TaskRow], number: int) -> TaskRow:
+def _cycle(rows: Sequence[TaskRow], number: int) -> TaskRow:
     return rows[number % len(rows)]
 
 
 @lru_cache
-def _read(path: str) -> tuple[TaskRow, ...]:
-    rows = []
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                rows.append(read_task(json.loads(line)))
-            except (ValueError, AttributeError) as error:  # a ConfigError is a ValueError
-                raise ConfigError(f"{path}, line {number}: {error}") from None
-    return tuple(rows)
+def _read_file(path: str) -> tuple[tuple[str, TaskRow], ...]:
+    """Return the place and the task of each line."""
+    return tuple(read_tasks(path, read_task))
 
 
-def _same(row: TaskRow, source: EnvChoice) -> bool:
-    return row["env_id"] == source.env_id and row["env_kwargs"] == source.env_kwargs
+def _is_task_of(task: TaskRow, source: EnvChoice) -> bool:
+    return task["env_id"] == source.env_id and task["env_kwargs"] == source.env_kwargs

@@ -1,13 +1,11 @@
-"""The parts of ROLL that are overridden, looked at before they are: another signature is an error."""
+"""The parts of ROLL that are overridden, checked before they are: another interface is an error."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
-from gem_core.errors import UnsupportedTrainer
-
-SUPPORTED_TREE = "ROLL 0.3, the source tree of 2026-08"
+from gem_core.trainers.interface import expect
+from gem_roll import SUPPORTED
 
 _MANAGER = (
     "self", "worker_config", "pipeline_config", "env_config", "tokenizer", "generate_scheduler",
@@ -16,29 +14,19 @@ _MANAGER = (
 
 
 def check_managers(manager: type) -> None:
-    """Raise `UnsupportedTrainer` unless ROLL's `TrajEnvManager` is the one that is extended here."""
-    expect(manager, "__init__", *_MANAGER)
-    expect(manager, "run_rollout_loop", "self", "data")
-    expect(manager, "formulate_rollouts", "self", "rollout_cache")
-    expect(manager, "update_step", "self", "global_step")
+    """Raise `UnsupportedTrainer` unless ROLL's `TrajEnvManager` has the interface that is extended here."""
+    check(manager, "__init__", *_MANAGER)
+    check(manager, "run_rollout_loop", "self", "data")
+    check(manager, "formulate_rollouts", "self", "rollout_cache")
+    check(manager, "update_step", "self", "global_step")
 
 
 def check_pipeline(pipeline: type) -> None:
-    """Raise `UnsupportedTrainer` unless ROLL's `AgenticPipeline` is the one that is extended here."""
-    expect(pipeline, "__init__", "self", "pipeline_config")
-    expect(pipeline, "adjust_batch", "self", "data", "mode")
+    """Raise `UnsupportedTrainer` unless ROLL's `AgenticPipeline` has the interface that is extended here."""
+    check(pipeline, "__init__", "self", "pipeline_config")
+    check(pipeline, "adjust_batch", "self", "data", "mode")
 
 
-def expect(owner: type, name: str, *parameters: str) -> None:
-    """Look at the first parameters of a method.
-
-    Raises:
-        UnsupportedTrainer: It is not there, or begins with others.
-    """
-    found: Any = getattr(owner, name, None)
-    has = tuple(inspect.signature(found).parameters) if found is not None else ()
-    if has[: len(parameters)] != parameters:
-        what = "is missing" if found is None else f"takes {', '.join(has)}"
-        raise UnsupportedTrainer(
-            f"gem_roll: {owner.__module__}.{owner.__name__}.{name} {what}; supported is {SUPPORTED_TREE}"
-        )
+def check(owner: type, name: str, *parameters: str) -> Any:
+    """Check the first parameters of a method of ROLL."""
+    return expect(SUPPORTED, owner, name, *parameters, exact=False)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from gem_roll.credit import assign_credit
-from gem_roll.pipeline import ADVANTAGES, RETURNS, use_credit
-from gem_roll.rows import column, to_batch, trajectory_rows
+from gem_roll.advantages import compute_advantages
+from gem_roll.pipeline import ADVANTAGES, RETURNS, use_advantages
+from gem_roll.rows import object_array, pack_episode
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.utils import agentic_compute_advantage, compute_response_level_rewards
 from roll.utils.functionals import compute_token_reward
@@ -22,6 +22,7 @@ from roll.utils.kl_controller import get_kl_controller
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.tasks import EnvChoice
+from gem_core.trainers.estimators import read_estimator
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import (
@@ -110,11 +111,10 @@ def rows_of(episodes: list[Played]) -> DataProto:
     parts = []
     for played in episodes:
         episode = assemble.episode_of(played)
-        part = to_batch(
-            trajectory_rows(episode, 0), episode,
-            length=TOKENS, pad_id=0, with_logprobs=False, fields=fields, by_step=False,
+        part = pack_episode(
+            episode, "episode", length=TOKENS, pad_id=0, with_logprobs=False, fields=fields,
         )  # fmt: skip
-        part.non_tensor_batch["traj_group_id"] = column([f"task {played.seed}"])
+        part.non_tensor_batch["traj_group_id"] = object_array([f"task {played.seed}"])
         parts.append(part)
     found: DataProto = DataProto.concat(parts)
     return found
@@ -134,9 +134,10 @@ def test_other_options_on_the_same_episodes() -> None:
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
         data = rows_of(episodes)
-        credit = assign_credit(data, name, case.gamma, {"ddof": case.ddof} if name == "rebn" else {})
-        data.batch[ADVANTAGES], data.batch[RETURNS] = credit.advantages, credit.returns
-        use_credit(data, None)
+        options = {"ddof": case.ddof} if name == "rebn" else {}
+        result = compute_advantages(data, read_estimator(name, options, gamma=case.gamma))
+        data.batch[ADVANTAGES], data.batch[RETURNS] = result.advantages, result.returns
+        use_advantages(data, None)
         for played, row in zip(episodes, unshifted(data.batch["advantages"], episodes), strict=True):
             played.read_advantages(row)
             assert played.spread == 0
@@ -158,7 +159,7 @@ def test_rolls_own_estimators_point_elsewhere(tmp_path: Path) -> None:
     def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
         data = rows_of(episodes)
         if name == "rebn":
-            found = assign_credit(data, "rebn", REBN.gamma, {}).advantages
+            found = compute_advantages(data, read_estimator("rebn", {}, gamma=REBN.gamma)).advantages
             return unshifted(found, episodes)
         config = small_config(tmp_path, {"gamma": REBN.gamma, **stock[name]})
         zeros = torch.zeros(len(data), TOKENS - 1)

@@ -106,5 +106,5 @@ def test_what_is_exported_is_a_config(folder: Path) -> None:
     assert config.custom_envs.GuessTheNumber.max_tokens_per_step is None  # as many as the engine samples
     text = (folder / "tasks.yaml").read_text()
     assert text.startswith("# Tasks of each tag, for num_groups_partition: ")
-    with pytest.raises(ConfigError, match=r"end its name with \.yaml"):
+    with pytest.raises(ConfigError, match=r"the name must end with \.yaml"):
         write(make_tasks(sources, 3), folder / "tasks.json")

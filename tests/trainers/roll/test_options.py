@@ -16,6 +16,7 @@ from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.trainers.roll.configs import small_config
 
+ONE = SimpleNamespace(gamma=1.0)
 GUESS = "game:GuessTheNumber-v0-easy"
 
 
@@ -39,7 +40,11 @@ def checked(folder: Path, changed: dict[str, Any]) -> GemOptions:
 def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     section = {"estimator": "gem_grpo", "estimator_options": {"ddof": 1}, "template_kwargs": {"a": 1}}
     options = checked(tmp_path, envs(gem=section))
-    assert (options.estimator, options.checked_estimator_options, options.template_kwargs) == (
+    assert (
+        options.estimator,
+        options.choose_estimator(ONE).options,
+        options.template_kwargs,
+    ) == (
         "gem_grpo",
         {"ddof": 1},
         {"a": 1},
@@ -50,27 +55,27 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has a word of its own"),
+        (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has its own option"),
         (envs(gem={"stimator": "rebn"}), "custom_envs.gem.stimator is no option. Did you mean estimator"),
-        (envs(gem={"estimator": "rbn"}), "estimator=rbn is no estimator. Did you mean rebn"),
+        (envs(gem={"estimator": "rbn"}), "estimator=rbn: unknown estimator. Did you mean rebn"),
         (
             envs(gem={"estimator_options": {"dof": 1}}),
             "unknown option 'custom_envs.gem.estimator_options.dof'",
         ),
         (envs(gem={"estimator_options": {"scope": "all"}}), "expected 'collected' or 'trained'"),
         (envs(gem={"context": "rebuild"}), "needs env_manager_cls: gem_roll.GemStepEnvManager"),
-        (envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}), "one run has one layout"),
+        (envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}), "a run has one kind of rows"),
         (envs(Guess={"env_type": GUESS}), "write gem_core:<id>"),
         (envs(Guess={"env_type": "gem_core:game:GuesTheNumber-v0"}), "Did you mean game:GuessTheNumber"),
         (envs(Guess={"env_config": {"high": 3}}), "accepted keyword arguments"),
         (envs(Guess={"env_config": {"wrappers": "concatt"}}), "unknown wrapper 'concatt'"),
-        (envs(Guess={"agent_template": "Say {observation}"}), "shows an observation as it is"),
+        (envs(Guess={"agent_template": "Say {observation}"}), "shows observations unchanged"),
         (envs(Guess={"max_env_step_concurrent": 2}), "max_env_step_concurrent has no effect"),
         (envs(Guess={"use_thread_lock": True}), "use_thread_lock has no effect"),
         ({"adv_estimator": "grpo"}, "write adv_estimator: agentic_reinforce"),
         ({"adv_estimator": "gae"}, "write adv_estimator: agentic_reinforce"),
         ({"gamma": 1.5}, "expected a discount per turn from 0 to 1"),
-        ({"step_reward_gamma": 0.5}, "gamma is the discount per turn in both layouts"),
+        ({"step_reward_gamma": 0.5}, "gamma is the discount per turn for episode rows"),
         ({"whiten_advantages": True}, "would change what rebn computed"),
         ({"whiten_rewards": True}, "whiten_rewards=True has no effect on rebn"),
         ({"reward_clip": 5.0}, "clip in a wrapper"),
@@ -99,7 +104,7 @@ def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
         "train_env_manager": {"group_filter_cls": "mine.Filter"},
         **envs(gem={"estimator_options": {"scope": "trained"}}),
     }
-    assert checked(tmp_path, changed).checked_estimator_options == {}
+    assert checked(tmp_path, changed).choose_estimator(ONE).scope == "trained"
 
 
 @pytest.mark.parametrize(
@@ -134,10 +139,13 @@ def test_another_roll_is_refused() -> None:
     class Other:
         def adjust_batch(self, batch: Any) -> None: ...
 
-    with pytest.raises(UnsupportedTrainer, match=r"Other.adjust_batch takes self, batch; supported is ROLL"):
-        upstream.expect(Other, "adjust_batch", "self", "data", "mode")
+    with pytest.raises(
+        UnsupportedTrainer,
+        match=r"takes \(self, batch\); expected \(self, data, mode\)\. Supported",
+    ):
+        upstream.check(Other, "adjust_batch", "self", "data", "mode")
     with pytest.raises(UnsupportedTrainer, match=r"Other.run is missing"):
-        upstream.expect(Other, "run", "self")
+        upstream.check(Other, "run", "self")
 
 
 def test_a_checkout_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from gem_roll import credit, managers
+from gem_roll import managers, rows
 from gem_roll.failures import FAILED, played_only
 from gem_roll.managers import GemTrajEnvManager
 from gem_roll.options import GemOptions
-from gem_roll.pipeline import ReBNAgenticPipeline, use_credit
-from gem_roll.rows import OUTLINE
+from gem_roll.pipeline import ReBNAgenticPipeline, use_advantages
+from gem_roll.rows import EPISODE_JSON
 from gem_roll.tasks import TaskTable
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
@@ -26,6 +26,7 @@ from tensordict import TensorDict
 
 from gem_core.consistency import Played
 from gem_core.rollout import Episode
+from gem_core.trainers import estimators
 from tests.consistency.faults import (
     SEEN,
     Patch,
@@ -86,13 +87,13 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
         rollouts += queue.rollouts[:-1]
     data = DataProto.concat(played_only(rollouts, True, "step 0"))
     failed = [Episode.from_dict(json.loads(text)) for text in data.meta_info[FAILED]]
-    outlines = [Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[OUTLINE]]
+    outlines = [Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[EPISODE_JSON]]
     rewards = data.batch["scores"].tolist()
     made_pipeline: Any = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
     made_pipeline.gem_options, made_pipeline.pipeline_config = GemOptions.from_config(config), config
     made_pipeline.actor_train = SimpleNamespace(dp_size=1)
     data = made_pipeline.adjust_batch(data)
-    use_credit(data, None)
+    use_advantages(data, None)
     found = [read_row(outline, [], [], [], []) for outline in failed]
     for number, outline in enumerate(outlines):
         size = int(data.batch["attention_mask"][number].sum())
@@ -130,9 +131,9 @@ def test_a_fault_is_found(
     fault: str, shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patches: dict[str, Patch] = {
-        **estimator_patches(credit),
-        "mask shifted by one": argument_patch(managers, "trajectory_rows", shifted),
-        "last reward dropped": argument_patch(managers, "trajectory_rows", unpaid),
+        **estimator_patches(estimators),
+        "mask shifted by one": argument_patch(rows, "rows_of", shifted),
+        "last reward dropped": argument_patch(rows, "rows_of", unpaid),
         "response re-tokenised": retokenised(managers.ProxyPolicy, shared_tokenizer),
         "group with different seeds": own_seeds,
     }

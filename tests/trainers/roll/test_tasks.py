@@ -66,8 +66,8 @@ def test_a_bad_file_is_named(tmp_path: Path, line: str, message: str) -> None:
         table_of(CONFIG, section(), "A", GUESS, "train", str(path))
 
 
-def test_a_tag_stands_once_in_a_section() -> None:
-    with pytest.raises(ConfigError, match="stands 2 times"):
+def test_a_tag_appears_once_in_a_section() -> None:
+    with pytest.raises(ConfigError, match="is in tags 2 times"):
         table_of(CONFIG, section(tags=["A", "A"]), "A", GUESS, "train", None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_roll.failures import FAILED
 from gem_roll.pipeline import ReBNAgenticPipeline
-from gem_roll.rows import OUTLINE
+from gem_roll.rows import EPISODE_JSON
 
 
 class NotingPipeline(ReBNAgenticPipeline):
@@ -17,7 +17,7 @@ class NotingPipeline(ReBNAgenticPipeline):
 
     def adjust_batch(self, data: Any, mode: str = "copy") -> Any:
         with open(Path(os.environ["GEM_SPY"]) / "carried.jsonl", "a", encoding="utf-8") as file:
-            for row, text in enumerate(data.non_tensor_batch[OUTLINE]):
+            for row, text in enumerate(data.non_tensor_batch[EPISODE_JSON]):
                 length = int(data.batch["attention_mask"][row].sum())
                 tokens = data.batch["input_ids"][row][:length].tolist()
                 file.write(json.dumps({"token_ids": tokens, "episode": json.loads(text)}) + "\n")

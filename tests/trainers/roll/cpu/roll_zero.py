@@ -8,7 +8,7 @@ from gem_roll.pipeline import ADVANTAGES, ReBNAgenticPipeline
 
 
 class ZeroedPipeline(ReBNAgenticPipeline):
-    """Gives no credit."""
+    """Sets all advantages to zero."""
 
     def adjust_batch(self, data: Any, mode: str = "copy") -> Any:
         adjusted = super().adjust_batch(data, mode)

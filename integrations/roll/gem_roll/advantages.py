@@ -1,0 +1,71 @@
+"""gem_core's advantages for a batch of ROLL, before ROLL copies or drops rows.
+
+The rows may come from any of ROLL's env managers. Ours carry the turn and the reward of each token. With
+other managers a turn is a run of response tokens, and its reward is in ROLL's ``step_scores``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
+from gem_core.errors import ConfigError
+from gem_core.rollout import Episode
+from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers.failures import unpack_outline
+from gem_roll.rows import EPISODE_JSON, TURN_IDS
+
+
+def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
+    """Return advantages and returns, each (rows, tokens - 1) float32, shifted like ROLL's loss.
+
+    Args:
+        data: ROLL's `DataProto` with all rows that were collected.
+        choice: The estimator.
+
+    Raises:
+        ConfigError: The rows do not say what each turn earned.
+        NonFiniteReward: Names the row and the turn.
+    """
+    mask = data.batch["response_mask"][:, 1:].bool()
+    turn_ids, rewards = _turns(data, mask)
+    columns = data.non_tensor_batch
+    turn_rows = "step" in columns
+    return choice.compute(
+        rewards,
+        mask,
+        turn_ids=turn_ids,
+        episodes=columns["traj_id"] if turn_rows else None,
+        turns=columns["step"] if turn_rows else None,
+        group_ids=list(columns["traj_group_id"]) if choice.needs_groups else None,
+    )
+
+
+def episodes_of(data: Any) -> list[Episode]:
+    """Return outlines of the episodes behind the rows of our env managers, none for those of others."""
+    return [unpack_outline(text) for text in data.non_tensor_batch.get(EPISODE_JSON, ()) if text]
+
+
+def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return turn ids and token rewards, each (rows, tokens - 1)."""
+    if TURN_IDS in data.batch:
+        return data.batch[TURN_IDS][:, 1:], data.batch["scores"][:, 1:]
+    if "step_scores" not in data.non_tensor_batch:
+        raise ConfigError(
+            "the rows of this env manager say nothing about turns: neither gem_roll's turn ids nor ROLL's "
+            "step_scores"
+        )
+    turn_ids = turn_ids_from_mask(mask)
+    rewards = torch.zeros(mask.shape, dtype=torch.float64)
+    for row, scores in enumerate(data.non_tensor_batch["step_scores"]):
+        turn_rewards = [float(score) for score in (scores if hasattr(scores, "__len__") else [scores])]
+        turns = int(turn_ids[row].max()) + 1 if mask.shape[1] else 0
+        if turns != len(turn_rewards):
+            raise ConfigError(
+                f"row {row} has {turns} runs of response tokens, but {len(turn_rewards)} step_scores"
+            )
+        for turn, reward in enumerate(turn_rewards):
+            rewards[row, int((turn_ids[row] == turn).nonzero()[0])] = reward
+    return turn_ids, rewards
