@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, ResetNeeded
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ class Env:
             self.end_episode()
             raise ConfigError(
                 f"options['state'] is not a state of {type(self).__name__} "
-                f"({type(error).__name__}: {error}); pass what get_state() returned"
+                f"({error_line(error)}); pass what get_state() returned"
             ) from error
         if not self._running:
             raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")

@@ -18,6 +18,7 @@ import io
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.messages import error_line
 from gem_core.errors import DataError, MissingDependency
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ def open_image(url: str) -> Image:
         with Image.open(io.BytesIO(data)) as opened:
             image = opened.convert("RGBA")
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, ...
-        raise DataError(
-            f"an image of {len(data)} bytes cannot be decoded ({type(error).__name__}: {error})"
-        ) from None
+        raise DataError(f"an image of {len(data)} bytes cannot be decoded ({error_line(error)})") from None
     white = Image.new("RGBA", image.size, "white")
     return Image.alpha_composite(white, image).convert("RGB")
 

@@ -16,9 +16,13 @@ def error_line(error: BaseException, limit: int | None = None) -> str:
         error: The error.
         limit: Maximum number of characters; None keeps all.
     """
-    text = " ".join(str(error).split())
-    name = type(error).__name__
-    return (f"{name}: {text}" if text else name)[:limit]
+    name, text = type(error).__name__, error_text(error)
+    return (name if text == name else f"{name}: {text}")[:limit]
+
+
+def error_text(error: BaseException, limit: int | None = None) -> str:
+    """Return the text of an error on one line, or its type if it has no text."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:limit]
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 import gem_core.checker.replay_rules  # adds its rules to RULES, like the next one
 import gem_core.checker.trust_rules  # noqa: F401
+from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule
 from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject
 from gem_core.core import Env, require_one_agent
@@ -151,7 +152,7 @@ def _check_rule(rule: Rule, subject: Subject) -> None:
     except RuleSkipped:
         raise
     except Exception as error:  # a method that the rule called, such as spawn or get_state
-        seen = f"{type(error).__name__}: {error}"
+        seen = error_line(error)
         raise _check_failed(subject, rule, seen, "see the traceback above for where it was raised") from error
     finally:
         subject.close()

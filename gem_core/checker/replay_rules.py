@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gem_core._util.messages import error_line
 from gem_core.checker.rules import rule
 from gem_core.checker.subject import (
     Frame,
@@ -290,7 +291,7 @@ def closing_twice_is_fine(subject: Subject) -> None:
             try:
                 env.close()
             except Exception as error:
-                broken(f"close() raised {type(error).__name__}: {error}", "let a second close() do nothing")
+                broken(f"close() raised {error_line(error)}", "let a second close() do nothing")
 
 
 # -- helpers ----------------------------------------------------------------------------------

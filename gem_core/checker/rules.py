@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from gem_core._util.messages import error_line
 from gem_core.checker.subject import (
     Frame,
     Recording,
@@ -197,7 +198,7 @@ def unknown_options(subject: Subject) -> None:
     except ConfigError:
         return
     except Exception as error:
-        broken(f"options={unknown} raised {type(error).__name__}: {error}", "raise ConfigError")
+        broken(f"options={unknown} raised {error_line(error)}", "raise ConfigError")
     broken(f"options={unknown} was accepted", "raise ConfigError for keys that the environment does not know")
 
 
@@ -318,7 +319,7 @@ def _expect_reset_needed(env: Env, action: str, when: str) -> None:
     except ResetNeeded:
         return
     except Exception as error:
-        broken(f"step() {when} raised {type(error).__name__}: {error}", "call self.require_reset() first")
+        broken(f"step() {when} raised {error_line(error)}", "call self.require_reset() first")
     broken(
         f"step() {when} returned {clip(result)}",
         "call self.require_reset() first in step() and self.end_episode() at every end",

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 import gem_core
+from gem_core._util.messages import error_text
 from gem_core.cli import _console
 from gem_core.errors import GemError
 
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except (GemError, OSError) as error:
         _abandon_stdout()
-        _console.note(f"error: {_one_line(error)}")
+        _console.note(f"error: {error_text(error)}")
         return MISTAKE
 
 
@@ -94,10 +95,6 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name in COMMANDS if only is None else (only,):
         importlib.import_module(f"gem_core.cli.{name}").add_parser(commands)
     return parser
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _abandon_stdout() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
 from gem_core.eval.summary import estimate
 
@@ -70,7 +71,7 @@ class LearningRun:
             success = [float(value) for value in run.success]
             return replace(run, before=float(run.before), after=float(run.after), success=success)
         except (ValueError, TypeError) as error:
-            raise TraceError(f"not a learning run: {type(error).__name__}: {error}") from error
+            raise TraceError(f"not a learning run: {error_line(error)}") from error
 
 
 @dataclass

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gem_core._util.messages import error_text
 from gem_core.data.rows import Row
 from gem_core.errors import DataError, MissingDependency
 
@@ -63,7 +64,9 @@ class FileRows:
             try:
                 return part.row(within)
             except (ValueError, OSError, UnicodeError, KeyError, RecursionError) as error:
-                raise DataError(f"{part.where}: row {within} cannot be read ({_line(error)})") from error
+                raise DataError(
+                    f"{part.where}: row {within} cannot be read ({error_text(error, 200)})"
+                ) from error
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
         """The values of some columns in every row, in order; None where a row lacks the column.
@@ -79,7 +82,7 @@ class FileRows:
                         batch = next(batches, None)
                     except (ValueError, OSError, UnicodeError, KeyError, RecursionError) as error:
                         raise DataError(
-                            f"{part.where}: not every row can be read ({_line(error)})"
+                            f"{part.where}: not every row can be read ({error_text(error, 200)})"
                         ) from error
                 if batch is None:
                     break
@@ -218,9 +221,4 @@ def _open_part(suffix: str, part: Path | Callable[[], BinaryIO]) -> _Part:
             raise ValueError(f"row {short} has not as many fields as the header")
         return _List(where, rows)
     except (ValueError, OSError, UnicodeError, csv.Error, RecursionError) as error:
-        raise DataError(f"{where} cannot be read as {suffix[1:]} ({_line(error)})") from error
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:200]}..."
+        raise DataError(f"{where} cannot be read as {suffix[1:]} ({error_text(error, 200)})") from error

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
+from gem_core._util.messages import error_line
 from gem_core.data.files import SUFFIXES, FileRows
 from gem_core.errors import ConfigError, DataError, MissingDependency
 
@@ -83,7 +84,9 @@ def hub_rows(
             for name in chosen
         ]
     except Exception as error:
-        raise DataError(f"the data set {id} could not be downloaded ({_reason(error)}); try again") from error
+        raise DataError(
+            f"the data set {id} could not be downloaded ({error_line(error, 160)}); try again"
+        ) from error
     return FileRows(id, paths, suffix)
 
 
@@ -167,8 +170,9 @@ def _cached(
         chosen = choose_files(id, files, split, subset)
     except Exception:
         raise DataError(
-            f"the data set {id} is not on this machine, and the hub cannot be reached ({_reason(error)}); "
-            "connect once to download it, or give dataset_name= a parquet, jsonl, json or csv file"
+            f"the data set {id} is not on this machine, and the hub cannot be reached "
+            f"({error_line(error, 160)}); connect once to download it, or give dataset_name= a parquet, "
+            "jsonl, json or csv file"
         ) from error
     return [folder / name for name in chosen], PurePosixPath(chosen[0]).suffix
 
@@ -186,11 +190,6 @@ def _absent(error: Exception) -> bool:
     """Whether the hub said that there is no such data set, or not for this account."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status in (401, 403, 404) or type(error).__name__ == "HFValidationError"
-
-
-def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:

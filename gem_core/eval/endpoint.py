@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gem_core._util.messages import error_text
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.eval.config import request_seed
@@ -230,7 +231,7 @@ def _asked_pause(error: Exception) -> float | None:
 
 def _reason(error: Exception) -> str:
     """One line about what went wrong, with the cause that a connection error hides."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = error_text(error)
     cause: BaseException | None = error.__cause__
     while cause is not None and cause.__cause__ is not None:
         cause = cause.__cause__

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
 from gem_core.eval.charts import COLOURS, interval_chart
@@ -62,7 +63,7 @@ def read_run(folder: str | Path) -> Run:
             summary_row(label, found)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ConfigError(
-            f"{path / folders.SUMMARY} is damaged ({type(error).__name__}: {error}); remove it and give the "
+            f"{path / folders.SUMMARY} is damaged ({error_line(error)}); remove it and give the "
             "evaluation's command again"
         ) from None
     return Run(path.resolve().name, path, config, summary, list(folders.finished(path).values()))

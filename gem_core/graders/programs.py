@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gem_core._util.messages import error_line
 from gem_core.errors import DataError
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, open_sandbox
 
@@ -73,7 +74,7 @@ def read_tests(data: Any) -> ProgramTests:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"tests have to be inputs and outputs of equal number, or a list of input and output "
-            f"({type(error).__name__}: {error})"
+            f"({error_line(error)})"
         ) from error
     if not tests:
         raise DataError("there is not one test")

@@ -18,6 +18,7 @@ from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gem_core._util.messages import error_line
 from gem_core._util.threads import MAX_THREADS, Outcome, Overdue, ThreadCall
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
@@ -66,7 +67,7 @@ async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
         call.future.add_done_callback(_close_late)
         raise
     if error is not None:
-        raise EnvError(f"constructor failed: {_one_line(error)}") from error
+        raise EnvError(f"constructor failed: {error_line(error)}") from error
     assert env is not None
     return env
 
@@ -174,7 +175,7 @@ class EnvCalls:
             observation, info = value
             return _shown(observation, info)
         except Exception as error:
-            raise EnvError(f"reset() must return (observation, info): {_one_line(error)}") from error
+            raise EnvError(f"reset() must return (observation, info): {error_line(error)}") from error
 
     async def step(self, action: str) -> StepResult:
         """What a step returned, checked; the observation as the model is shown it."""
@@ -188,7 +189,7 @@ class EnvCalls:
             ends = bool(terminated), bool(truncated)
         except Exception as error:
             raise EnvError(
-                f"step() must return (observation, reward, terminated, truncated, info): {_one_line(error)}"
+                f"step() must return (observation, reward, terminated, truncated, info): {error_line(error)}"
             ) from error
         if not math.isfinite(reward):
             raise EnvError(f"step() returned the reward {reward}; a reward must be finite")
@@ -222,7 +223,7 @@ class EnvCalls:
             error = failure
         if error is None:
             return value
-        raise EnvError(f"{name}() failed: {_one_line(error)}") from error
+        raise EnvError(f"{name}() failed: {error_line(error)}") from error
 
 
 class InlineCalls:
@@ -311,10 +312,6 @@ def _shown(observation: Any, info: Any) -> Observation:
     if not isinstance(info, Mapping):
         raise TypeError(f"info is a {type(info).__name__}, not a dict")
     return encodable_observation(render_observation(observation, info))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def jsonable(value: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from gem_core._util.messages import error_line
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, DataError
 from gem_core.images import image_urls, open_image
@@ -93,7 +94,7 @@ class ImageProcessor:
             return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
         except Exception as error:  # such as an image that is 200 times as wide as high
             width, height = image.size
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = error_line(error)
             raise DataError(f"an image of {width}x{height} pixels cannot be shown ({reason})") from error
 
     def _count(self, url: str) -> int:

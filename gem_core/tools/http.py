@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, ServiceError
 
 MOST_BYTES = 32 * 2**20
@@ -106,7 +107,7 @@ class HttpClient:
                 problem = f"{shown} answered with status {reply.status}{_said(reply.body)}"
                 again = reply.status in _WORTH_A_RETRY
             except (OSError, http.client.HTTPException) as error:
-                problem, again = f"{shown} does not answer ({_reason(error)})", True
+                problem, again = f"{shown} does not answer ({error_line(error, 160)})", True
             except ValueError:
                 problem, again = f"{shown} answered with something that is not JSON", False
             if not again or attempt >= self.retries:
@@ -204,8 +205,3 @@ def _said(body: bytes) -> str:
     """What the server said of an error, in short."""
     text = " ".join(body[:2000].decode("utf-8", "replace").split())
     return f": {text[:200]}" if text and not text.startswith("<") else ""
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from gem_core._util.files import write_atomically
+from gem_core._util.messages import error_text
 from gem_core.errors import CheckpointError
 from gem_core.rollout.vision import is_processor, tokenizer_of
 
@@ -191,4 +192,4 @@ def _umask() -> int:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return error_text(error)

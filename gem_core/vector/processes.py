@@ -20,10 +20,11 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, EnvError
 from gem_core.vector.backend import GRACE, Call, Reply
 from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, portable, run_call
-from gem_core.vector.slot import Slot, SlotPlan, one_line
+from gem_core.vector.slot import Slot, SlotPlan
 
 
 class ProcessWorker(Worker):
@@ -50,7 +51,7 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         except Exception as error:
             raise ConfigError(
                 f"backend 'process' sends the environments' specs to other processes, which fails here "
-                f"({one_line(error)}); give entry points as 'module:attribute' and wrappers by name, or "
+                f"({error_line(error)}); give entry points as 'module:attribute' and wrappers by name, or "
                 f"use backend='thread'"
             ) from error
         self._woken, self._wake = multiprocessing.Pipe(duplex=False)  # close() wakes a wait() elsewhere
@@ -93,7 +94,7 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         except (EOFError, OSError):
             pass
         except Exception as error:
-            return Died(f"sent something that cannot be read here ({one_line(error)})")
+            return Died(f"sent something that cannot be read here ({error_line(error)})")
         worker.process.join(GRACE)
         return Died(f"died with exit code {worker.process.exitcode}")
 
@@ -188,6 +189,8 @@ def _sendable(slot: Slot, call: Call, reply: Reply) -> Reply:
     try:
         pickle.dumps(reply)
     except Exception as error:
-        failure = EnvError(f"{call[1]}() returned what cannot be sent to another process ({one_line(error)})")
+        failure = EnvError(
+            f"{call[1]}() returned what cannot be sent to another process ({error_line(error)})"
+        )
         return call[0], slot.fail(call[1], failure)
     return reply

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.vector.backend import GRACE, Call, Reply
 from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, portable, run_call
-from gem_core.vector.slot import Slot, SlotPlan, one_line
+from gem_core.vector.slot import Slot, SlotPlan
 
 
 class RayWorker(Worker):
@@ -61,7 +62,7 @@ class RayBackend(SliceBackend[RayWorker]):
             while item is not None:
                 worker, future = item
                 error = future.exception()
-                result = future.result() if error is None else Died(f"failed ({one_line(error)[:300]})")
+                result = future.result() if error is None else Died(f"failed ({error_line(error, 300)})")
                 events.append((worker, result))
                 item = self._events.get_nowait()
         except queue.Empty:

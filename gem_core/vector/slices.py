@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from gem_core._util.messages import error_line
 from gem_core.errors import EnvError
 from gem_core.vector.backend import Call, Reply, WorkerBackend, build_slots
-from gem_core.vector.slot import Slot, SlotPlan, one_line
+from gem_core.vector.slot import Slot, SlotPlan
 
 
 @dataclass(eq=False)
@@ -211,5 +212,5 @@ def portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return EnvError(one_line(error))
+        return EnvError(error_line(error))
     return error

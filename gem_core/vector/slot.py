@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gem_core._util.messages import error_line
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, require_one_agent
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, make, register_wrapper, wrapper_entry_points
@@ -228,15 +229,10 @@ class Slot:
 
     def _discard(self, error: BaseException) -> str:
         """Drop the failed environment and say what happened in one line."""
-        message = one_line(error)
+        message = error_line(error)
         logger.warning("env %d (%s): %s", self._index, self._recipe.spec.id, message, exc_info=error)
         self.close()
         return message
-
-
-def one_line(error: BaseException) -> str:
-    """Type and message of an error, without line breaks."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def failed_reset(message: str) -> ResetResult:

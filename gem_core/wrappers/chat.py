@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from gem_core._util.messages import error_line
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.observations import observation_text
@@ -81,8 +82,7 @@ class ConcatChat(History):
         except Exception as error:  # templates are programs: jinja2 errors, ValueError without a template
             roles = ", ".join(message["role"] for message in messages)
             raise UnsupportedTemplate(
-                f"the chat template failed on a conversation with the roles {roles}: "
-                f"{type(error).__name__}: {error}"
+                f"the chat template failed on a conversation with the roles {roles}: {error_line(error)}"
             ) from error
         return str(text)
 
@@ -121,5 +121,5 @@ def load_tokenizer(name: str) -> ChatTokenizer:
     try:
         tokenizer: ChatTokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # OSError, ValueError, KeyError, ... according to what is missing
-        raise ModelError(f"cannot load a tokenizer from {name!r}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"cannot load a tokenizer from {name!r}: {error_line(error)}") from error
     return tokenizer

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from gem_core._util.messages import error_line
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable, render_observation
@@ -228,7 +229,7 @@ class Tools(Wrapper):
         except Exception as error:  # of the tool, not of the model: the episode goes on
             if isinstance(error, asyncio.TimeoutError) and self.timeout is not None:
                 return ToolResult(f"{tool.name} gave no answer within {self.timeout:g} seconds.", ok=False)
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = error_line(error)
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 
     def _told(self, action: str, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> StepResult:

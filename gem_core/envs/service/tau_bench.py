@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.envs.service.domain import Database, Domain, Operation, Refused, Task
 from gem_core.errors import ConfigError, DataError
 
@@ -61,7 +62,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
         tasks = [_task(number, task) for number, task in enumerate(given)]
         operations = [_operation(tool) for tool in tools]
     except Exception as error:  # modules of the checkout are programs
-        raise DataError(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
+        raise DataError(f"{folder} cannot be read: {error_line(error)}") from error
 
     def database() -> Database:
         return {name: json.loads(text) for name, text in tables.items()}
@@ -121,7 +122,7 @@ def _operation(tool: Any) -> Operation:
         try:
             return str(tool.invoke(data=database, **arguments))
         except Exception as error:  # as there: what a tool raises is told to the assistant
-            raise Refused(f"{type(error).__name__}: {error}") from error
+            raise Refused(error_line(error)) from error
 
     return Operation(
         about["name"],

@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, price_limit, price_words
 from gem_core.errors import DataError
 
@@ -72,8 +73,7 @@ def official_catalogue(folder: str, num_products: int | None, human_goals: bool)
             products.append(made)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
-                f"{path}: product {len(known)} has not the form of WebShop's data "
-                f"({type(error).__name__}: {error})"
+                f"{path}: product {len(known)} has not the form of WebShop's data ({error_line(error)})"
             ) from error
     return Catalogue(folder, products, goals)
 

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.core import Env, Info, Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text, render_observation
@@ -137,7 +138,7 @@ async def _as_json(work: Awaitable[dict[str, Any]]) -> str:
     try:
         return json.dumps(await work, ensure_ascii=False)
     except Exception as error:
-        raise sdk.ToolError(" ".join(f"{type(error).__name__}: {error}".split())) from error
+        raise sdk.ToolError(error_line(error)) from error
 
 
 def _shown(observation: Observation, info: Info) -> str:

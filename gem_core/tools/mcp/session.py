@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import anyio
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ServiceError
 from gem_core.tools.mcp import sdk, transport
 from gem_core.tools.mcp.config import ServerConfig
@@ -181,4 +182,4 @@ def _innermost(error: BaseException) -> tuple[BaseException, str]:
     """The first real error in a group of errors, and a line on it."""
     while getattr(error, "exceptions", None):
         error = error.exceptions[0]  # type: ignore[attr-defined]
-    return error, " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return error, error_line(error, 300)

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from gem_core._util.messages import error_line
 from gem_core.tools.mcp.sdk import http, streamable_http_client
 
 NOT_SENT, BROKEN, REFUSED, NO_SESSION = -32101, -32102, -32103, -32104
@@ -59,7 +60,7 @@ def _json_errors(inner: Any) -> Any:
                 if number is None:
                     raise
                 refused = isinstance(error, (http.ConnectError, http.ConnectTimeout))
-                return _answer(request, number, NOT_SENT if refused else BROKEN, _line(error))
+                return _answer(request, number, NOT_SENT if refused else BROKEN, error_line(error, 300))
             if request.method == "DELETE" and response.status_code >= 400:  # a session that is gone is gone
                 await response.aclose()
                 return http.Response(204, request=request)
@@ -100,7 +101,7 @@ def _stream(inner: Any, number: Any) -> Any:
             except StopAsyncIteration:
                 return
             except http.TransportError as error:
-                data = json.dumps(_error(number, BROKEN, _line(error)))
+                data = json.dumps(_error(number, BROKEN, error_line(error, 300)))
                 yield f"\n\nevent: message\ndata: {data}\n\n".encode()
 
         async def aclose(self) -> None:
@@ -135,7 +136,3 @@ def _said(body: bytes) -> str:
         return str(json.loads(body)["error"]["message"])[:300]
     except (ValueError, KeyError, TypeError):
         return ""
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

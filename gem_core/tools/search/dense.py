@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gem_core._util.messages import error_line
 from gem_core.errors import DataError, MissingDependency, ModelError
 from gem_core.tools.search.corpus import Document, fingerprint, read_corpus
 from gem_core.tools.search.documents import Documents, write_documents
@@ -113,7 +114,7 @@ def _load(model: str, device: str | None) -> Any:
     try:
         return SentenceTransformer(str(model), device=device)
     except Exception as error:  # whatever the hub, torch or a damaged folder come up with
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = error_line(error, 300)
         raise ModelError(f"the model {str(model)!r} cannot be loaded ({reason})") from error
 
 
