@@ -19,6 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from gem_core._util.messages import error_line
+from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError, ResetNeeded
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ class Env:
         if self._action_random is None:
             twin = Random()
             twin.setstate(self.random.getstate())
-            self._action_random = Random(f"actions {twin.getrandbits(64)}")
+            self._action_random = derive_rng("actions", twin.getrandbits(64))
         return self._action_random
 
     # -- plumbing -----------------------------------------------------------------------------

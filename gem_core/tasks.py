@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, TypedDict
 
 from gem_core._util.files import write_atomically
+from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
@@ -298,7 +299,7 @@ def _rows(
     split: Split,
     seeds: range,
 ) -> Iterator[TaskRow]:
-    random = Random(f"tasks {_MIX_SALT[split]} {seed}")
+    random = derive_rng("tasks", _MIX_SALT[split], seed)
     first = random.randrange(len(seeds)) if split == "train" else 0
     if len(sources) == 1:
         decks[sources[0].label].played = numbers.start

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any, NamedTuple
 
+from gem_core._util.seeds import derive_rng
 from gem_core.core import Env
 from gem_core.observations import render_observation
 from gem_core.text import last_boxed
@@ -109,7 +110,7 @@ def play(env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 
     known: dict[str, tuple[bool, float, bool]] = {}
     for form in forms:
         for name, policy in POLICIES.items():
-            answer = FORMS[form] % policy(prompt, Random(f"{name} {seed}"))
+            answer = FORMS[form] % policy(prompt, derive_rng(name, seed))
             if answer not in known:
                 if known and start is not None:
                     env.set_state(start)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from gem_core._util.seeds import derive_rng
+
 JUNK = (
     "",
     " ",
@@ -71,7 +73,7 @@ def nasty_texts(seed: int = 0, count: int = 100) -> Iterator[str]:
         yield f"So I answer \\boxed{{{content}}}"
         yield f"<answer>{content}</answer><search>{content}</search>"
         yield f"```python\n{content}\n```"
-    random = Random(f"nasty {seed}")
+    random = derive_rng("nasty", seed)
     for _ in range(count):
         yield "".join(_random_piece(random) for _ in range(random.randrange(1, 30)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
+from gem_core._util.seeds import derive_rng
 from gem_core.data.split import is_eval_item
 from gem_core.errors import ConfigError
 
@@ -77,7 +78,7 @@ class GeneratedRows:
         return self.size
 
     def __getitem__(self, index: int) -> Row:
-        random = Random(f"{self.seed} {index}")
+        random = derive_rng(self.seed, index)
         for _ in range(_DRAWS):
             row = self.draw(random)
             if is_eval_item(str(row[self.key])) == (self.split == "test"):

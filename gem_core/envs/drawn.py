@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Generic, TypeVar
 
+from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class Choice(Generic[T]):
 
     def task(self, index: int, seed: int) -> T:
         """Task `index`, its names and numbers drawn from `seed`."""
-        return self._makers[index](Random(f"{self.names[index]} {seed}"))
+        return self._makers[index](derive_rng(self.names[index], seed))
 
 
 # -- words that tasks draw ------------------------------------------------------------------------

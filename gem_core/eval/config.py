@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -193,15 +192,3 @@ class EvalConfig:
             for name in sorted((mine.keys() | recorded.keys()) - FREE)
             if mine.get(name) != recorded.get(name)
         ]
-
-
-def request_seed(seed: int, request_id: str, position: int) -> int:
-    """Seed for one request: the same whenever and in whatever company it is made.
-
-    Args:
-        seed: Of the run.
-        request_id: Of the episode.
-        position: Tells the turns of an episode apart.
-    """
-    digest = hashlib.sha256(f"{seed}/{request_id}/{position}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1  # 31 bits: more is refused by some

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_core._util.messages import error_text
+from gem_core._util.seeds import derive_int
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
-from gem_core.eval.config import request_seed
 from gem_core.eval.limits import Patience, RateLimit
 from gem_core.observations import encodable
 from gem_core.rollout.messages import ContextFull, Message, Reply
@@ -150,7 +150,7 @@ class Endpoint:
     async def _ask(self, messages: list[Message], max_tokens: int, request_id: str) -> Any:
         options = {**self._sampling, self._limit_name: max_tokens}
         if self._seed is not None:
-            options["seed"] = request_seed(self._seed, request_id, len(messages))
+            options["seed"] = derive_int(self._seed, request_id, len(messages), sep="/")
         return await self._client.chat.completions.create(
             model=self._model,
             messages=messages,  # type: ignore[arg-type]  # plain dicts are what is sent

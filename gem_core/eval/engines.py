@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gem_core._util.seeds import derive_int, derive_seed
 from gem_core.errors import MissingDependency, ModelError
-from gem_core.eval.config import EvalConfig, request_seed
+from gem_core.eval.config import EvalConfig
 from gem_core.rollout import AppendContext, Generation, Policy, extra_stop_id
 from gem_core.rollout.engine import vllm_generation
 from gem_core.rollout.vision import tokenizer_of
@@ -55,7 +56,7 @@ def huggingface(config: EvalConfig) -> Engine:
         pad_token_id=min(ends) if pad is None else pad,
         temperature=config.temperature,
         top_p=config.top_p,
-        seed=f"{config.seed}/eval",
+        seed=derive_seed(config.seed, "eval", sep="/"),
         max_batch=config.concurrency,
         image_processor=context.image_processor,
     )
@@ -143,7 +144,7 @@ class VllmPolicy:
             temperature=self._temperature,
             top_p=self._top_p,
             max_tokens=max_tokens,
-            seed=request_seed(self._seed, request_id, len(prompt_ids)),
+            seed=derive_int(self._seed, request_id, len(prompt_ids), sep="/"),
             stop_token_ids=self._stop_ids,
             logprobs=1,
             detokenize=False,

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any, NamedTuple
 
 import torch
 from transformers import DynamicCache
 
+from gem_core._util.seeds import derive_rng
 from gem_core.rollout.policy import Generation
 from gem_core.rollout.trajectory import FinishReason
 from gem_core.rollout.vision import ImageProcessor
@@ -177,7 +177,8 @@ class BatchingPolicy:
         cache = self._join(prefixes, past)
 
         generators = [
-            Random(f"{self.seed}/{request.request_id}/{len(request.prompt_ids)}") for request in requests
+            derive_rng(self.seed, request.request_id, len(request.prompt_ids), sep="/")
+            for request in requests
         ]
         running = list(range(len(requests)))
         rows = {number: number for number in running}  # request -> row of the batch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import torch
 
+from gem_core._util.seeds import derive_rng
 from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.registry import get_estimator
 from gem_core.rollout import AppendContext, Episode
@@ -160,7 +160,7 @@ class Learner:
         for epoch in range(config.epochs):
             order = list(range(len(batch)))
             if updates > 1:
-                Random(f"{config.seed}/update/{step}/{epoch}").shuffle(order)
+                derive_rng(config.seed, "update", step, epoch, sep="/").shuffle(order)
             for number in range(config.minibatches):
                 rows = order[number :: config.minibatches]
                 if not rows:

@@ -28,6 +28,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
+from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.envs.multiagent.one_agent import OneAgent
@@ -206,7 +207,7 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
     for env in envs:
         # The tokens of this play are not used, so the places of images may be those of any tokenizer.
         processor = make_processor(_byte_tokenizer()) if env.shows_images else bytes_only
-        play = _random_play(env, processor, f"{options.seed}/corpus")
+        play = _random_play(env, processor, derive_seed(options.seed, "corpus", sep="/"))
         for episode in itertools.islice(play, options.corpus_episodes):
             for turn in episode.turns:
                 yield readable(turn.observation)
@@ -331,12 +332,14 @@ def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOp
     episodes: list[Episode] = []
     for env in envs:
         enough = options.warm_start_tokens / len(envs)
-        play = _random_play(env, processor, f"{options.seed}/warm start", options.max_positions)
+        play = _random_play(
+            env, processor, derive_seed(options.seed, "warm start", sep="/"), options.max_positions
+        )
         while enough > 0:
             episodes.append(next(play))
             enough -= len(episodes[-1].sequence().token_ids)
     image_processor = AppendContext(processor).image_processor
-    random = Random(f"{options.seed}/batches")
+    random = derive_rng(options.seed, "batches", sep="/")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
     model.train()
     for _ in range(options.warm_start_steps):

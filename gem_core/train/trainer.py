@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from gem_core._util.files import claimed
+from gem_core._util.seeds import derive_seed
 from gem_core.errors import CheckpointError, EnvError
 from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
@@ -126,7 +127,7 @@ class Trainer:
         """By agent; the one named "" plays and learns for all that have none."""
         limits = [learner.max_total_tokens for learner in self.learners.values()]
         shortest = min((limit for limit in limits if limit is not None), default=None)
-        rollouts = Rollouts(config, self._players(f"{config.seed}/check"), shortest)
+        rollouts = Rollouts(config, self._players(derive_seed(config.seed, "check", sep="/")), shortest)
         self.rollouts = resources.enter_context(contextlib.closing(rollouts))
         self.cut_turns: CutTurns | None = None
         if config.model != TINY and config.max_tokens_per_turn == TrainConfig.max_tokens_per_turn:
@@ -186,7 +187,7 @@ class Trainer:
         config = self.config
         began = time.perf_counter()
         tasks = training_tasks(config, step)
-        episodes = self._play(tasks, f"{config.seed}/train", f"step {step}", step)
+        episodes = self._play(tasks, derive_seed(config.seed, "train", sep="/"), f"step {step}", step)
         rolled_out = time.perf_counter()
         if self.cut_turns is not None:
             self.cut_turns.add(*episodes)
@@ -237,7 +238,11 @@ class Trainer:
             # The same name and so the same random numbers before and after: what differs is the policy.
             name = f"{_EVALUATION} of {source.label}"
             episodes = self._play(
-                tasks, f"{config.seed}/eval", name, self.progress.step, may_fail=when == "after"
+                tasks,
+                derive_seed(config.seed, "eval", sep="/"),
+                name,
+                self.progress.step,
+                may_fail=when == "after",
             )
             results[source.label] = evaluation_metrics(episodes)
             played += episodes

@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from random import Random
 from typing import Any
 
 import numpy as np
 
 from gem_core._util.messages import error_line
+from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, require_one_agent
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, make, register_wrapper, wrapper_entry_points
@@ -256,7 +256,7 @@ def rebuilt_seed(seed: int, losses: int, rebuilds: int) -> int:
         losses: Workers lost since then.
         rebuilds: Environments rebuilt since then in the present worker.
     """
-    return Random(f"{seed} {losses} {rebuilds}").getrandbits(31)
+    return derive_rng(seed, losses, rebuilds).getrandbits(31)
 
 
 def _checked(result: tuple[Any, ...]) -> StepResult:

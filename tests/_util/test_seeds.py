@@ -22,5 +22,7 @@ def test_generators_are_those_of_the_named_streams() -> None:
 
 def test_integers_have_31_bits_and_stay_the_same() -> None:
     assert derive_int(7, "game 0", 12, sep="/") == 1394788573
-    assert len({derive_int(0, number) for number in range(1000)}) == 1000
-    assert all(0 <= derive_int(0, number) < 2**31 for number in range(100))
+    seeds = {derive_int(0, f"env/{n}", turn, sep="/") for n in range(100) for turn in range(5)}
+    assert len(seeds) == 500
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert derive_int(1, "env/0", 0, sep="/") != derive_int(0, "env/0", 0, sep="/")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_core.eval.config import EvalConfig, request_seed
+from gem_core.eval.config import EvalConfig
 
 EASY = "game:GuessTheNumber-v0-easy"
 
@@ -65,10 +65,3 @@ def test_the_identity_is_what_decides_the_results():
     assert "secret" not in repr(one) + repr(one.identity())
     other = EvalConfig("m", [EASY], seed=5, temperature=0.5)
     assert other.differences(one.identity()) == ["seed: 0 then, 5 now", "temperature: 1.0 then, 0.5 now"]
-
-
-def test_seeds_of_requests_are_spread():
-    seeds = {request_seed(0, f"env/{n}", turn) for n in range(100) for turn in range(5)}
-    assert len(seeds) == 500
-    assert all(0 <= seed < 2**31 for seed in seeds)
-    assert request_seed(1, "env/0", 0) != request_seed(0, "env/0", 0)

@@ -15,6 +15,7 @@ from random import Random
 from typing import NamedTuple, TypedDict
 
 from gem_core._util.files import write_atomically
+from gem_core._util.seeds import derive_rng
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
 from gem_core.envs.base import check_count
@@ -65,7 +66,7 @@ class World:
     """Things with names, and one object for every relation of each."""
 
     def __init__(self, seed: int) -> None:
-        random = Random(f"world {seed}")
+        random = derive_rng("world", seed)
         taken: set[str] = set()
         self.names = {kind: [_name(random, kind, taken) for _ in range(n)] for kind, n in _SIZES.items()}
         self.kinds = {name: kind for kind, names in self.names.items() for name in names}

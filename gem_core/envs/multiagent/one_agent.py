@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from gem_core._util.entry_points import load_attribute
+from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, ResetOptions, ResetResult, Split, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
@@ -132,7 +133,7 @@ class OneAgent(Env):
             self.others_seed = self.random.getrandbits(64)
             self.moves = 0
             # Named streams: the environment draws from a generator with the same seed.
-            self.agent = self.chosen or Random(f"seat {self.others_seed}").choice(self.env.possible_agents)
+            self.agent = self.chosen or derive_rng("seat", self.others_seed).choice(self.env.possible_agents)
             self._play_others()
         observation, _, terminated, truncated, info = self._ledger.collect(self.agent)
         if terminated or truncated:
@@ -194,4 +195,4 @@ class OneAgent(Env):
         # A generator a move, not one for all: nothing to save, and a move does not hang on the number
         # of draws before it.
         self.moves += 1
-        return self.player(self.env, agent, Random(f"{self.others_seed} {self.moves}"))
+        return self.player(self.env, agent, derive_rng(self.others_seed, self.moves))

@@ -7,6 +7,7 @@ from functools import cached_property
 from random import Random
 from typing import Literal, TypeAlias
 
+from gem_core._util.seeds import derive_rng
 from gem_core.envs.webshop.search import Search
 from gem_core.errors import DataError
 
@@ -116,7 +117,7 @@ def price_limit(asin: str, number: int, price: float) -> float | None:
     The same product and number give the same limit.
     """
     above = [10.0 * step for step in range(1, 100) if 10.0 * step > price][:4]
-    return max(Random(f"{asin} {number}").sample(above, 2)) if len(above) >= 2 else None
+    return max(derive_rng(asin, number).sample(above, 2)) if len(above) >= 2 else None
 
 
 def price_words(limit: float | None) -> str:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import product as combinations
 from random import Random
 
+from gem_core._util.seeds import derive_rng
 from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, price_limit, price_words
 from gem_core.envs.webshop.kinds import KINDS, VALUES, Kind
 
@@ -35,7 +36,7 @@ _WISHES = ("Find", "I need", "I would like to buy", "Please get me", "I am looki
 @lru_cache(maxsize=4)
 def generated_catalogue(num_products: int, seed: int) -> Catalogue:
     """The catalogue of a seed, made once in a process."""
-    random = Random(f"webshop {seed}")
+    random = derive_rng("webshop", seed)
     brands = [_brand(random) for _ in range(60)]
     products, goals = [], []
     for number in range(num_products):

@@ -8,11 +8,11 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from random import Random
 from typing import Any
 
 from oat.algorithms.ppo import PPOActor
 
+from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_core.eval.play import play_tasks
 from gem_core.rollout import Episode, Generation, describe_failures
@@ -114,7 +114,7 @@ class Actor(PPOActor):  # type: ignore[misc]
             values,
             stats,
             size=len(prompts),
-            random=Random(f"{args.seed}/{self._name}/{self._steps}"),
+            random=derive_rng(args.seed, self._name, self._steps, sep="/"),
             mask_cut=args.ignore_no_eos,
             info={
                 "actor/generate_time": policy.seconds,
