@@ -6,10 +6,12 @@ import base64
 import io
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from gem_core.core import Env
 from gem_core.images import image_part, text_part
+from gem_core.rollout import EpisodeLimits
 
 
 class ScriptedEnv(Env):
@@ -104,3 +106,10 @@ def wide_images() -> ImageEnv:
     file = io.BytesIO()
     Image.new("L", (84, 56), 40).save(file, "PNG")
     return ImageEnv(images=[file.getvalue()])
+
+
+def with_limits(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `run_episode`, those that are limits joined in ``limits``."""
+    names = {field.name for field in fields(EpisodeLimits)} & arguments.keys()
+    others = {name: value for name, value in arguments.items() if name not in names}
+    return {**others, "limits": EpisodeLimits(**{name: arguments[name] for name in names})}

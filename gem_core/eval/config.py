@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import gem_core
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
-from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
+from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 ModelKind: TypeAlias = Literal["random", "oracle", "endpoint", "hf", "vllm"]
@@ -23,9 +23,9 @@ FREE = {
 """Options that change how long a run takes, what it costs or where it runs, not what it finds."""
 
 
-@dataclass
-class EvalConfig:
-    """What is evaluated on what, and how.
+@dataclass(frozen=True)
+class EvalConfig(EpisodeLimits):
+    """What is evaluated on what, and how: the limits of an episode and these options.
 
     Attributes:
         model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER``, ``endpoint:NAME``; without a
@@ -40,14 +40,7 @@ class EvalConfig:
         api_key: None reads ``OPENAI_API_KEY``; never written anywhere.
         temperature: Of sampling.
         top_p: Of sampling.
-        max_tokens_per_turn: Most tokens of an answer.
-        max_turns: Most turns of an episode; None leaves it to the environment.
         max_total_tokens: Most tokens of an episode; None is what the model takes. An endpoint keeps its own.
-        on_length_cut: As in `gem_core.rollout.run_episode`.
-        step_timeout: Seconds for a constructor, reset, step or close of a blocking environment; None waits.
-        on_env_error: What becomes of an episode whose environment failed: "mask" leaves it out of the
-            figures and counts it, "retry" first plays it again with a fresh environment.
-        max_env_retries: Most attempts of "retry" after the first one.
         system_prompt: First message of each conversation.
         wrappers: Around each environment, as in `gem_core.make`.
         send_seed: Send each request of an endpoint with its own seed.
@@ -79,13 +72,8 @@ class EvalConfig:
     api_key: str | None = field(default=None, repr=False)
     temperature: float = 1.0
     top_p: float = 1.0
-    max_tokens_per_turn: int = 1024
-    max_turns: int | None = None
+    max_tokens_per_turn: int = field(default=1024, kw_only=True)
     max_total_tokens: int | None = None
-    on_length_cut: Literal["invalid", "pass"] = "invalid"
-    step_timeout: float | None = None
-    on_env_error: OnEnvError = "mask"
-    max_env_retries: int = MAX_ENV_RETRIES
     system_prompt: str | None = None
     wrappers: str = ""
     send_seed: bool = True
@@ -111,11 +99,10 @@ class EvalConfig:
                 raise ConfigError(f"{source.label} is given twice")
         for names, low, whole in (
             (("episodes", "samples", "max_tokens_per_turn", "concurrency"), 1, True),
-            (("max_turns", "max_total_tokens"), 1, True),
+            (("max_total_tokens",), 1, True),
             (("seed", "threads"), 0, True),
             (("temperature", "price_in", "price_out"), 0, False),
             (("requests_per_minute", "tokens_per_minute", "timeout", "give_up_after"), None, False),
-            (("step_timeout",), None, False),
         ):
             for name in names:
                 self._check_number(name, low, whole)
@@ -123,9 +110,7 @@ class EvalConfig:
             raise ConfigError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
         if self.episodes > len(EVAL_SEEDS):
             raise ConfigError(f"episodes must be at most {len(EVAL_SEEDS)}, not {self.episodes}")
-        if self.on_length_cut not in ("invalid", "pass"):
-            raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {self.on_length_cut!r}")
-        check_env_retries(self.on_env_error, self.max_env_retries)
+        self.check_limits()
         if self.kind not in ("hf", "vllm") and self.max_total_tokens is not None:
             raise ConfigError(
                 f"max_total_tokens counts tokens, which {self.kind} does not show; leave it out"

@@ -74,7 +74,7 @@ class Recipe(RolloutOptions):
     samples_per_task: int = 1
     turns_per_step: int | None = None
     updates_per_step: int = 1
-    max_tokens_per_turn: int = 512
+    max_tokens_per_turn: int = field(default=512, kw_only=True)
     max_tokens: int = 4096
     learning_rate: float = 1e-6
     temperature: float = 1.0

@@ -1,7 +1,7 @@
 """Rollouts: an environment, a policy and a context give an `Episode` of `Turn`s.
 
     context = AppendContext(tokenizer)
-    episode = await run_episode(env, policy, context, seed=0, max_turns=8)
+    episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
     row = episode.sequence()
 
 A trainer supplies the `Policy`, its inference engine; everything else is here.
@@ -14,6 +14,7 @@ from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
 from gem_core.rollout.failures import describe_failures, nothing_trainable
+from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
 from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
@@ -33,6 +34,7 @@ __all__ = [
     "EnvPlayer",
     "EnvPool",
     "Episode",
+    "EpisodeLimits",
     "Generation",
     "MessagesContext",
     "Policy",

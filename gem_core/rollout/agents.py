@@ -16,7 +16,8 @@ import functools
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gem_core._util.threads import Overdue, ThreadCall
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
@@ -27,10 +28,14 @@ from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.calls import close_env, close_now, inline_calls
 from gem_core.rollout.context import Context
+from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesContext, Reply
 from gem_core.rollout.policy import Generation, Policy
-from gem_core.rollout.runner import run_episode
+from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout.trajectory import Episode
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 AnyPolicy: TypeAlias = Policy | ChatPolicy | EnvPlayer
 AnyContext: TypeAlias = Context | MessagesContext
@@ -40,15 +45,13 @@ async def run_agents(
     env: MultiAgentEnv,
     policies: AnyPolicy | Mapping[str, AnyPolicy],
     contexts: AnyContext | Mapping[str, AnyContext],
+    limits: EpisodeLimits = DEFAULT_LIMITS,
     *,
     seed: int | None = None,
     options: ResetOptions | None = None,
     wrappers: WrapperLike | Sequence[WrapperLike] = (),
     turn_timeout: float | None = None,
-    step_timeout: float | None = None,
-    request_id: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    **limits: Any,
+    **arguments: Unpack[EpisodeArguments],
 ) -> dict[str, Episode]:
     """Play one episode of all agents.
 
@@ -61,16 +64,15 @@ async def run_agents(
         env: Reset by this function.
         policies: One for all agents, or one for each.
         contexts: Likewise; an `EnvPlayer` takes a `MessagesContext`.
-        seed: For the reset; None goes on with the environment's own stream.
-        options: For the reset.
-        wrappers: Put around each agent's view, as in `gem_core.make`.
-        turn_timeout: Seconds that a policy has for one response; one that takes longer has given an
-            empty one. None waits.
-        step_timeout: Seconds for one reset or step of a blocking environment, and for closing any; None
-            waits (for a close, 30 s).
-        request_id: Start of the request ids, which end with the name of the agent; None makes one up.
-        metadata: Copied into each `Episode.metadata`, where "agent" says whose episode it is.
-        **limits: More arguments of `run_episode`, for each agent.
+        limits: Limits of each agent's episode.
+        seed: Seed for the reset; None continues the environment's own stream.
+        options: Options for the reset.
+        wrappers: Wrappers around each agent's view, as in `gem_core.make`.
+        turn_timeout: Seconds that a policy has for a response; a slower response counts as empty. None
+            waits.
+        arguments: More arguments of `run_episode`, for each agent. `request_id` is the start of the
+            request ids, which end with the name of the agent; ``metadata["agent"]`` of an episode names
+            its agent.
 
     Returns:
         The episodes by agent, in the order of `possible_agents`. That of an agent whose turn never came
@@ -84,14 +86,17 @@ async def run_agents(
         raise ConfigError(f"{env!r} has one agent only; play it with run_episode")
     agents = env.possible_agents
     policy_of, context_of = _by_agent("policy", policies, agents), _by_agent("context", contexts, agents)
-    name = request_id or uuid.uuid4().hex
-    table = _Table(env, step_timeout)
+    name = arguments.get("request_id") or uuid.uuid4().hex
+    metadata = arguments.get("metadata") or {}
+    table = _Table(env, limits.step_timeout)
+    of_seat = replace(limits, step_timeout=None)  # a seat waits for the other agents
 
     async def play(agent: str) -> Episode:
         policy = policy_of[agent]
         if turn_timeout is not None and not isinstance(policy, EnvPlayer):
             policy = _Hurried(policy, turn_timeout)
-        about = {**(metadata or {}), "agent": agent}
+        about = {**metadata, "agent": agent}
+        own: EpisodeArguments = {**arguments, "request_id": f"{name}/{agent}", "metadata": about}
         if await table.over_before(agent):
             end = table.ledger.ends[agent]
             return Episode(
@@ -101,9 +106,7 @@ async def run_agents(
                 context_mode=context_of[agent].mode, metadata=about,
             )  # fmt: skip
         seat = wrap(_Seat(table, agent), wrappers)
-        episode = await run_episode(
-            seat, policy, context_of[agent], seed=seed, request_id=f"{name}/{agent}", metadata=about, **limits
-        )
+        episode = await run_episode(seat, policy, context_of[agent], of_seat, seed=seed, **own)
         await table.leave(agent)
         return episode
 

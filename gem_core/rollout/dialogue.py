@@ -16,17 +16,15 @@ from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode, FinishReason
 
 
-class Limits(NamedTuple):
-    """Of one episode; see `run_episode`. At least one of the three that count tokens is set."""
+class TokenLimits(NamedTuple):
+    """Maximum numbers of tokens in an episode; see `run_episode`. At least one of the three is set."""
 
-    turns: int | None
     per_turn: int | None
-    total: int | None
-    response: int | None
-    refuse_cut: bool
+    total: int | None = None
+    response: int | None = None
 
-    def after(self, prompt_length: int, mode: ContextMode) -> Limits:
-        """The limits of an episode whose first prompt has that many tokens."""
+    def after(self, prompt_length: int, mode: ContextMode) -> TokenLimits:
+        """Return the limits of an episode whose first prompt has that many tokens."""
         if self.response is None:
             return self
         if mode == "rebuild":
@@ -34,7 +32,7 @@ class Limits(NamedTuple):
         return self._replace(total=_least(self.total, prompt_length + self.response))
 
     def room(self, prompt_ids: list[int]) -> int:
-        """Tokens that the response to this prompt may have."""
+        """Return how many tokens the response to this prompt may have."""
         return _least(self.per_turn, None if self.total is None else self.total - len(prompt_ids))
 
 
@@ -72,7 +70,7 @@ class Dialogue(Protocol):
 class TokenDialogue:
     """A conversation with a `Policy`: token ids in, token ids out."""
 
-    def __init__(self, policy: Policy, context: Context, limits: Limits, request_id: str) -> None:
+    def __init__(self, policy: Policy, context: Context, limits: TokenLimits, request_id: str) -> None:
         self._policy = policy
         self._context = context
         self._limits = limits
@@ -130,7 +128,9 @@ class TokenDialogue:
 class MessageDialogue:
     """A conversation with a `ChatPolicy`: messages in, text out."""
 
-    def __init__(self, policy: ChatPolicy, context: MessagesContext, limits: Limits, request_id: str) -> None:
+    def __init__(
+        self, policy: ChatPolicy, context: MessagesContext, limits: TokenLimits, request_id: str
+    ) -> None:
         self._policy = policy
         self._context = context
         self._limits = limits

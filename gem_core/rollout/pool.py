@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
@@ -16,19 +16,18 @@ from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
 from gem_core.rollout.calls import build_env, close_all, jsonable, start_closing
-from gem_core.rollout.runner import require_images, run_episode
+from gem_core.rollout.limits import EpisodeLimits
+from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, require_images, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import EnvChoice, TaskRow, reset_arguments
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-OnEnvError: TypeAlias = Literal["mask", "retry"]
+logger = logging.getLogger(__name__)
 
 MAX_IDLE = 32
 """Environments that a pool keeps for later, or as many as it ever played at the same time."""
-
-MAX_ENV_RETRIES = 2
-"""Default of how often an episode whose environment failed is played again."""
 
 
 class EnvPool:
@@ -113,10 +112,8 @@ class EnvPool:
         task: TaskRow,
         policy: AnyPolicy,
         context: AnyContext,
-        *,
-        on_env_error: OnEnvError = "mask",
-        max_env_retries: int = MAX_ENV_RETRIES,
-        **limits: Any,
+        limits: EpisodeLimits = DEFAULT_LIMITS,
+        **arguments: Unpack[EpisodeArguments],
     ) -> Episode:
         """Play the episode of a task row; see `play_all`.
 
@@ -126,15 +123,7 @@ class EnvPool:
             ConfigError: The environment has several agents; or as `play_all`.
             PolicyError: As `run_episode`.
         """
-        (episode,) = await self.play_all(
-            task,
-            policy,
-            context,
-            one_agent=True,
-            on_env_error=on_env_error,
-            max_env_retries=max_env_retries,
-            **limits,
-        )
+        (episode,) = await self.play_all(task, policy, context, limits, one_agent=True, **arguments)
         return episode
 
     async def play_all(
@@ -142,44 +131,38 @@ class EnvPool:
         task: TaskRow,
         policy: AnyPolicy,
         context: AnyContext,
+        limits: EpisodeLimits = DEFAULT_LIMITS,
         *,
         others: Mapping[str, tuple[AnyPolicy, AnyContext]] = MappingProxyType({}),
         one_agent: bool = False,
-        on_env_error: OnEnvError = "mask",
-        max_env_retries: int = MAX_ENV_RETRIES,
-        **limits: Any,
+        **arguments: Unpack[EpisodeArguments],
     ) -> list[Episode]:
         """Play a task row and return an episode for each agent.
 
-        An environment that fails never raises here, whatever it does and whenever: a constructor, reset
-        or step that raises, returns nonsense or takes longer than `step_timeout` makes an episode with
+        An environment that fails never raises here: a constructor, reset or step that raises, returns
+        nonsense or takes longer than `EpisodeLimits.step_timeout` gives an episode with
         ``stop_reason="env_error"`` that is not trainable and whose `error` says what failed. After a
-        failed constructor it has no turns, and stands for all agents. A close that fails is logged.
+        failed constructor there is one episode without turns, for all agents. A close that fails is logged.
 
         Args:
-            task: What to play.
-            policy: Plays every agent that has none of its own.
-            context: Of `policy`.
-            others: Policy and context of agents that have their own.
-            one_agent: An environment with several agents is refused.
-            on_env_error: What becomes of an episode whose environment failed. "mask" returns it.
-                "retry" plays it again with the same seed and a fresh environment; `Episode.env_retries`
-                counts the attempts that failed before.
-            max_env_retries: Most attempts after the first one; the last one is returned as it is.
-            **limits: More arguments of `run_episode`. Its `step_timeout` also holds for the
-                constructor; None waits for as long as that takes.
+            task: The task to play.
+            policy: Policy of every agent without one in `others`.
+            context: Context of `policy`.
+            limits: Limits of the episode. `Episode.env_retries` counts the attempts that failed before.
+            others: Policy and context by agent.
+            one_agent: Reject an environment with several agents.
+            arguments: More arguments of `run_episode`.
 
         Raises:
-            ConfigError: There are several agents, though `one_agent` says otherwise; an option is out of
-                range; or `on_turn` comes with "retry", because turns that were reported cannot be taken
-                back.
-            PolicyError: As `run_episode`; whatever else the policy raises is passed on, too.
+            ConfigError: The environment has several agents despite `one_agent`; an option is out of
+                range; or `on_turn` is combined with "retry", although reported turns cannot be taken back.
+            PolicyError: As `run_episode`; other exceptions of the policy are passed on, too.
         """
-        check_env_retries(on_env_error, max_env_retries)
+        limits.check_limits()
         if task.get("item") is not None:
-            limits["metadata"] = {**(limits.get("metadata") or {}), "item": task["item"]}
-        retries = max_env_retries if on_env_error == "retry" else 0
-        if retries and limits.get("on_turn") is not None:
+            arguments["metadata"] = {**(arguments.get("metadata") or {}), "item": task["item"]}
+        retries = limits.max_env_retries if limits.on_env_error == "retry" else 0
+        if retries and arguments.get("on_turn") is not None:
             raise ConfigError(
                 "on_env_error='retry' plays an episode again, but on_turn has reported its turns by then; "
                 "use on_env_error='mask' or leave out on_turn"
@@ -189,7 +172,7 @@ class EnvPool:
         try:
             for attempt in range(retries + 1):
                 episodes = await self._attempt(
-                    task, policy, context, others, one_agent, dict(limits), fresh=attempt > 0
+                    task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
                 )
                 for episode in episodes:
                     episode.env_retries = attempt
@@ -204,29 +187,31 @@ class EnvPool:
         task: TaskRow,
         policy: AnyPolicy,
         context: AnyContext,
+        limits: EpisodeLimits,
         others: Mapping[str, tuple[AnyPolicy, AnyContext]],
         one_agent: bool,
-        limits: dict[str, Any],
+        arguments: EpisodeArguments,
         *,
         fresh: bool,
     ) -> list[Episode]:
         source = EnvChoice(task["env_id"], task["env_kwargs"])
-        step_timeout = limits.get("step_timeout")
         try:
             env = None if fresh else self._take(source.label)
             if env is None:
-                env = await self._build(source, step_timeout)
+                env = await self._build(source, limits.step_timeout)
         except EnvError as error:
-            return [_unbuilt(task, context, str(error), limits)]
+            return [_unbuilt(task, context, str(error), arguments)]
         if isinstance(env, MultiAgentEnv) and not one_agent:
-            limits["wrappers"] = self._wrappers
             players = {agent: others.get(agent, (policy, context)) for agent in env.possible_agents}
             policies = {agent: player[0] for agent, player in players.items()}
             contexts = {agent: player[1] for agent, player in players.items()}
-            agents = await run_agents(env, policies, contexts, **reset_arguments(task), **limits)
+            agents = await run_agents(
+                env, policies, contexts, limits, wrappers=self._wrappers, **reset_arguments(task), **arguments
+            )
             episodes = list(agents.values())
         else:
-            episodes = [await run_episode(env, policy, context, **reset_arguments(task), **limits)]
+            episode = await run_episode(env, policy, context, limits, **reset_arguments(task), **arguments)
+            episodes = [episode]
         if all(episode.stop_reason != "env_error" for episode in episodes):  # else it has been closed
             self._keep(source.label, env)
         return episodes
@@ -292,30 +277,9 @@ class EnvPool:
         close_all(envs, closing=dict(self._closing))
 
 
-def check_env_retries(on_env_error: str, max_env_retries: int, prefix: str = "") -> None:
-    """Refuse values that `EnvPool.play` cannot use.
-
-    Args:
-        on_env_error: As in `EnvPool.play_all`.
-        max_env_retries: As in `EnvPool.play_all`.
-        prefix: What a user writes before the name of an option, for messages.
-
-    Raises:
-        ConfigError: One of them is out of range.
-    """
-    if on_env_error not in ("mask", "retry"):
-        raise ConfigError(f"{prefix}on_env_error={on_env_error!r}: expected 'mask' or 'retry'")
-    whole = isinstance(max_env_retries, int) and not isinstance(max_env_retries, bool)
-    if not whole or max_env_retries < 1:
-        raise ConfigError(
-            f"{prefix}max_env_retries={max_env_retries!r}: expected a whole number of at least 1; "
-            f"{prefix}on_env_error='mask' plays nothing again"
-        )
-
-
-def _unbuilt(task: TaskRow, context: AnyContext, error: str, limits: Mapping[str, Any]) -> Episode:
+def _unbuilt(task: TaskRow, context: AnyContext, error: str, arguments: EpisodeArguments) -> Episode:
     """The episode of a task whose environment could not be built."""
-    if limits.get("log_errors", True):
+    if arguments.get("log_errors", True):
         logger.warning("episode of %s, seed %s: %s", task["env_id"], task["seed"], error)
     return Episode(
         env_id=task["env_id"],
@@ -328,5 +292,5 @@ def _unbuilt(task: TaskRow, context: AnyContext, error: str, limits: Mapping[str
         trainable=False,
         context_mode=context.mode,
         env_kwargs=jsonable(task["env_kwargs"]),
-        metadata=jsonable(limits.get("metadata") or {}),
+        metadata=jsonable(arguments.get("metadata") or {}),
     )

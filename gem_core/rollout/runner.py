@@ -1,6 +1,6 @@
 """The one episode loop: an environment, a policy and a context give an `Episode`.
 
-    episode = await run_episode(env, policy, context, seed=0, max_turns=8)
+    episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
 
 Every trainer and the evaluation roll out through this function; what differs between them is the
 `Policy` that they hand in.
@@ -13,37 +13,47 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypedDict
 
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.rollout.calls import EnvCalls, jsonable
 from gem_core.rollout.context import Context
-from gem_core.rollout.dialogue import Dialogue, Limits, MessageDialogue, TokenDialogue
+from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
+from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
 
 logger = logging.getLogger(__name__)
 
-LengthCut: TypeAlias = Literal["invalid", "pass"]
+DEFAULT_LIMITS = EpisodeLimits()
+
+
+class EpisodeArguments(TypedDict, total=False):
+    """Arguments of `run_episode` that `EnvPool` and `run_agents` pass on."""
+
+    max_total_tokens: int | None
+    max_response_tokens: int | None
+    request_id: str | None
+    executor: Executor | None
+    metadata: Mapping[str, Any] | None
+    on_turn: Callable[[Turn], None] | None
+    log_errors: bool
 
 
 async def run_episode(
     env: Env,
     policy: Policy | ChatPolicy | EnvPlayer,
     context: Context | MessagesContext,
+    limits: EpisodeLimits = DEFAULT_LIMITS,
     *,
     seed: int | None = None,
     options: ResetOptions | None = None,
-    max_turns: int | None = None,
-    max_tokens_per_turn: int | None = 512,
     max_total_tokens: int | None = None,
     max_response_tokens: int | None = None,
-    on_length_cut: LengthCut = "invalid",
     request_id: str | None = None,
     executor: Executor | None = None,
-    step_timeout: float | None = None,
     metadata: Mapping[str, Any] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     log_errors: bool = True,
@@ -53,7 +63,7 @@ async def run_episode(
     The caller that made `env` closes it, and may reuse it for the next episode. This function closes it
     only where nobody should use it again: when the environment failed (`Episode.stop_reason` is then
     "env_error"), and when this function raises or is cancelled. It closes in a thread, and waits
-    `step_timeout` seconds at most.
+    at most `EpisodeLimits.step_timeout` seconds.
 
     Args:
         env: Reset by this function. A blocking one runs in a thread, unless it has its own
@@ -62,26 +72,18 @@ async def run_episode(
         policy: Samples the responses: a `ChatPolicy` or an `EnvPlayer` for a `MessagesContext`, a
             `Policy` for every other context. Its errors are passed on.
         context: Makes token ids, or messages, of observations.
-        seed: For `Env.reset`; None goes on with the environment's own stream.
-        options: For `Env.reset`.
-        max_turns: Most turns; the environment may end sooner. None for no limit.
-        max_tokens_per_turn: Most tokens of one response. None for what `max_total_tokens` and
-            `max_response_tokens` leave, of which one must then be set.
-        max_total_tokens: Most tokens of prompt, responses and observations together; usually the
-            model's context length. None for no limit.
-        max_response_tokens: Most tokens after the first prompt, observations included, for trainers
-            that cut a row into a prompt and a response part; in rebuild mode, most tokens of one
-            response. None for no limit.
-        on_length_cut: What the environment gets for a response that the length limit cut.
-            "invalid": an empty text, and the turn is marked ``invalid="length"``, since a cut text
-            may hold a valid move by accident. "pass": the text as it is.
+        limits: Limits of the episode. With ``max_tokens_per_turn=None``, `max_total_tokens` or
+            `max_response_tokens` must be set. What concerns failed environments is for `EnvPool`.
+        seed: Seed for `Env.reset`; None continues the environment's own stream.
+        options: Options for `Env.reset`.
+        max_total_tokens: Maximum number of tokens in prompt, responses and observations together; usually
+            the model's context length. None for no limit.
+        max_response_tokens: Maximum number of tokens after the first prompt, observations included, for
+            trainers that cut a row into a prompt and a response part; in rebuild mode, maximum number of
+            tokens in one response. None for no limit.
         request_id: The same for all turns, for the engine's routing; None makes one up.
         executor: Runs the calls of a blocking environment; None takes the `gem_core._util.threads` that all
             episodes of the process share.
-        step_timeout: Seconds for one reset or step of an environment that does not run inline, from
-            the moment that a thread takes it up, and for closing any environment. None waits as long
-            as it takes (for a close, 30 s). A thread cannot be stopped: the call goes on in it, and the
-            environment is closed when it returns. A new thread replaces it among the shared ones.
         metadata: Copied into `Episode.metadata`.
         on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
             episode goes on.
@@ -97,26 +99,22 @@ async def run_episode(
         PolicyError: The policy returned something that is not a generation of this prompt.
     """
     require_one_agent(env, "run_episode")
-    if max_tokens_per_turn is None:
-        if max_total_tokens is None and max_response_tokens is None:
-            raise ConfigError(
-                "max_tokens_per_turn=None takes what max_total_tokens or max_response_tokens leaves, and "
-                "neither is set; set one of the three"
-            )
-    elif max_tokens_per_turn < 1:
-        raise ConfigError(f"max_tokens_per_turn must be at least 1 or None, not {max_tokens_per_turn}")
+    limits.check_limits()
+    if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
+        raise ConfigError(
+            "max_tokens_per_turn=None leaves a response what max_total_tokens or max_response_tokens leaves, "
+            "but neither is set; set one of the three"
+        )
     if max_response_tokens is not None and max_response_tokens < 1:
-        raise ConfigError(f"max_response_tokens must be at least 1 or None, not {max_response_tokens}")
-    if max_turns is not None and max_turns < 1:
-        raise ConfigError(f"max_turns must be at least 1 or None, not {max_turns}")
+        raise ConfigError(
+            f"max_response_tokens={max_response_tokens}: expected a whole number of at least 1, or none"
+        )
     if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
         raise ConfigError(
             "max_total_tokens and max_response_tokens count tokens, which an episode of messages does not "
             "have; leave them out, the endpoint keeps its own limit"
         )
     require_images(env, policy, context)
-    if on_length_cut not in ("invalid", "pass"):
-        raise ConfigError(f"on_length_cut must be 'invalid' or 'pass', not {on_length_cut!r}")
     spec = env.spec
     episode = Episode(
         env_id=spec.id if spec else "",
@@ -129,13 +127,11 @@ async def run_episode(
         env_kwargs=jsonable(spec.kwargs) if spec else {},
         metadata=jsonable(metadata or {}),
     )
-    calls = EnvCalls(env, executor, step_timeout)
-    limits = Limits(
-        max_turns, max_tokens_per_turn, max_total_tokens, max_response_tokens, on_length_cut == "invalid"
-    )
+    calls = EnvCalls(env, executor, limits.step_timeout)
+    token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
     try:
         observation = await calls.reset(seed, options)
-        dialogue = _dialogue(env, policy, context, limits, request_id or uuid.uuid4().hex)
+        dialogue = _dialogue(env, policy, context, token_limits, request_id or uuid.uuid4().hex)
         await _play(episode, observation, calls, dialogue, limits, on_turn)
     except (EnvError, DataError) as error:  # DataError: an image that cannot be read
         _end(episode, "env_error", error=str(error))
@@ -183,7 +179,7 @@ async def _play(
     observation: Observation,
     calls: EnvCalls,
     dialogue: Dialogue,
-    limits: Limits,
+    limits: EpisodeLimits,
     on_turn: Callable[[Turn], None] | None,
 ) -> None:
     """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
@@ -202,7 +198,7 @@ async def _play(
         if answer is None:
             _end(episode, "empty_response")
             return
-        cut = limits.refuse_cut and answer.finish_reason == "length"
+        cut = answer.finish_reason == "length" and limits.on_length_cut == "invalid"
         action = "" if cut else answer.text
         result = await calls.step(action)
         info = result.info
@@ -229,7 +225,7 @@ async def _play(
             _end(episode, "terminated")
         elif result.truncated:
             _end(episode, "truncated")
-        elif len(episode.turns) == limits.turns:
+        elif len(episode.turns) == limits.max_turns:
             _end(episode, "max_turns")
         elif dialogue.go_on(observation):
             continue
@@ -243,7 +239,7 @@ def _dialogue(
     env: Env,
     policy: Policy | ChatPolicy | EnvPlayer,
     context: Context | MessagesContext,
-    limits: Limits,
+    limits: TokenLimits,
     request_id: str,
 ) -> Dialogue:
     bound: Any = policy.bind(env) if isinstance(policy, EnvPlayer) else policy

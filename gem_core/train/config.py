@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
-from gem_core.rollout.pool import MAX_ENV_RETRIES, OnEnvError, check_env_retries
-from gem_core.rollout.runner import LengthCut
+from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 TINY = "tiny"
@@ -23,9 +22,9 @@ TINY = "tiny"
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
-@dataclass
-class TrainConfig:
-    """Options of one training run; the command line has a flag for each field.
+@dataclass(frozen=True)
+class TrainConfig(EpisodeLimits):
+    """Options of a training run; the command line has a flag for each field.
 
     Raises:
         ConfigError: A value is out of range, or two of them do not go together.
@@ -51,20 +50,8 @@ class TrainConfig:
     steps: Annotated[int, "rounds of rollout and update"] = 120
     episodes_per_step: Annotated[int, "episodes per step"] = 512
     group_size: Annotated[int, "episodes that share a seed; grpo and rloo need at least 2"] = 1
-    max_turns: Annotated[int | None, "most turns of an episode; none: the environment's own limit"] = None
-    max_tokens_per_turn: Annotated[int, "most tokens of a response"] = 32
+    max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=32, kw_only=True)
     max_total_tokens: Annotated[int | None, "most tokens of an episode; none: what the model takes"] = None
-    on_length_cut: Annotated[LengthCut, "what a response cut by the limit is: 'invalid' or 'pass'"] = (
-        "invalid"
-    )
-    step_timeout: Annotated[
-        float | None,
-        "seconds for a call of an environment, its constructor included; none: no limit",
-    ] = None
-    on_env_error: Annotated[
-        OnEnvError, "'mask' leaves out an episode whose environment failed, 'retry' first plays it again"
-    ] = "mask"
-    max_env_retries: Annotated[int, "most attempts of 'retry' after the first one"] = MAX_ENV_RETRIES
     temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
     max_batch: Annotated[int, "most episodes at once, the rows of a forward pass of sampling"] = 512
     # update
@@ -144,7 +131,7 @@ class TrainConfig:
         for names, low, high in (
             (("steps", "episodes_per_step", "group_size", "max_tokens_per_turn", "max_batch"), 1, None),
             (("epochs", "minibatches", "save_every", "keep_checkpoints", "trace_episodes"), 1, None),
-            (("max_turns", "max_total_tokens", "max_tokens_per_pass"), 1, None),
+            (("max_total_tokens", "max_tokens_per_pass"), 1, None),
             (("warmup_steps", "eval_episodes", "trace_every", "seed", "threads"), 0, None),
             (("entropy", "kl", "value_weight", "weight_decay"), 0, None),
             (("gamma", "lam", "lr_end"), 0, 1),
@@ -161,13 +148,10 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name} must be above 0, not {value}")
-        if self.step_timeout is not None and not self.step_timeout > 0:
-            raise ConfigError(f"step_timeout must be above 0 or none, not {self.step_timeout}")
-        check_env_retries(self.on_env_error, self.max_env_retries)
+        self.check_limits()
         for name, choices in (
             ("lr_schedule", ("constant", "linear")),
             ("loss_scale", ("token-mean", "turn-mean")),
-            ("on_length_cut", ("invalid", "pass")),
             ("dtype", ("float32", "bfloat16")),
         ):
             if getattr(self, name) not in choices:

@@ -34,7 +34,7 @@ from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.envs.multiagent.one_agent import OneAgent
 from gem_core.errors import ConfigError
 from gem_core.eval.viewer import readable
-from gem_core.rollout import AppendContext, Episode, Generation, run_episode
+from gem_core.rollout import AppendContext, Episode, EpisodeLimits, Generation, run_episode
 from gem_core.rollout.vision import is_processor, tokenizer_of
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.train.checkpoint import replace_folder, save_processor
@@ -231,7 +231,7 @@ def _random_play(
                 context,
                 seed=seed,
                 options=None if items is None else {"index": items[random.randrange(len(items))]},
-                max_tokens_per_turn=MAX_RANDOM_TOKENS,
+                limits=EpisodeLimits(max_tokens_per_turn=MAX_RANDOM_TOKENS),
                 max_total_tokens=max_total_tokens,
             )
         )

@@ -60,7 +60,15 @@ class Player:
         self._traces = options.trace_writers(tokenizer)
 
     async def play(
-        self, task: TaskRow, policy: Policy, *, split: str, metadata: Mapping[str, Any], **arguments: Any
+        self,
+        task: TaskRow,
+        policy: Policy,
+        *,
+        split: str,
+        metadata: Mapping[str, Any],
+        max_turns: int | None = None,
+        max_tokens_per_turn: int | None = None,
+        **arguments: Any,
     ) -> Episode:
         """Play the episode of a task, and write its trace when traces are wanted.
 
@@ -69,14 +77,14 @@ class Player:
             policy: Samples the responses.
             split: Name of the trace file.
             metadata: Metadata of the episode, besides the split.
-            arguments: More arguments of `EnvPool.play`; they take precedence over the options.
+            max_turns: Replaces the option of that name; None keeps it.
+            max_tokens_per_turn: Replaces the option of that name; None keeps it.
+            arguments: More arguments of `EnvPool.play`.
         """
+        changes = {"max_turns": max_turns, "max_tokens_per_turn": max_tokens_per_turn}
+        limits = self.options.limits(**{name: value for name, value in changes.items() if value is not None})
         episode = await self._envs.play(
-            task,
-            policy,
-            self.context,
-            metadata={**metadata, "split": split},
-            **{**self.options.play_kwargs(), **arguments},
+            task, policy, self.context, limits, metadata={**metadata, "split": split}, **arguments
         )
         if self._traces:
             self._traces[split].write(episode)

@@ -23,7 +23,7 @@ from gem_core._util.files import write_atomically
 from gem_core.advantages import rebn
 from gem_core.consistency import Played, Record
 from gem_core.core import Env
-from gem_core.rollout import AppendContext, Context, Episode, Generation, Policy, run_episode
+from gem_core.rollout import AppendContext, Context, Episode, EpisodeLimits, Generation, Policy, run_episode
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from tests.trainers.spies import gem_script, gem_trouble
 
@@ -165,8 +165,7 @@ def play(env: Env, task: TaskRow, policy: Policy, context: Context, tokens: int 
             policy,
             context,
             seed=task["seed"],
-            max_turns=MAX_TURNS,
-            max_tokens_per_turn=TOKENS_PER_TURN,
+            limits=EpisodeLimits(max_turns=MAX_TURNS, max_tokens_per_turn=TOKENS_PER_TURN),
             max_total_tokens=tokens,
             metadata={"group": task["index"]},
         )

@@ -67,7 +67,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"system_prompt": ["a"]}, "system_prompt=['a']: expected text or none"),
         ({"step_timeout": "x"}, "step_timeout='x': expected a number or none"),
         ({"model": ""}, "model='': expected"),
-        ({"gama": 1}, "gama is no option. Did you mean gamma"),
+        ({"gama": 1}, "unknown option 'gama'. Did you mean gamma"),
         ({"gamma": 1.5}, "gamma=1.5: expected a number from 0 to 1"),
         ({"gamma": "high"}, "gamma='high': expected a number"),
         ({"learning_rate": 0}, "learning_rate=0: expected"),
@@ -85,7 +85,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"estimator_options": [1]}, "estimator_options: expected names with values"),
         ({"updates_per_step": 3}, "updates_per_step=3 does not divide tasks_per_step=8"),
         ({"gpus": 3}, "gpus=3 does not divide the 16 episodes"),
-        ({"context": "whole"}, "expected one of append, rebuild"),
+        ({"context": "whole"}, "expected append or rebuild"),
         ({"system_prompt": "${HOME}"}, "would resolve ${ as a reference"),
     ],
 )

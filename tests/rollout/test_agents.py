@@ -13,6 +13,7 @@ from gem_core.rollout import (
     AppendContext,
     EnvPlayer,
     EnvPool,
+    EpisodeLimits,
     Generation,
     MessagesContext,
     Reply,
@@ -26,6 +27,7 @@ from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.envs.multiagent.test_one_agent import Duel
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
+from tests.support import with_limits
 
 CONTEXT = AppendContext(CharTokenizer())
 MESSAGES = MessagesContext()
@@ -33,7 +35,7 @@ RANDOM, ORACLE = EnvPlayer("random"), EnvPlayer("oracle")
 
 
 def play(env, policies, contexts=MESSAGES, **options):
-    return asyncio.run(run_agents(env, policies, contexts, **options))
+    return asyncio.run(run_agents(env, policies, contexts, **with_limits(options)))
 
 
 def table(id="multi:TicTacToe-v0", **kwargs):
@@ -177,7 +179,7 @@ def test_all_leave_and_the_pool_plays_on():
     pool = EnvPool()
     task = {"env_id": "multi:Bargaining-v0", "env_kwargs": {"opponent": "self"}, "seed": 0, "index": 0}
     for _ in range(2):
-        episodes = asyncio.run(pool.play_all(task, RANDOM, MESSAGES, max_turns=1))
+        episodes = asyncio.run(pool.play_all(task, RANDOM, MESSAGES, limits=EpisodeLimits(max_turns=1)))
         assert [len(episode.turns) for episode in episodes] == [1, 1]
     with pytest.raises(ConfigError, match="has several agents, run_episode plays one"):
         asyncio.run(pool.play(task, RANDOM, MESSAGES))

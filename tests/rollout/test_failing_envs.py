@@ -21,6 +21,7 @@ from gem_core.rollout import (
     AppendContext,
     EnvPool,
     Episode,
+    EpisodeLimits,
     MessagesContext,
     RolloutOptions,
     describe_failures,
@@ -33,7 +34,7 @@ from gem_core.rollout.calls import InlineCalls
 from gem_core.tasks import EnvChoice, TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
-from tests.support import ScriptedEnv
+from tests.support import ScriptedEnv, with_limits
 from tests.trainers.spies import gem_trouble
 
 CONTEXT = AppendContext(CharTokenizer())
@@ -102,7 +103,7 @@ def tasks(count: int = 1, env_id: str = "test:Trouble", **kwargs: Any) -> list[T
 
 async def played(pool: EnvPool, rows: list[TaskRow], **options: Any) -> list[Episode]:
     policy = ScriptedPolicy([[65, 66]])
-    return await asyncio.gather(*(pool.play(row, policy, CONTEXT, **options) for row in rows))
+    return await asyncio.gather(*(pool.play(row, policy, CONTEXT, **with_limits(options)) for row in rows))
 
 
 def play(pool: EnvPool, rows: list[TaskRow], **options: Any) -> list[Episode]:
@@ -271,7 +272,7 @@ def test_info_that_cannot_be_kept_is_a_failure_of_the_environment() -> None:
 def test_an_error_of_the_policy_is_passed_on_and_not_played_again() -> None:
     policy = ScriptedPolicy([PolicyError("the engine is gone")])
     with pytest.raises(PolicyError, match="the engine is gone"):
-        asyncio.run(EnvPool().play(tasks()[0], policy, CONTEXT, on_env_error="retry"))
+        asyncio.run(EnvPool().play(tasks()[0], policy, CONTEXT, limits=EpisodeLimits(on_env_error="retry")))
     assert len(policy.requests) == 1
     assert [env.closed for env in Trouble.made] == [1]
 
@@ -319,7 +320,7 @@ def test_after_the_last_attempt_it_is_a_failed_episode() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"on_env_error": "again"}, "on_env_error='again': expected 'mask' or 'retry'"),
+        ({"on_env_error": "again"}, "on_env_error='again': expected mask or retry"),
         ({"on_env_error": "retry", "max_env_retries": 0}, "max_env_retries=0: expected a whole number"),
         ({"on_env_error": "retry", "max_env_retries": True}, "max_env_retries=True"),
         ({"on_env_error": "retry", "on_turn": print}, "on_turn has reported its turns"),
@@ -336,9 +337,9 @@ def test_what_cannot_be_played_again_is_refused_before_anything_is_built(
 def test_the_options_of_a_config_go_to_the_pool() -> None:
     given = {"max_turns": 1, "on_env_error": "retry", "max_env_retries": 4, "step_timeout": 30.0}
     options = RolloutOptions.read(given)
-    assert options.play_kwargs() == {**given, "on_length_cut": "invalid"}
+    assert options.limits(max_tokens_per_turn=9) == EpisodeLimits(**given, max_tokens_per_turn=9)
     Trouble.failures = {"constructor": raises_at_first}
-    (episode,) = play(EnvPool(), tasks(), **options.play_kwargs())
+    (episode,) = play(EnvPool(), tasks(), **given)
     assert (episode.env_retries, episode.stop_reason) == (2, "max_turns")
 
 

@@ -14,6 +14,7 @@ from gem_core.rollout import (
     ContextFull,
     EnvPlayer,
     Episode,
+    EpisodeLimits,
     MessagesContext,
     Reply,
     TraceWriter,
@@ -22,6 +23,7 @@ from gem_core.rollout import (
     run_episode,
 )
 from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import with_limits
 
 EASY = "game:GuessTheNumber-v0-easy"
 
@@ -59,7 +61,7 @@ class Chat(Env):
 
 def play(policy, env=None, context=None, **options) -> Episode:
     context = context or MessagesContext(system_prompt="You talk.")
-    return asyncio.run(run_episode(env or Chat(), policy, context, seed=0, **options))
+    return asyncio.run(run_episode(env or Chat(), policy, context, seed=0, **with_limits(options)))
 
 
 def test_the_conversation_as_messages():
@@ -168,6 +170,8 @@ def test_an_environment_without_such_a_player():
 def test_an_answer_that_utf_8_cannot_hold_is_mended_for_the_environment_and_the_next_request():
     policy = Script(Reply("\\boxed{1} \ud83d"), Reply("\\boxed{2}"))
     with gem_core.make(EASY) as env:
-        episode = asyncio.run(run_episode(env, policy, MessagesContext(), seed=0, max_turns=2))
+        episode = asyncio.run(
+            run_episode(env, policy, MessagesContext(), seed=0, limits=EpisodeLimits(max_turns=2))
+        )
     assert episode.turns[0].action == "\\boxed{1} \ufffd"
     assert policy.asked[1][0][1] == {"role": "assistant", "content": "\\boxed{1} \ufffd"}

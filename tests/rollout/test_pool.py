@@ -9,7 +9,7 @@ import pytest
 
 from gem_core import register, registration
 from gem_core.errors import UnknownEnv
-from gem_core.rollout import AppendContext, EnvPool, Episode, episode_metrics, without_tokens
+from gem_core.rollout import AppendContext, EnvPool, Episode, EpisodeLimits, episode_metrics, without_tokens
 from gem_core.rollout import pool as pool_module
 from gem_core.tasks import EnvChoice, TaskRow
 from tests.rollout.policies import ScriptedPolicy
@@ -37,7 +37,9 @@ def play(pool: EnvPool, count: int = 1, **kwargs: Any) -> list[Episode]:
 
     async def all_episodes() -> list[Episode]:
         policies = [ScriptedPolicy([[65, 66]]) for _ in range(count)]
-        return await asyncio.gather(*(pool.play(task, policy, context, max_turns=9) for policy in policies))
+        return await asyncio.gather(
+            *(pool.play(task, policy, context, limits=EpisodeLimits(max_turns=9)) for policy in policies)
+        )
 
     return asyncio.run(all_episodes())
 

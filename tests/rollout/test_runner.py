@@ -21,12 +21,12 @@ import gem_core
 from gem_core._util.threads import MAX_THREADS
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import AppendContext, Episode, Generation, RebuildContext, run_episode
+from gem_core.rollout import AppendContext, Episode, EpisodeLimits, Generation, RebuildContext, run_episode
 from gem_core.rollout.calls import jsonable
 from gem_core.wrapper import Wrapper
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
-from tests.support import ImageEnv, ScriptedEnv
+from tests.support import ImageEnv, ScriptedEnv, with_limits
 
 CONTEXT = AppendContext(CharTokenizer())
 END = CharTokenizer.eos_token_id
@@ -42,7 +42,7 @@ def cut(text: str) -> Generation:
 
 
 def play(env: Any, policy: Any, context: Any = CONTEXT, **options: Any) -> Episode:
-    return asyncio.run(run_episode(env, policy, context, **options))
+    return asyncio.run(run_episode(env, policy, context, **with_limits(options)))
 
 
 class OneStep(Env):
@@ -446,7 +446,9 @@ def test_a_step_that_hangs_ends_its_episode_and_not_the_loop() -> None:
     env = Waiting()
 
     async def scenario() -> Episode:
-        episode = await run_episode(env, ScriptedPolicy([tokens("x")]), CONTEXT, step_timeout=0.05)
+        episode = await run_episode(
+            env, ScriptedPolicy([tokens("x")]), CONTEXT, limits=EpisodeLimits(step_timeout=0.05)
+        )
         env.release.set()
         assert await asyncio.to_thread(env.was_closed.wait, 30)
         return episode
@@ -459,7 +461,9 @@ def test_the_time_of_a_step_begins_when_a_thread_takes_it_up() -> None:
     async def together() -> list[Episode]:
         envs = [ScriptedEnv([1.0], delay=0.1, blocking=True) for _ in range(4 * MAX_THREADS)]
         policy = ScriptedPolicy([tokens("x")])
-        return await asyncio.gather(*(run_episode(env, policy, CONTEXT, step_timeout=0.25) for env in envs))
+        return await asyncio.gather(
+            *(run_episode(env, policy, CONTEXT, limits=EpisodeLimits(step_timeout=0.25)) for env in envs)
+        )
 
     assert {episode.error for episode in asyncio.run(together())} == {None}
 
@@ -469,12 +473,16 @@ def test_steps_that_hang_leave_threads_for_others() -> None:
     policy = ScriptedPolicy([tokens("x")])
 
     async def scenario() -> Episode:
-        stuck = [run_episode(env, policy, CONTEXT, step_timeout=0.05) for env in hung[1:]]
+        stuck = [
+            run_episode(env, policy, CONTEXT, limits=EpisodeLimits(step_timeout=0.05)) for env in hung[1:]
+        ]
         assert all(episode.error for episode in await asyncio.gather(*stuck))
         left = asyncio.create_task(run_episode(hung[0], policy, CONTEXT))
         assert await asyncio.to_thread(hung[0].entered.wait, 30)
         left.cancel()
-        return await run_episode(ScriptedEnv([1.0], blocking=True), policy, CONTEXT, step_timeout=5.0)
+        return await run_episode(
+            ScriptedEnv([1.0], blocking=True), policy, CONTEXT, limits=EpisodeLimits(step_timeout=5.0)
+        )
 
     assert asyncio.run(scenario()).error is None
     assert not any(env.was_closed.is_set() for env in hung)
@@ -645,7 +653,7 @@ def test_the_response_part_has_a_length_of_its_own() -> None:
     assert len(limited.sequence().token_ids) - limited.sequence().prompt_length == length
     both = endless(max_response_tokens=10_000, max_total_tokens=len(whole.token_ids))
     assert len(both.sequence().token_ids) == len(whole.token_ids)
-    with pytest.raises(ConfigError, match="max_response_tokens must be at least 1"):
+    with pytest.raises(ConfigError, match="max_response_tokens=0: expected a whole number of at least 1"):
         endless(max_response_tokens=0)
 
 

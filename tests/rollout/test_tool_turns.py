@@ -8,7 +8,15 @@ import time
 import pytest
 
 import gem_core
-from gem_core.rollout import AppendContext, EnvPool, RolloutOptions, TraceWriter, read_traces, run_episode
+from gem_core.rollout import (
+    AppendContext,
+    EnvPool,
+    EpisodeLimits,
+    RolloutOptions,
+    TraceWriter,
+    read_traces,
+    run_episode,
+)
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tasks import TaskRow
 from gem_core.tools import make_tools
@@ -30,7 +38,9 @@ def test_an_episode_with_tool_turns_is_token_exact_and_paid_turn_by_turn() -> No
     given = RolloutOptions.read({"wrappers": "python_tool(tool_error_reward=-0.5)"})
     env = gem_core.make("math:Arithmetic-v0", wrappers=given.wrappers)
     policy = ScriptedPolicy([tokens(CALL), tokens(WRONG), tokens(ANSWER)])
-    episode = asyncio.run(run_episode(env, policy, CONTEXT, seed=0, max_tokens_per_turn=100))
+    episode = asyncio.run(
+        run_episode(env, policy, CONTEXT, seed=0, limits=EpisodeLimits(max_tokens_per_turn=100))
+    )
     env.close()
     assert [turn.action for turn in episode.turns] == [CALL, WRONG, ANSWER]
     assert [round(reward, 6) for reward in episode.rewards] == [0.3, -0.45, 0.0]
@@ -65,7 +75,10 @@ def test_episodes_wait_for_their_tools_at_the_same_time() -> None:
         watching = asyncio.ensure_future(watch())
         start = time.monotonic()
         episodes = await asyncio.gather(
-            *(pool.play(task, policy, CONTEXT, max_tokens_per_turn=100) for policy in policies)
+            *(
+                pool.play(task, policy, CONTEXT, limits=EpisodeLimits(max_tokens_per_turn=100))
+                for policy in policies
+            )
         )
         seconds = time.monotonic() - start
         playing = False
@@ -107,7 +120,9 @@ def test_a_template_with_native_tool_calls_explains_them_itself() -> None:
         return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
 
     policy = ScriptedPolicy([sampled(form.write(tool, {"code": "print(6 * 7)"})), sampled(ANSWER)])
-    episode = asyncio.run(run_episode(env, policy, context, seed=0, max_tokens_per_turn=500))
+    episode = asyncio.run(
+        run_episode(env, policy, context, seed=0, limits=EpisodeLimits(max_tokens_per_turn=500))
+    )
     env.close()
     first, second = (tokenizer.decode(turn.context_ids) for turn in episode.turns)
     assert first.count(tool.description) == 1
@@ -122,7 +137,7 @@ def test_a_lone_surrogate_of_a_call_reaches_neither_the_tokenizer_nor_the_trace(
     policy = ScriptedPolicy([tokenizer.encode(call, add_special_tokens=False)] * 2)
     env = gem_core.make("math:Arithmetic-v0", wrappers="tools(tools='python', format='hermes')")
     context = AppendContext(tokenizer)
-    episode = asyncio.run(run_episode(env, policy, context, seed=0, max_turns=2))
+    episode = asyncio.run(run_episode(env, policy, context, seed=0, limits=EpisodeLimits(max_turns=2)))
     env.close()
     assert (episode.stop_reason, episode.turns[0].info["tool_type"]) == ("max_turns", "\ufffd")
     assert 'there is no tool "\ufffd"' in episode.turns[1].observation

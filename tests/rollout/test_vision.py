@@ -17,7 +17,7 @@ from PIL import Image  # noqa: E402
 
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
-from gem_core.rollout import AppendContext, Episode, RebuildContext, run_episode  # noqa: E402
+from gem_core.rollout import AppendContext, Episode, EpisodeLimits, RebuildContext, run_episode  # noqa: E402
 from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
 from gem_core.rollout.vision import ImageProcessor, Processor  # noqa: E402
 from gem_core.rollout.vision_model import forbid_placeholders  # noqa: E402
@@ -203,7 +203,14 @@ def episodes_of(model: Any, context: AppendContext) -> list[Episode]:
         envs = [ImageEnv(images=[SMALL, WIDE]), ImageEnv(images=[WIDE, SMALL, WIDE]), ScriptedEnv()]
         return await asyncio.gather(
             *(
-                run_episode(env, sampler, context, seed=3, max_tokens_per_turn=4, request_id=str(number))
+                run_episode(
+                    env,
+                    sampler,
+                    context,
+                    seed=3,
+                    limits=EpisodeLimits(max_tokens_per_turn=4),
+                    request_id=str(number),
+                )
                 for number, env in enumerate(envs)
             )
         )

@@ -25,14 +25,14 @@ from gem_core.train.config import TrainConfig
         ({"episodes_per_step": 2}, ConfigError, "minibatches=4 is more than episodes_per_step=2"),
         ({"eval_episodes": 2_000_000}, ConfigError, "eval_episodes must be at most 1000000"),
         ({"steps": 0}, ConfigError, "steps must be at least 1, not 0"),
-        ({"max_turns": 0}, ConfigError, "max_turns must be at least 1"),
+        ({"max_turns": 0}, ConfigError, "max_turns=0: expected a whole number"),
         ({"seed": -1}, ConfigError, "seed must be at least 0"),
         ({"gamma": 1.5}, ConfigError, "gamma must be from 0 to 1"),
         ({"kl": float("nan")}, ConfigError, "kl must be at least 0"),
         ({"temperature": 0.0}, ConfigError, "temperature must be above 0"),
         ({"lr": -1.0}, ConfigError, "learning_rate must be above 0"),
         ({"loss_scale": "episode"}, ConfigError, "loss_scale must be one of token-mean, turn-mean"),
-        ({"on_length_cut": "drop"}, ConfigError, "on_length_cut must be one of"),
+        ({"on_length_cut": "drop"}, ConfigError, "on_length_cut='drop': expected"),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_refused_before_anything_is_loaded(changes, error, said):

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 import gem_core  # noqa: E402
 from gem_core.envs.games.guess_the_number import GuessTheNumber  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
-from gem_core.rollout import AppendContext, episode_metrics, run_episode  # noqa: E402
+from gem_core.rollout import AppendContext, EpisodeLimits, episode_metrics, run_episode  # noqa: E402
 from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_core.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
@@ -114,7 +114,9 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
     env, context = EnvChoice.parse(EASY).make(), AppendContext(tokenizer)
 
     def play(policy, seed):
-        episode = run_episode(env, policy, context, seed=seed, max_tokens_per_turn=8, request_id=str(seed))
+        episode = run_episode(
+            env, policy, context, seed=seed, limits=EpisodeLimits(max_tokens_per_turn=8), request_id=str(seed)
+        )
         return asyncio.run(episode)
 
     policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0)

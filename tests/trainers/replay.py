@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gem_core.rollout import Context, EnvPool, Episode, Generation
+from gem_core.rollout import Context, EnvPool, Episode, EpisodeLimits, Generation
 from gem_core.tasks import TaskRow
 
 
@@ -23,7 +23,10 @@ async def play_again(episode: Episode, context: Context, pool: EnvPool) -> Episo
     """The same environment, seed and answers; the rewards must be the same."""
     task = TaskRow(env_id=episode.env_id, env_kwargs=episode.env_kwargs, seed=episode.seed or 0, index=0)
     again = await pool.play(
-        task, Recorded(episode), context, max_turns=len(episode.turns), max_tokens_per_turn=4096
+        task,
+        Recorded(episode),
+        context,
+        EpisodeLimits(max_turns=len(episode.turns), max_tokens_per_turn=4096),
     )
     assert again.rewards == episode.rewards
     return again

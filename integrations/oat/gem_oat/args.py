@@ -12,7 +12,6 @@ from oat.args import default_args_validation
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
-from gem_core.rollout.pool import MAX_ENV_RETRIES
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.options import import_modules, read_object
@@ -59,7 +58,7 @@ class Args(PPOArgs):  # type: ignore[misc]
     # What happens to an episode whose environment failed: 'mask' drops it, 'retry' first plays it again.
     on_env_error: Literal["mask", "retry"] = "mask"
     # Maximum number of attempts of 'retry' after the first one.
-    max_env_retries: int = MAX_ENV_RETRIES
+    max_env_retries: int = RolloutOptions.max_env_retries
     # Folder for train.jsonl and eval.jsonl; none writes none.
     traces: str | None = None
 

@@ -127,10 +127,9 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
                 self._shared.placeholder_id,
             ),
             self._shared.context,
-            max_tokens_per_turn=min(per_turn, max_length),
+            self.options.limits(max_tokens_per_turn=min(per_turn, max_length)),
             max_total_tokens=max_length,
             metadata={"split": split, "group": task["index"]},
-            **self.options.play_kwargs(),
         )
         if self._shared.traces:
             self._shared.traces[split].write(episode)

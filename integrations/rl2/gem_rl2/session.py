@@ -115,10 +115,9 @@ class Session:
                 task,
                 policy,
                 self._context,
-                max_tokens_per_turn=min(limits, default=UNLIMITED),
+                self._options.limits(max_tokens_per_turn=min(limits, default=UNLIMITED)),
                 max_total_tokens=self._longest_row(),
                 metadata={"index": task["index"]},
-                **self._options.play_kwargs(),
             )
         )
         return play
@@ -143,10 +142,9 @@ class Session:
                 task,
                 play,
                 play.context,
-                max_tokens_per_turn=UNLIMITED,
+                self._options.limits(max_tokens_per_turn=UNLIMITED, max_turns=max_turns),
                 metadata={"index": task["index"], "token_ids": "of texts"},
                 on_turn=play.on_turn,
-                **self._options.play_kwargs() | {"max_turns": max_turns},
             )
         )
         self._texts[number] = play

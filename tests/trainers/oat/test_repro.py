@@ -43,7 +43,7 @@ def test_oat_reads_what_the_recipe_says(
     assert (args.adam_beta_1, args.adam_beta_2) == ADAM_BETAS
     assert (args.pretrain, args.learners) == ("Qwen/Qwen3-1.7B", made.gpus)
     options = args.rollout_options()
-    assert options.play_kwargs() == made.play_kwargs()
+    assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("max_tokens_per_turn", "wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
     assert args.template_kwargs() == made.template_kwargs

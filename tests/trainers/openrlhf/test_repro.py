@@ -44,7 +44,7 @@ def test_openrlhf_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Pa
     assert tuple(args.actor.adam.betas) == ADAM_BETAS
     assert (args.actor.model_name_or_path, args.actor.num_gpus_per_node) == ("Qwen/Qwen3-1.7B", made.gpus)
     options = GemOptions.load(vars(args.gem))
-    assert options.play_kwargs() == made.play_kwargs()
+    assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("wrappers", "traces", "system_prompt"):
         assert getattr(options, name) == getattr(made, name)
     assert json.loads(options.template_kwargs or "{}") == made.template_kwargs

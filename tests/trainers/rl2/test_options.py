@@ -54,7 +54,7 @@ def test_a_plain_gem_config_is_fine() -> None:
         (["adv.estimator=gem_grpo"], "gem_grpo compares .*responses_per_prompt=1 every advantage would be 0"),
         (["adv.estimator=gem_rloo"], "gem_rloo compares .*responses_per_prompt=1 every advantage would be 0"),
         (["actor.update_per_rollout=5"], "update_per_rollout=5 cannot cut the 8 episodes"),
-        (["+gem.max_turn=3"], r"gem.max_turn is no option.*max_turns"),
+        (["+gem.max_turn=3"], r"unknown option 'gem.max_turn'.*max_turns"),
         (["+gem.context=rebuild", "actor.update_per_rollout=4"], "more than 9 episodes"),
         ([f"{PATH}=null"], rf"{PATH} is not set; `gem-core export"),
     ],

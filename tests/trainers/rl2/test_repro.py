@@ -57,7 +57,7 @@ def test_rl2_reads_what_the_recipe_says(
     assert config.actor.temperature == made.temperature
     assert (config.actor.max_length_per_device, config.actor.model_name) == (4096, "Qwen/Qwen3-1.7B")
     options = GemOptions.from_config(config)
-    assert options.play_kwargs() == made.play_kwargs()
+    assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
     assert options.template_kwargs == made.template_kwargs

@@ -56,7 +56,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has its own option"),
-        (envs(gem={"stimator": "rebn"}), "custom_envs.gem.stimator is no option. Did you mean estimator"),
+        (envs(gem={"stimator": "rebn"}), "unknown option 'custom_envs.gem.stimator'. Did you mean estimator"),
         (envs(gem={"estimator": "rbn"}), "estimator=rbn: unknown estimator. Did you mean rebn"),
         (
             envs(gem={"estimator_options": {"dof": 1}}),
@@ -160,5 +160,5 @@ def test_a_wrong_name_has_the_right_ones() -> None:
 
 
 def test_an_option_that_is_no_option_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected one of append, rebuild"):
+    with pytest.raises(ConfigError, match="expected append or rebuild"):
         checked(tmp_path, envs(gem={"context": "both"}))

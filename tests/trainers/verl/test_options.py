@@ -27,9 +27,9 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
     ("overrides", "message"),
     [
         ([REBN, "trainer.use_v1=False"], "v1 trainer only"),
-        ([REBN, "+gem.max_turn=3"], r"gem.max_turn is no option.*max_turns"),
+        ([REBN, "+gem.max_turn=3"], r"unknown option 'gem.max_turn'.*max_turns"),
         ([REBN, "+gem.max_turns=0"], "at least 1"),
-        ([REBN, "+gem.context=rebuilt"], "expected one of append, rebuild"),
+        ([REBN, "+gem.context=rebuilt"], "expected append or rebuild"),
         ([REBN, "+gem.context=rebuild", "+gem.rows=episode"], "share no prefix"),
         ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would cut turns in pieces"),
         ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),

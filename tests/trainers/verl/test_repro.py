@@ -44,7 +44,7 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-1.7B"
     assert config.trainer.n_gpus_per_node == made.gpus
     options = GemOptions.from_config(config)
-    assert options.play_kwargs() == made.play_kwargs()
+    assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("max_tokens_per_turn", "wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
     assert dict(data.apply_chat_template_kwargs) == made.template_kwargs

@@ -1,0 +1,63 @@
+"""`EpisodeLimits`: how long an episode may get, and what happens when something goes wrong in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from gem_core._util.checks import check_choice, check_int, check_number
+
+LengthCut: TypeAlias = Literal["invalid", "pass"]
+OnEnvError: TypeAlias = Literal["mask", "retry"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeLimits:
+    """Limits of an episode. The configs of trainers and evaluations inherit these options.
+
+    Attributes:
+        max_turns: Maximum number of turns; the environment may end the episode sooner. None for no limit.
+        max_tokens_per_turn: Maximum number of tokens in a response. None for as many as the other limits
+            leave.
+        on_length_cut: What the environment receives for a response that was cut by the token limit.
+            "invalid" sends an empty text and marks the turn ``invalid="length"``, because a cut text may
+            contain a valid move by accident; "pass" sends the text.
+        step_timeout: Seconds for the constructor, a reset or a step of a blocking environment, counted from
+            the moment a thread takes the call, and for closing any environment. None waits for as long as
+            it takes (30 s for a close). A thread cannot be stopped: the call continues in it, and the
+            environment is closed when it returns.
+        on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, to be
+            left out of statistics and loss; "retry" first plays it again, with the same seed and a fresh
+            environment. Masking alone favors tasks that seldom fail, which are often the short ones.
+        max_env_retries: Maximum number of further attempts with "retry"; the last one is returned whatever
+            its outcome.
+    """
+
+    max_turns: Annotated[int | None, "maximum turns per episode; none: the environment's own limit"] = None
+    max_tokens_per_turn: Annotated[int | None, "maximum tokens per response"] = 512
+    on_length_cut: Annotated[
+        LengthCut, "what the environment gets for a response cut by the limit: 'invalid' or 'pass'"
+    ] = "invalid"
+    step_timeout: Annotated[
+        float | None, "seconds per call of an environment, its constructor included; none: no limit"
+    ] = None
+    on_env_error: Annotated[
+        OnEnvError, "'mask' leaves out an episode whose environment failed, 'retry' first plays it again"
+    ] = "mask"
+    max_env_retries: Annotated[int, "maximum further attempts with 'retry'"] = 2
+
+    def check_limits(self, prefix: str = "") -> None:
+        """Check the values.
+
+        Args:
+            prefix: What a user writes before the name of an option, for messages.
+
+        Raises:
+            ConfigError: A value has the wrong type or is out of range.
+        """
+        check_int(f"{prefix}max_turns", self.max_turns, 1, optional=True)
+        check_int(f"{prefix}max_tokens_per_turn", self.max_tokens_per_turn, 1, optional=True)
+        check_choice(f"{prefix}on_length_cut", self.on_length_cut, get_args(LengthCut))
+        check_number(f"{prefix}step_timeout", self.step_timeout, above=0, optional=True)
+        check_choice(f"{prefix}on_env_error", self.on_env_error, get_args(OnEnvError))
+        check_int(f"{prefix}max_env_retries", self.max_env_retries, 1)
