@@ -36,7 +36,7 @@ def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
         ({"context": "rebuilt"}, "expected append or rebuild"),
         ({"layout": "row"}, "expected auto or turn"),
         ({"on_length_cut": "drop"}, "expected invalid or pass"),
-        ({"step_timeout": 0}, "seconds above 0"),
+        ({"step_timeout": 0}, "step_timeout=0: expected a number above 0"),
         ({"step_timeout": "30"}, "step_timeout='30': expected a number or none"),
         ({"max_turns": True}, "max_turns=True: expected a whole number or none"),
         ({"wrappers": 5}, "wrappers=5: expected text"),

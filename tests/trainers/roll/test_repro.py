@@ -49,7 +49,9 @@ def test_roll_reads_what_the_recipe_says(
     assert (generating.max_new_tokens, generating.temperature) == (320, made.temperature)
     assert (config.pretrain, len(config.actor_train.device_mapping)) == ("Qwen/Qwen3-1.7B", made.gpus)
     # ROLL has a word of its own for the most turns.
-    assert options.limits(max_turns=made.max_turns, max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
+    assert options.limits(max_turns=made.max_turns, max_tokens_per_turn=1) == made.limits(
+        max_tokens_per_turn=1
+    )
     assert options.template_kwargs == made.template_kwargs
     assert options.traces == (str(tmp_path / made.traces) if made.traces else None)
     for tag, source, groups in zip(
