@@ -3,9 +3,9 @@
     python benchmarks/families.py                 # all of them, one after the other
     python benchmarks/families.py --only math qa  # some
 
-Each is a `gem-core tiny` and a `gem-core train` with one thread. A run that was interrupted goes on where
-it was. Leaves docs/results/families.md with the commands and, in the folder beside it, ``curves.png`` and the
-metrics of each run, one JSON line a step.
+Each is a `gem-core tiny` and a `gem-core train` with one thread. A run that was interrupted continues
+where it stopped. ``docs/results/families/runs.jsonl`` gets one `Record` per line; ``curves.png`` beside it
+and ``docs/results/families.md`` are drawn from it, and ``--draw`` only draws them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from study import ROOT, gem_core
+from records import ROOT, Record, read_records, write_records
+from study import gem_core
 
 from gem_core._util.files import write_atomically
-from gem_core.train.report import new_figure, smooth
+from gem_core.train.report import new_figure
 
 
 @dataclass(frozen=True)
@@ -95,58 +95,52 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "families", help="folder of the runs")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "families")
     parser.add_argument("--only", nargs="+", choices=[run.family for run in RUNS])
+    parser.add_argument("--draw", action="store_true", help="only draw the recorded runs")
     arguments = parser.parse_args()
-    for run in RUNS:
-        if not arguments.only or run.family in arguments.only:
-            execute(run, arguments.runs)
-    write_results([run for run in RUNS if "after" in evaluation(run, arguments.runs)], arguments)
+    path = arguments.out / "runs.jsonl"
+    records = {record.name: record for record in read_records(path)} if path.exists() else {}
+    if not arguments.draw:
+        for run in RUNS:
+            if not arguments.only or run.family in arguments.only:
+                records[run.family] = execute(run, arguments.runs)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        write_records(path, [records[run.family] for run in RUNS if run.family in records])
+    draw(records, arguments.out)
 
 
-def execute(run: Run, folder: Path) -> None:
-    """Make the model and train it, as far as that is not done."""
+def execute(run: Run, folder: Path) -> Record:
+    """Make the model and train it, as far as that is not done, and return what is recorded."""
     model, out = folder / f"tiny-{run.family}", folder / run.family
     tiny, train = run.commands(str(model), str(out))
     if not (model / "gem_tiny.json").exists():
         gem_core(tiny, model.with_suffix(".log"))
-    if "after" not in evaluation(run, folder):
+    path = out / "evaluation.json"
+    if not path.exists() or "after" not in json.loads(path.read_text(encoding="utf-8")):
         gem_core(train, out.with_suffix(".log"))
-    before, after = figures(run, folder)
-    print(f"{run.family}: evaluation success {before['gem/success']:.3f} -> {after['gem/success']:.3f}")
+    command = f"gem-core {shlex.join(run.commands('./tiny', None)[1])}"
+    record = Record.of_run(
+        run.family, 0, command, out, table=("gem/success", "gem/return"), figure=("gem/success",)
+    )
+    print(f"{run.family}: evaluation success {record.change('gem/success')}")
+    return record
 
 
-def evaluation(run: Run, folder: Path) -> dict[str, Any]:
-    path = folder / run.family / "evaluation.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-def figures(run: Run, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics of the evaluation episodes before and after."""
-    found = evaluation(run, folder)
-    (before,), (after,) = found["before"].values(), found["after"].values()
-    return before, after
-
-
-def write_results(runs: list[Run], arguments: argparse.Namespace) -> None:
-    """Copy the metrics, draw the figure, write the page."""
-    arguments.out.mkdir(parents=True, exist_ok=True)
+def draw(records: Mapping[str, Record], out: Path) -> None:
+    """Draw the figure and write the page."""
+    runs = [run for run in RUNS if run.family in records]
     figure, axes = new_figure(max(1, len(runs)))
     rows, commands = [], []
     for run, axis in zip(runs, axes, strict=False):
-        source = arguments.runs / run.family / "metrics.jsonl"
-        shutil.copyfile(source, arguments.out / f"{run.family}.jsonl")
-        history = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-        before, after = figures(run, arguments.runs)
-        success = [step["gem/success"] for step in history]
-        axis.plot([step["step"] for step in history], smooth(success, 5), color="#1b7f5c")
-        axis.axhline(before["gem/success"], color="#888888", linestyle="--", linewidth=0.8)
+        record = records[run.family]
+        curve = record.curve("gem/success")
+        axis.plot(range(1, len(curve) + 1), curve, color="#1b7f5c")
+        axis.axhline(record.before["gem/success"], color="#888888", linestyle="--", linewidth=0.8)
         axis.set(title=run.family, ylim=(0, 1))
-        changes = " | ".join(f"{before[k]:.3f} → {after[k]:.3f}" for k in ("gem/success", "gem/return"))
-        facts = f"`{run.env}` | {run.what} | {changes} | {len(history)}"
-        rows.append(f"| {run.family} | {facts} |")
+        changes = " | ".join(record.change(metric) for metric in ("gem/success", "gem/return"))
+        rows.append(f"| {run.family} | `{run.env}` | {run.what} | {changes} | {len(curve)} |")
         commands += [f"gem-core {shlex.join(command)}" for command in run.commands("./tiny", None)]
     axes[0].set_ylabel("success of the sampled policy")
-    figure.savefig(arguments.out / "curves.png")
+    figure.savefig(out / "curves.png")
     head = [
         "# A learning run for each family",
         "",
@@ -167,7 +161,7 @@ def write_results(runs: list[Run], arguments: argparse.Namespace) -> None:
         rows += ["", f"Not recorded yet: {', '.join(missing)}."]
     tail = [
         "",
-        f"![learning curves]({arguments.out.name}/curves.png)",
+        f"![learning curves]({out.name}/curves.png)",
         "",
         "The commands:",
         "",
@@ -176,7 +170,7 @@ def write_results(runs: list[Run], arguments: argparse.Namespace) -> None:
         "```",
         "",
     ]
-    write_atomically(arguments.out.with_suffix(".md"), ["\n".join([*head, *rows, *tail])])
+    write_atomically(out.with_suffix(".md"), ["\n".join([*head, *rows, *tail])])
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     python benchmarks/study.py gamma            # gamma 0.9 against 0.999
     python benchmarks/study.py tools            # ReBN and plain REINFORCE where a tool has to be called
 
-Each run is a `gem-core train` command of its own, two at a time with one thread each. A study that was
-interrupted goes on where it was. It leaves in docs/results/<study>: ``curves.png``, ``summary.md`` with
-the commands, and the metrics of each run, one JSON line a step.
+Each run is a separate `gem-core train` command; two run at a time, with one thread each. A study that was
+interrupted continues where it stopped. It writes to docs/results/<study>: ``runs.jsonl``, one `Record` per
+line, and ``curves.png`` and ``summary.md``, which are drawn from it; ``--draw`` only draws them.
 """
 
 from __future__ import annotations
@@ -15,32 +15,30 @@ import argparse
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
-from gem_core._util.files import write_atomically
-from gem_core.train.report import plot_variants
+from records import ROOT, Record, plot_variants, read_records, write_records
 
-ROOT = Path(__file__).resolve().parents[1]
+from gem_core._util.files import write_atomically
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared.
+    """A comparison of variants of one run.
 
     Attributes:
         title: Title of the figure.
         env: The environment, arguments included.
         options: Options of `gem-core train` that all runs share.
-        variants: Name to the options that make it.
-        panels: Metrics that are drawn, with their captions.
+        variants: Options of each variant, by its name.
+        panels: Metrics of the figure, with their captions.
     """
 
     title: str
@@ -48,6 +46,11 @@ class Study:
     options: str
     variants: Mapping[str, str]
     panels: Sequence[tuple[str, str]]
+
+    @property
+    def table(self) -> list[str]:
+        """Metrics of the evaluation that the table shows."""
+        return [metric for metric, _ in self.panels if metric.startswith("gem/")]
 
 
 STUDIES = {
@@ -93,16 +96,25 @@ class Run:
     command: list[str]
 
     def finished(self) -> bool:
-        """Whether the evaluation after training is there."""
+        """Return whether the evaluation after training exists."""
         return "after" in self.evaluation()
 
     def evaluation(self) -> dict[str, Any]:
         path = self.folder / "evaluation.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
-    def metrics(self) -> list[dict[str, float]]:
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+    def record(self, study: Study) -> Record:
+        """What is recorded of the run."""
+        command = list(self.command[: self.command.index("--out")])
+        command[command.index("--model") + 1] = "./tiny"
+        return Record.of_run(
+            self.variant,
+            self.seed,
+            f"gem-core {shlex.join(command)}",
+            self.folder,
+            table=study.table,
+            figure=[metric for metric, _ in study.panels],
+        )
 
 
 def main() -> int:
@@ -113,22 +125,31 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--train", default="", metavar="OPTIONS", help="more options of `gem-core train`")
+    parser.add_argument("--draw", action="store_true", help="only draw the recorded runs")
     arguments = parser.parse_args()
     study = STUDIES[arguments.study]
     folder = arguments.runs / arguments.study
     out = arguments.out or ROOT / "docs" / "results" / arguments.study
+    if not arguments.draw:
+        run_study(study, folder, out, arguments)
+    draw(study, read_records(out / "runs.jsonl"), out)
+    print((out / "summary.md").read_text(encoding="utf-8"))
+    return 0
+
+
+def run_study(study: Study, folder: Path, out: Path, arguments: argparse.Namespace) -> None:
+    """Make the missing runs and record all of them."""
     print(f"{len(study.variants) * len(arguments.seeds)} runs in {folder}, {arguments.jobs} at a time")
     runs = plan(study, folder, arguments.seeds, arguments.train)
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(lambda seed: make_model(study, folder, seed), arguments.seeds))
         list(pool.map(execute, runs))
-    write_results(study, runs, out)
-    print((out / "summary.md").read_text(encoding="utf-8"))
-    return 0
+    out.mkdir(parents=True, exist_ok=True)
+    write_records(out / "runs.jsonl", [run.record(study) for run in runs])
 
 
 def plan(study: Study, folder: Path, seeds: Sequence[int], more: str) -> list[Run]:
-    """The runs; those of a seed start from the same model."""
+    """Return the runs; those with the same seed start from the same model."""
     runs = []
     for seed in seeds:
         for variant, options in study.variants.items():
@@ -173,40 +194,28 @@ def gem_core(command: Sequence[str], log: Path) -> None:
         raise SystemExit(f"gem-core {shlex.join(command)} failed; see {log}")
 
 
-def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
-    """Copy the metrics, draw the figure, write the table."""
-    out.mkdir(parents=True, exist_ok=True)
-    for run in runs:
-        shutil.copyfile(run.folder / "metrics.jsonl", out / f"{run.folder.name}.jsonl")
-    histories = {
-        variant: [run.metrics() for run in runs if run.variant == variant] for variant in study.variants
+def draw(study: Study, records: Sequence[Record], out: Path) -> None:
+    """Draw the figure and write the table."""
+    variants = {
+        variant: [record for record in records if record.name == variant] for variant in study.variants
     }
-    plot_variants(study.title, study.panels, histories, out / "curves.png")
-    names = [name for name, _ in study.panels if name.startswith("gem/")]
+    plot_variants(study.title, study.panels, variants, out / "curves.png")
     lines = [
         f"# {study.title}",
         "",
-        "Sampled policy on 1,000 evaluation seeds, before and after training. The runs of a seed start from",
-        "the same model and differ in the named options only.",
+        "Sampled policy on 1,000 evaluation seeds, before and after training. Runs with the same seed start",
+        "from the same model and differ in the named options only; ± is the standard deviation over seeds.",
+        "[runs.jsonl](runs.jsonl) has the command, the commit and the curves of each run.",
         "",
+        "| variant | seed | " + " | ".join(metric.removeprefix("gem/") for metric in study.table) + " |",
+        "|---" * (2 + len(study.table)) + "|",
     ]
-    lines += ["| variant | seed | " + " | ".join(name.removeprefix("gem/") for name in names) + " |"]
-    lines += ["|---" * (2 + len(names)) + "|"]
-    for variant in study.variants:
-        mine = [run for run in runs if run.variant == variant]
-        rows = [(str(run.seed), change(run, names)) for run in mine]
-        rows.append(
-            (
-                "mean",
-                [
-                    tuple(fmean(pair) for pair in zip(*column, strict=True))
-                    for column in zip(*(cells for _, cells in rows), strict=True)
-                ],
-            )
-        )
-        for seed, cells in rows:
-            figures = " | ".join(f"{before:.3f} → {after:.3f}" for before, after in cells)
-            lines.append(f"| {variant} | {seed} | {figures} |")
+    for variant, mine in variants.items():
+        for record in mine:
+            changes = " | ".join(record.change(metric) for metric in study.table)
+            lines.append(f"| {variant} | {record.seed} | {changes} |")
+        means = " | ".join(mean_change(mine, metric) for metric in study.table)
+        lines.append(f"| {variant} | mean | {means} |")
     lines += ["", "![learning curves](curves.png)", "", "The commands:", "", "```text"]
     lines += [f"gem-core {shlex.join(['tiny', '--env', study.env, '--seed', 'SEED', '--out', './tiny'])}"]
     for options in study.variants.values():
@@ -218,11 +227,12 @@ def write_results(study: Study, runs: Sequence[Run], out: Path) -> None:
     write_atomically(out / "summary.md", ["\n".join(lines)])
 
 
-def change(run: Run, names: Sequence[str]) -> list[tuple[float, ...]]:
-    """Before and after, per metric."""
-    evaluation = run.evaluation()
-    before, after = (next(iter(evaluation[when].values())) for when in ("before", "after"))
-    return [(before[name], after[name]) for name in names]
+def mean_change(records: Sequence[Record], metric: str) -> str:
+    """Return the mean of a metric before and after training, for the table."""
+    before = [record.before[metric] for record in records]
+    after = [record.after[metric] for record in records]
+    spread = f" ± {stdev(after):.3f}" if len(after) > 1 else ""
+    return f"{fmean(before):.3f} → {fmean(after):.3f}{spread}"
 
 
 if __name__ == "__main__":

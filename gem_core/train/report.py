@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -120,32 +120,6 @@ def new_figure(columns: int) -> tuple[Any, Any]:
         axis.set_axisbelow(True)
         axis.set_xlabel("step")
     return figure, axes
-
-
-def plot_variants(
-    title: str, panels: Sequence[tuple[str, str]], runs: Mapping[str, Sequence[Sequence[Metrics]]], path: Path
-) -> None:
-    """Variants of a run side by side: each seed as a thin line, their mean as a thick one.
-
-    Args:
-        title: Title of the figure.
-        panels: Metric and caption of each panel.
-        runs: Name of the variant to the metrics of each of its seeds, one dict per step.
-        path: Of the PNG file.
-    """
-    figure, axes = new_figure(len(panels))
-    for axis, (name, caption) in zip(axes, panels, strict=True):
-        for (variant, histories), colour in zip(runs.items(), COLOURS, strict=False):
-            curves = [smooth([step.get(name, float("nan")) for step in steps], 5) for steps in histories]
-            steps = range(1, len(curves[0]) + 1)
-            for curve in curves:
-                axis.plot(steps, curve, color=colour, alpha=0.3, linewidth=0.8)
-            mean = [fmean(values) for values in zip(*curves, strict=True)]
-            axis.plot(steps, mean, color=colour, linewidth=2.2, label=variant)
-        axis.set_title(caption, loc="left", fontsize=11)
-    axes[0].legend(frameon=False)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
-    figure.savefig(path)
 
 
 def plot_curve(outcome: Outcome, title: str, path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Recorded learning runs: one line of a JSON Lines file each, from which the figures and tables are drawn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from gem_core._util.files import write_atomically
+from gem_core.train.report import COLOURS, new_figure, smooth
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One learning run.
+
+    Attributes:
+        name: Name of the variant or family.
+        seed: Seed of the run.
+        command: Command that made it.
+        commit: Short hash of the commit that made or recorded it.
+        before: Metrics on the evaluation tasks with the first weights; those in the table.
+        after: The same with the last weights.
+        steps: Metrics of the training episodes, one number per step; those in the figure.
+    """
+
+    name: str
+    seed: int
+    command: str
+    commit: str
+    before: dict[str, float]
+    after: dict[str, float]
+    steps: dict[str, list[float | None]]
+
+    @classmethod
+    def of_run(
+        cls,
+        name: str,
+        seed: int,
+        command: str,
+        folder: Path,
+        *,
+        table: Iterable[str],
+        figure: Iterable[str],
+    ) -> Record:
+        """Read the folder of a finished `gem-core train`; `table` and `figure` name the metrics to keep."""
+        evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+        (before,), (after,) = evaluation["before"].values(), evaluation["after"].values()
+        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        history = [json.loads(line) for line in lines]
+        return cls(
+            name,
+            seed,
+            command,
+            subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip(),
+            {metric: before[metric] for metric in table},
+            {metric: after[metric] for metric in table},
+            {metric: [step.get(metric) for step in history] for metric in figure},
+        )
+
+    def curve(self, metric: str) -> list[float]:
+        """Return a metric of the steps, as a mean over five of them; NaN where a step lacks it."""
+        return smooth([float("nan") if value is None else value for value in self.steps[metric]], 5)
+
+    def change(self, metric: str) -> str:
+        """Return a metric before and after training, for a table."""
+        return f"{self.before[metric]:.3f} → {self.after[metric]:.3f}"
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the recorded runs of a file."""
+    return [Record(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Replace the file."""
+    write_atomically(path, [json.dumps(asdict(record)) + "\n" for record in records])
+
+
+def plot_variants(
+    title: str, panels: Sequence[tuple[str, str]], runs: Mapping[str, Sequence[Record]], path: Path
+) -> None:
+    """Plot variants of a run side by side: each seed as a thin line, their mean as a thick one.
+
+    Args:
+        title: Title of the figure.
+        panels: Metric and caption of each panel.
+        runs: The runs of each variant, by its name.
+        path: PNG file to write.
+    """
+    figure, axes = new_figure(len(panels))
+    for axis, (metric, caption) in zip(axes, panels, strict=True):
+        for (variant, records), colour in zip(runs.items(), COLOURS, strict=False):
+            curves = [record.curve(metric) for record in records]
+            steps = range(1, len(curves[0]) + 1)
+            for curve in curves:
+                axis.plot(steps, curve, color=colour, alpha=0.3, linewidth=0.8)
+            mean = [fmean(values) for values in zip(*curves, strict=True)]
+            axis.plot(steps, mean, color=colour, linewidth=2.2, label=variant)
+        axis.set_title(caption, loc="left", fontsize=11)
+    axes[0].legend(frameon=False)
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    figure.savefig(path)

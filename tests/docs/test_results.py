@@ -1,0 +1,74 @@
+"""Every table under docs/results can be drawn again from the records beside it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+RESULTS = ROOT / "docs" / "results"
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
+    """The module of benchmarks/ that draws."""
+    pytest.importorskip("matplotlib", reason="needs the extra 'train'")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module(request.param)
+
+
+@pytest.mark.parametrize("tool", ["study"], indirect=True)
+@pytest.mark.parametrize("name", ["normalisation", "gamma", "tools"])
+def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, tmp_path: Path) -> None:
+    study, records = tool.STUDIES[name], tool.read_records(RESULTS / name / "runs.jsonl")
+    assert {(record.name, record.seed) for record in records} == {
+        (variant, seed) for variant in study.variants for seed in range(3)
+    }
+    tool.draw(study, records, tmp_path)
+    assert (tmp_path / "summary.md").read_text() == (RESULTS / name / "summary.md").read_text()
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("tool", ["families"], indirect=True)
+def test_the_families_are_drawn_from_their_records(tool: ModuleType, tmp_path: Path) -> None:
+    records = {record.name: record for record in tool.read_records(RESULTS / "families" / "runs.jsonl")}
+    (tmp_path / "families").mkdir()
+    tool.draw(records, tmp_path / "families")
+    assert (tmp_path / "families.md").read_text() == (RESULTS / "families.md").read_text()
+    assert (tmp_path / "families" / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("tool", ["records"], indirect=True)
+def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp_path: Path) -> None:
+    evaluation = {when: {"env": {"gem/success": value}} for when, value in (("before", 0.1), ("after", 0.9))}
+    (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
+    steps = [{"step": 1, "gem/return": 0.5, "time/rollout": 3.0}, {"step": 2, "time/rollout": 3.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    record = tool.Record.of_run(
+        "ReBN", 3, "gem-core train", tmp_path, table=["gem/success"], figure=["gem/return"]
+    )
+    tool.write_records(tmp_path / "runs.jsonl", [record])
+    assert tool.read_records(tmp_path / "runs.jsonl") == [record]
+    assert (record.change("gem/success"), record.steps) == ("0.100 → 0.900", {"gem/return": [0.5, None]})
+    assert len(record.commit) >= 7
+
+
+def test_the_evaluation_page_shows_the_figures_of_the_run() -> None:
+    summary = json.loads((RESULTS / "eval" / "summary.json").read_text())
+    page = (RESULTS / "eval" / "summary.md").read_text()
+    for id, values in summary["envs"].items():
+        means = [f"{values[name]['mean']:.3f} ± {values[name]['se']:.3f}" for name in ("return", "success")]
+        tokens = f"{values['prompt_tokens']}/{values['response_tokens']}"
+        errors = f"{values['metrics']['gem/format_error_rate']:.2f}"
+        row = f"| `{id}` | {values['episodes']} | {' | '.join(means)} | {errors} | {tokens} |"
+        assert row in page
+
+
+@pytest.mark.parametrize("tool", ["common"], indirect=True)
+def test_the_table_of_benchmarks_is_that_of_its_records(tool: ModuleType) -> None:
+    assert tool.table(tool.load(RESULTS / "bench.json")) in (RESULTS / "bench.md").read_text()
