@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import time
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
+
+import pytest
 
 from gem_core.core import Env
 from gem_core.images import image_part, text_part
@@ -106,6 +109,14 @@ def wide_images() -> ImageEnv:
     file = io.BytesIO()
     Image.new("L", (84, 56), 40).save(file, "PNG")
     return ImageEnv(images=[file.getvalue()])
+
+
+def needs(package: str, extra: str) -> pytest.MarkDecorator:
+    """Return the mark of tests that need a package.
+
+    Unlike `pytest.importorskip`, it does not import the package while tests are collected, in every worker.
+    """
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs the extra {extra!r}")
 
 
 def with_limits(arguments: dict[str, Any]) -> dict[str, Any]:

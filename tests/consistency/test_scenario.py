@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-pytest.importorskip("transformers", reason="needs the extra train")
-
 from tests.consistency.cases import Case, expected, largest_difference, trainable
 from tests.consistency.scenario import GAMMA, TOKENS_PER_TURN, TOOL, scenario
+from tests.support import needs
+
+pytestmark = needs("transformers", "train")
 
 
 def test_the_step_holds_every_way_for_an_episode_to_go() -> None:

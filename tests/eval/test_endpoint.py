@@ -7,13 +7,14 @@ import time
 
 import pytest
 
-pytest.importorskip("openai", reason="needs the extra 'eval'")
-
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.eval.endpoint import Endpoint
 from gem_core.eval.limits import Patience
 from gem_core.rollout import ContextFull, Reply
 from tests.eval.standin import Flaky, StandIn, completion
+from tests.support import needs
+
+pytestmark = needs("openai", "eval")
 
 QUESTION = [{"role": "user", "content": "Guess a number."}]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs the extra 'train'")
-
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout import AppendContext, RebuildContext
 from tests.rollout.tokenizers import CHATML, TEMPLATES, bpe_tokenizer
+from tests.support import needs
+
+pytestmark = needs("transformers", "train")
 
 TURNS = [
     ("Guess a number.\n", "I think 5."),

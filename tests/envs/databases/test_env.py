@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("mcp", reason="the databases need the extra 'mcp'")
-
 import gem_core
 from gem_core.errors import ConfigError
+from tests.support import needs
+
+pytestmark = needs("mcp", "mcp")
 
 
 def call(name: str, **arguments: str) -> str:

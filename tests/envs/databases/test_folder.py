@@ -7,11 +7,12 @@ import sqlite3
 
 import pytest
 
-pytest.importorskip("mcp", reason="the databases need the extra 'mcp'")
-
 import gem_core
 from gem_core.errors import ConfigError, DataError
 from tests.envs.databases.test_env import call
+from tests.support import needs
+
+pytestmark = needs("mcp", "mcp")
 
 VERIFY = """
 import os, sqlite3, sys

@@ -7,8 +7,9 @@ import pytest
 from gem_core.errors import DataError, ModelError
 from gem_core.tools.search import open_searcher
 from gem_core.tools.search.dense import open_dense
+from tests.support import needs
 
-pytest.importorskip("sentence_transformers", reason="needs the extra 'dense'")
+pytestmark = needs("sentence_transformers", "dense")
 
 WORDS = ["cat", "dog", "lamp", "red", "blue", "house", "garden", "[UNK]"]
 
