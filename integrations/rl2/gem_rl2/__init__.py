@@ -2,20 +2,21 @@
 
     torchrun --nproc_per_node=8 -m gem_rl2.train <your config> adv.estimator=rebn adv.gamma=0.9
 
-or, with RL2's own command, ``rollout.env_path`` set to the file `ENV_PATH`, which brings the
-estimators along. Two versions of RL2 are in use, and both call themselves 0.0.2: the one on the package
-index, whose environments have ``reset`` and ``step``, and the newer source tree, whose environments have
-``generate``. `gem_rl2.upstream` tells them apart.
+With RL2's own command, set ``rollout.env_path`` to the file `ENV_PATH`, which brings the estimators along.
+Two versions of RL2 are in use, and both call themselves 0.0.2: the one on the package index, whose
+environments have ``reset`` and ``step``, and the newer source tree, whose environments have ``generate``.
+`gem_rl2.upstream` tells them apart.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 ENV_PATH = str(Path(__file__).with_name("env.py"))
-"""For ``rollout.env_path``; `python -m gem_rl2` prints it."""
+"""Value for ``rollout.env_path``; `gem-core path rl2-env` prints it."""
 
 SUPPORTED = SupportedTrainer(
     name="RL2",
@@ -23,7 +24,7 @@ SUPPORTED = SupportedTrainer(
     distribution="rl-square",
     minimum="0.0.2",
     below="0.0.3",
-    hook="python -m gem_rl2.train under torchrun, or rollout.env_path=$(python -m gem_rl2)",
+    hook="python -m gem_rl2.train under torchrun, or rollout.env_path=$(gem-core path rl2-env)",
     home_variable="RL2_HOME",
     hook_modules=("gem_rl2.train", "gem_rl2.env"),
 )
@@ -34,8 +35,4 @@ TRAINER = TrainerPlugin(
     files={"env": "gem_rl2.env"},
 )
 
-
-def __getattr__(name: str) -> object:
-    if not name.startswith("__"):
-        SUPPORTED.require()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_exports(SUPPORTED, {})

@@ -1,7 +1,7 @@
-"""Puts GEM into a process of RL2: checks its config, and replaces the few names that it looks up.
+"""Activates GEM in a process of RL2: checks the config and replaces the few names that RL2 looks up.
 
-`gem_rl2.train` does so in every process before RL2 starts. Without it `gem_rl2.env` does, when RL2's
-rank 0 loads it as ``rollout.env_path``.
+`gem_rl2.train` does so in every process before RL2 starts. Without it, `gem_rl2.env` does when RL2's rank 0
+loads it as ``rollout.env_path``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ import os
 import sys
 from typing import Any
 
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import UnsupportedTrainer
-from gem_rl2 import session
+from gem_core.trainers.interface import expect
+from gem_rl2 import SUPPORTED, session
 from gem_rl2.estimators import AdvantageHook
-from gem_rl2.options import ESTIMATORS, GemOptions, check_config, plays_gem
-from gem_rl2.upstream import Upstream, expect, find
+from gem_rl2.options import GemOptions, check_config, plays_gem
+from gem_rl2.upstream import Upstream, find
 
 _active = False
 
 
 def activate(config: Any = None) -> None:
-    """Check the config and take the places that GEM needs, once a process.
+    """Check the config and install the hooks, once per process.
 
     Args:
         config: RL2's whole config; None composes it as hydra did for the running program.
 
     Raises:
-        GemError: The config cannot be honoured, or this RL2 is none of the supported ones.
+        GemError: The config cannot be honored, or this RL2 is not supported.
     """
     global _active
     if _active:
@@ -52,7 +54,7 @@ def activate(config: Any = None) -> None:
 
 
 def running_config() -> Any:
-    """The config of the running hydra program, composed once more from its words."""
+    """Compose the config of the running hydra program once more from its overrides."""
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
@@ -64,20 +66,19 @@ def running_config() -> Any:
 
 
 def hook_advantages(config: Any, upstream: Upstream) -> None:
-    """Stand where RL2's trainer looks up `compute_advantages`: as a module, or as the main program."""
+    """Replace the `compute_advantages` that RL2's trainer, a module or the main program, looks up."""
     hook = AdvantageHook(
         upstream,
         failures_are_nan=upstream.is_index and plays_gem(config),
         updates=config.actor.update_per_rollout,
         episodes=(lambda: session.current().played) if plays_gem(config) else None,
     )
-    places = [sys.modules.get(name) for name in ("RL2.trainer.ppo", "__main__")]
-    found = [
-        place for place in places if getattr(place, "compute_advantages", None) is upstream.compute_advantages
-    ]
-    for place in found:
-        setattr(place, "compute_advantages", hook)  # noqa: B010  a module declares no such attribute
-    if not found and config.adv.estimator in ESTIMATORS:
+    name = "compute_advantages"
+    places = [sys.modules.get(module) for module in ("RL2.trainer.ppo", "__main__")]
+    trainers = [place for place in places if getattr(place, name, None) is upstream.compute_advantages]
+    for trainer in trainers:
+        setattr(trainer, name, hook)
+    if not trainers and config.adv.estimator in TRAINER_NAMES:
         raise UnsupportedTrainer(
             "gem_rl2: found no trainer that looks up compute_advantages; start RL2 with python -m "
             "gem_rl2.train or with python -m RL2.trainer.ppo"
@@ -87,19 +88,19 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
 def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
     """Add GEM's metrics to those of a rollout, and notice when RL2 pauses its engines.
 
-    A failed episode has the reward NaN, or in rl-square 0.0.2 the score NaN, which RL2's own metrics leave
-    out.
+    A failed episode has a reward of NaN, or in rl-square 0.0.2 a score of NaN, which RL2's own metrics
+    leave out.
     """
     rollout: Any = importlib.import_module("RL2.workers.rollout")
     group = "device_mesh" if upstream.is_index else "process_group"
-    log = expect(rollout, "gather_and_log", ("metrics", "step", group, "metrics_to_sum"))
+    log = expect(SUPPORTED, rollout, "gather_and_log", "metrics", "step", group, "metrics_to_sum")
 
     def gather_and_log(metrics: dict[str, list[Any]], step: int, *args: Any, **kwargs: Any) -> None:
         is_test = any(name.endswith("/test") for name in metrics)
         split, suffix = ("eval", "/test") if is_test else ("train", "")
         numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
         own = playing.report(split, step, numbers)
-        metrics = {name: kept for name, values in metrics.items() if (kept := _finite(values))}
+        metrics = {name: kept for name, values in metrics.items() if (kept := _without_nan(values))}
         log(metrics | {f"{name}{suffix}": [value] for name, value in own.items()}, step, *args, **kwargs)
 
     rollout.gather_and_log = gather_and_log
@@ -107,7 +108,10 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
         return
     hook_groups(importlib.import_module("RL2.datasets.rl").SampleGroup)
     request = expect(
-        rollout, "async_request", ("url", "endpoint", "method", "max_trials", "retry_delay", "kwargs")
+        SUPPORTED,
+        rollout,
+        "async_request",
+        *("url", "endpoint", "method", "max_trials", "retry_delay", "kwargs"),
     )
 
     def async_request(url: Any, endpoint: str, *args: Any, **kwargs: Any) -> Any:
@@ -119,24 +123,24 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
 
 
 def hook_groups(kind: Any) -> None:
-    """Leave failed episodes out of the rewards that the newer tree filters the groups of `kind` by."""
-    make = expect(kind, "to_all_tensor_dicts_and_metrics", ("self",))
+    """Leave failed episodes out of the rewards by which the newer tree filters the groups of class `kind`."""
+    make = expect(SUPPORTED, kind, "to_all_tensor_dicts_and_metrics", "self")
 
     def to_all_tensor_dicts_and_metrics(group: Any) -> Any:
         tensor_dicts, metrics = make(group)
-        metrics["rewards"] = _finite(metrics["rewards"])
+        metrics["rewards"] = _without_nan(metrics["rewards"])
         return tensor_dicts, metrics
 
     kind.to_all_tensor_dicts_and_metrics = to_all_tensor_dicts_and_metrics
 
 
-def _finite(values: list[Any]) -> list[Any]:
-    """Without the NaN of failed episodes."""
+def _without_nan(values: list[Any]) -> list[Any]:
+    """Return the values without the NaN of failed episodes."""
     return [value for value in values if not (isinstance(value, float) and math.isnan(value))]
 
 
 def end_servers() -> None:
-    """End the servers that rl-square 0.0.2 starts and leaves behind, so that the program can end."""
+    """End the servers that rl-square 0.0.2 leaves running, so that the program can end."""
     children = multiprocessing.active_children()
     for child in children:
         child.terminate()

@@ -1,7 +1,7 @@
-"""The file for ``rollout.env_path``: it serves both contracts of RL2.
+"""The file for ``rollout.env_path``, for both contracts of RL2.
 
-RL2's rank 0 loads it by its path. The newer source tree calls `generate`, rl-square 0.0.2 calls `reset`
-and `step`.
+RL2's rank 0 loads it by its path. The newer source tree calls `generate`, rl-square 0.0.2 calls `reset` and
+`step`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ async def generate(config: Any, tokenizer: Any, router_url: str, sample: Any) ->
 
 
 async def reset(extra_info: Any) -> Any:
-    """Begin an episode; see `Session.reset`."""
+    """Start an episode; see `Session.reset`."""
     return await current().reset(extra_info)
 
 
 async def step(state_text: str, action_text: str, extra_info: Any) -> Any:
-    """Tell an episode a response; see `Session.step`."""
+    """Pass a response to an episode; see `Session.step`."""
     return await current().step(state_text, action_text, extra_info)

@@ -1,9 +1,9 @@
-"""``adv.estimator=rebn`` and the others of gem_core, behind RL2's `compute_advantages`.
+"""``adv.estimator=rebn`` and gem_core's other estimators, behind RL2's `compute_advantages`.
 
-They work on the rows of any environment file: gem_rl2's or your own. Turns are numbered along a
-trajectory before RL2 packs its action tokens together, and the numbers ride through that as one more
-tensor, so two turns that come to touch stay two. RL2's own code around the estimator stays: its KL
-penalties, its packing, its timing.
+They work on the rows of any environment file, gem_rl2's or your own. Turns are numbered along a trajectory
+before RL2 packs its action tokens together, and the numbers pass through that as one more tensor, so two
+turns that become adjacent stay two. RL2's own code around the estimator stays: its KL penalties, its
+packing, its timing.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from typing import Any, TypeAlias
 
 import torch
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.advantages.stats import ReturnStats
 from gem_core.rollout import Episode, nothing_trainable
-from gem_rl2.options import ESTIMATORS, estimator_options
+from gem_core.trainers.estimators import TurnLog
+from gem_rl2.options import choose_estimator
 from gem_rl2.upstream import Upstream
-
-logger = logging.getLogger(__name__)
 
 TURN_IDS = "gem_turn_ids"
 
-Credit: TypeAlias = Callable[..., dict[str, torch.Tensor]]
-"""RL2's function behind its estimator "reinforce": (tensors, responses per prompt, ...) to "advantages"."""
+Reinforce: TypeAlias = Callable[..., dict[str, torch.Tensor]]
+"""The function behind RL2's estimator "reinforce": (tensors, responses per prompt, ...) to "advantages"."""
 
 
 class AdvantageHook:
-    """Stands where RL2 looks up `compute_advantages`.
+    """Replaces the `compute_advantages` that RL2's trainer looks up.
 
     Args:
         upstream: The RL2 that calls it.
-        failures_are_nan: A reward that is NaN says that the environment of its trajectory failed;
-            otherwise it is an error.
-        updates: In how many parts RL2 cuts a batch, ``actor.update_per_rollout``.
+        failures_are_nan: A reward of NaN marks a trajectory whose environment failed; otherwise it is an
+            error.
+        updates: Number of parts that RL2 cuts a batch into, ``actor.update_per_rollout``.
         episodes: Returns all episodes of this batch, for messages; None where gem_core does not play.
     """
 
@@ -55,16 +54,16 @@ class AdvantageHook:
         self._failures_are_nan = failures_are_nan
         self._updates = updates
         self._episodes = episodes
-        self._told = False
+        self._log_turns = TurnLog(logging.getLogger(__name__))
 
     def __call__(self, config: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int) -> None:
         """Add "advantages" to `tensor_dict`.
 
         Args:
-            config: RL2's whole config, or in the version of the package index its section ``adv``.
+            config: RL2's whole config, or its section ``adv`` in the version of the package index.
             tensor_dict: (rows, tokens) each; the action mask is 1 where a token was sampled.
-            cu_seqs: (trajectories + 1,): trajectory i has the rows from ``cu_seqs[i]`` on.
-            step: Of the training.
+            cu_seqs: (trajectories + 1,): the rows of trajectory i start at ``cu_seqs[i]``.
+            step: Training step.
 
         Raises:
             EnvError: There are fewer rows to train on than updates; names the first episode that failed.
@@ -75,12 +74,12 @@ class AdvantageHook:
             episodes = [] if self._episodes is None else self._episodes()
             raise nothing_trainable(episodes, f"step {step}, one of {self._updates} updates")
         adv = config if self._upstream.is_index else config.adv
-        if str(adv.estimator) in ESTIMATORS:
+        if str(adv.estimator) in TRAINER_NAMES:
             self._estimate(config, adv, tensor_dict, cu_seqs, step)
         else:
-            own = functools.partial(reinforce_of_valid, over_batch=not self._upstream.is_index)
+            reinforce = functools.partial(reinforce_of_valid, over_batch=not self._upstream.is_index)
             failed = valid_trajectories(tensor_dict, cu_seqs).logical_not().any()
-            with self._in_place_of_reinforce(own) if failed else contextlib.nullcontext():
+            with self._replace_reinforce(reinforce) if failed else contextlib.nullcontext():
                 self._upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
         spread_over_updates(tensor_dict, self._updates)
 
@@ -88,63 +87,55 @@ class AdvantageHook:
         self, config: Any, adv: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int
     ) -> None:
         from omegaconf import OmegaConf
+        from RL2.utils.logging import rank0_log
 
-        name = str(adv.estimator)
-        estimator = get_estimator(ESTIMATORS[name])
-        options = {"gamma": float(adv.gamma), **estimator_options(adv)}
+        choice = choose_estimator(adv)
         stats = ReturnStats()
 
-        def credit(
+        def compute(
             packed: Mapping[str, torch.Tensor], responses_per_prompt: int, *unused: object
         ) -> dict[str, torch.Tensor]:
             nonlocal stats
-            if "group_ids" in estimator.needs:
-                count = len(packed["action_mask"])
-                options["group_ids"] = torch.arange(count) // responses_per_prompt
             on = packed["action_mask"] != 0
-            turn_ids = torch.where(on, packed[TURN_IDS], -1)  # RL2 pads with 0
-            result = estimator.tensors()(packed["rewards"], on, turn_ids=turn_ids, **options)
+            result = choice.compute(
+                packed["rewards"],
+                on,
+                turn_ids=torch.where(on, packed[TURN_IDS], -1),  # RL2 pads with 0
+                group_ids=(torch.arange(len(on)) // responses_per_prompt).tolist(),
+            )
             stats = result.stats
             return {"advantages": result.advantages}
 
-        instead = {"estimator": "reinforce"}
-        changed = OmegaConf.merge(config, instead if self._upstream.is_index else {"adv": instead})
+        changes = {"estimator": "reinforce"}
+        changed = OmegaConf.merge(config, changes if self._upstream.is_index else {"adv": changes})
         tensor_dict[TURN_IDS] = turn_ids_of(tensor_dict["action_mask"], cu_seqs)
         try:
-            with self._in_place_of_reinforce(credit):
+            with self._replace_reinforce(compute):
                 self._upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
         finally:
             del tensor_dict[TURN_IDS]
-        self._report(name, stats, step)
+        self._log_turns(
+            choice.name,
+            stats,
+            "the runs of action tokens in each row; their rewards are the sums of RL2's token rewards",
+        )
+        if stats.count:
+            rank0_log({name: [value] for name, value in stats.metrics().items()}, step)
 
     @contextlib.contextmanager
-    def _in_place_of_reinforce(self, credit: Credit) -> Iterator[None]:
-        """In here RL2's estimator "reinforce" is `credit`."""
+    def _replace_reinforce(self, function: Reinforce) -> Iterator[None]:
+        """Let RL2's estimator "reinforce" be `function` inside this block."""
         algorithms, name = self._upstream.algorithms, self._upstream.reinforce
         original = getattr(algorithms, name)
-        setattr(algorithms, name, credit)
+        setattr(algorithms, name, function)
         try:
             yield
         finally:
             setattr(algorithms, name, original)
 
-    def _report(self, name: str, stats: ReturnStats, step: int) -> None:
-        from RL2.utils.logging import rank0_log
-
-        if not self._told:
-            self._told = True
-            logger.info(
-                "%s: %d turns in this batch, taken from the runs of action tokens in each row; their rewards "
-                "are the sums of RL2's token rewards",
-                name,
-                int(stats.count),
-            )
-        if stats.count:
-            rank0_log({name: [value] for name, value in stats.metrics().items()}, step)
-
 
 def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
-    """int64 (rows, tokens): turns counted along a trajectory, -1 off-action.
+    """Return the index of each token's turn in its trajectory, int64 (rows, tokens), -1 off-action.
 
     A turn is a run of action tokens within one row.
     """
@@ -160,7 +151,7 @@ def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
 
 
 def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None:
-    """Mask the trajectories that hold a reward which is NaN: no turns, no loss."""
+    """Mask out the trajectories with a NaN reward: they have no turns and no loss."""
     bounds = [int(bound) for bound in cu_seqs]
     for start, end in itertools.pairwise(bounds):
         if torch.isnan(tensor_dict["rewards"][start:end]).any():
@@ -170,7 +161,7 @@ def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None
 
 
 def valid_trajectories(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> torch.Tensor:
-    """Say of each trajectory, bool (trajectories,), whether it has a token that was sampled."""
+    """Return, as bool (trajectories,), whether each trajectory has a sampled token."""
     rows = tensor_dict["action_mask"].any(1)
     return torch.stack([rows[start:end].any() for start, end in itertools.pairwise(map(int, cu_seqs))])
 
@@ -183,14 +174,14 @@ def reinforce_of_valid(
     *,
     over_batch: bool,
 ) -> dict[str, torch.Tensor]:
-    """RL2's estimator "reinforce", with a baseline of those trajectories that did not fail.
+    """Compute RL2's estimator "reinforce" with a baseline over the trajectories that did not fail.
 
     Args:
         tensor_dict: (trajectories, tokens) each.
-        responses_per_prompt: Trajectories of a prompt, which stand side by side.
-        global_norm: The baseline is that of the whole batch.
-        norm_var: Divide by the standard deviation, too.
-        over_batch: A single response per prompt is compared with the whole batch.
+        responses_per_prompt: Number of trajectories of a prompt, which are adjacent.
+        global_norm: Take the baseline over the whole batch.
+        norm_var: Also divide by the standard deviation.
+        over_batch: Compare a single response per prompt with the whole batch.
     """
     mask = tensor_dict["action_mask"]
     whole = global_norm or (over_batch and responses_per_prompt == 1)
@@ -208,13 +199,13 @@ def reinforce_of_valid(
 def spread_over_updates(tensor_dict: dict[str, torch.Tensor], updates: int) -> None:
     """Keep the rows of failed episodes out of RL2's updates, in place.
 
-    RL2 counts a row by the end of its sequence and divides by that number (``actor.avg_level=sequence``),
-    so such a row has no end. It cuts the rows into `updates` parts of one size; where a part would have
-    failed episodes alone, the rows are put in another order.
+    RL2 counts a row by the end of its sequence and divides by that number (``actor.avg_level=sequence``), so
+    such a row loses its end. It cuts the rows into `updates` parts of one size; where a part would consist of
+    failed episodes only, the rows are reordered.
 
     Args:
-        tensor_dict: (rows, tokens) each; at least `updates` rows have a token that was sampled.
-        updates: Parts.
+        tensor_dict: (rows, tokens) each; at least `updates` rows have a sampled token.
+        updates: Number of parts.
     """
     on = tensor_dict["action_mask"].any(1)
     tensor_dict["eos_mask"] = tensor_dict["eos_mask"] * on[:, None]

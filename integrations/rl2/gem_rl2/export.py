@@ -13,13 +13,13 @@ from gem_rl2.rows import rl2_row
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write rows as JSON Lines; the file appears at once or not at all.
+    """Write rows as JSON Lines; the file appears complete or not at all.
 
-    RL2 repeats each row ``responses_per_prompt`` times by itself, so a row a task is enough.
+    RL2 repeats each row ``responses_per_prompt`` times, so one row per task is enough.
 
     Raises:
-        ConfigError: RL2 would not know the file by its name.
+        ConfigError: RL2 would not recognize the format by the name of the file.
     """
     if Path(path).suffix not in (".jsonl", ".json"):
-        raise ConfigError(f"{path}: RL2 tells a format by the name of the file; end it with .jsonl")
+        raise ConfigError(f"{path}: RL2 recognizes a format by the name of the file; end it with .jsonl")
     write_atomically(path, (json.dumps(rl2_row(row)) + "\n" for row in rows))

@@ -1,4 +1,4 @@
-"""An episode that waits: for RL2 to hand over a response, or to go on after it paused its engines."""
+"""An episode that pauses: until RL2 has a response for it, or until RL2 resumes its engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gem_core.rollout import Episode
 
 
 class Play:
-    """One episode in a task of its own, which goes on only while somebody awaits `go_on`."""
+    """One episode in its own task, which advances only while `resume` is awaited."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Episode] | None = None
@@ -22,13 +22,13 @@ class Play:
         self._task = asyncio.ensure_future(episode)
 
     async def wait(self) -> Any:
-        """For the policy of the episode: stay here until the next `go_on`, and return its answer."""
+        """Pause the policy of the episode until the next `resume`, and return its answer."""
         self._answer = asyncio.get_running_loop().create_future()
         self._waiting.set()
         return await self._answer
 
-    async def go_on(self, answer: Any = None) -> Episode | None:
-        """Let the episode go on until its policy waits again.
+    async def resume(self, answer: Any = None) -> Episode | None:
+        """Let the episode continue until its policy waits again.
 
         Args:
             answer: What `wait` returns.

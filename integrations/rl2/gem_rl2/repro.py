@@ -1,4 +1,4 @@
-"""`gem-core repro --to rl2`: a recipe as commands of both versions of RL2, and the file of tasks."""
+"""`gem-core repro --to rl2`: a recipe as commands for both versions of RL2, and the file of tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh`` for the source tree, ``run-0.0.2.sh`` for the package index, and ``train.jsonl``.
 
     Returns:
-        What differs from the other trainers, a line each; also why one of the two scripts is missing.
+        The differences from the other trainers, one line each; also why one of the two scripts is missing.
 
     Raises:
         ConfigError: RL2 has no equivalent of an option.
@@ -38,12 +38,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     command = f"torchrun --nproc_per_node={recipe.gpus} -m gem_rl2.train"
     write_script(folder / TREE, command, assignments(_tree(recipe)), notes=[SHUFFLED])
     try:
-        words = assignments(_index(recipe))
+        overrides = assignments(_index(recipe))
     except ConfigError as error:
         (folder / INDEX).unlink(missing_ok=True)
         return [SHUFFLED, f"{INDEX} is not written. {error}"]
     budget = NO_BUDGET.format(tokens=recipe.max_tokens)
-    write_script(folder / INDEX, command, words, notes=[SHUFFLED, budget])
+    write_script(folder / INDEX, command, overrides, notes=[SHUFFLED, budget])
     return [SHUFFLED, budget]
 
 
@@ -94,7 +94,7 @@ def _tree(recipe: Recipe) -> dict[str, Any]:
 def _index(recipe: Recipe) -> dict[str, Any]:
     reasons = {}
     if recipe.max_turns is None:
-        reasons["max_turns"] = "this version wants a number, in max_turns"
+        reasons["max_turns"] = "this version needs a number of turns"
     if recipe.on_env_error == "retry":
         reasons["on_env_error"] = "this version keeps the responses of a failed episode; use mask"
     reject_unsupported("rl-square 0.0.2", reasons)

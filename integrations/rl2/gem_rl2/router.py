@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from gem_core.errors import PolicyError
-from gem_core.rollout import Episode, Generation
+from gem_core.rollout import Episode, Generation, RowKind, rows_of
 
 
 class RouterPolicy:
     """RL2's router as a `gem_core.rollout.Policy`: token ids in, token ids out.
 
     Args:
-        url: Of the router.
-        sampling_params: RL2's, for every turn.
-        extra_stop_id: A token to stop at that the engine does not know of; None when it knows all.
-        is_paused: Whether RL2 has paused the engines.
-        resumed: Awaited until RL2 goes on with this sample; None where it never pauses.
+        url: Address of the router.
+        sampling_params: RL2's sampling parameters, for every turn.
+        extra_stop_id: A stop token that the engine does not know; None when it knows all.
+        is_paused: Returns whether RL2 has paused the engines.
+        resumed: Awaited until RL2 continues with this sample; None where it never pauses.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RouterPolicy:
         self._resumed = resumed
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response; what was sampled before a pause is its beginning."""
+        """Sample one response, which begins with what was sampled before a pause."""
         from RL2.utils.communication import async_request
 
         ids: list[int] = []
@@ -62,12 +62,12 @@ class RouterPolicy:
                     logprobs.append(float(logprob))
                     ids.append(int(token_id))
             except (KeyError, TypeError, ValueError) as error:
-                raise PolicyError(f"the engine's answer has no tokens to read: {answer!r:.300}") from error
+                raise PolicyError(f"cannot read tokens from the engine's answer: {answer!r:.300}") from error
             if reason != "abort":
                 return Generation(ids, logprobs, "length" if reason == "length" else "stop")
             if self._resumed is None:
-                why = meta["finish_reason"].get("message", "no reason given")
-                raise PolicyError(f"the engine aborted a request: {why}")
+                message = meta["finish_reason"].get("message", "no reason given")
+                raise PolicyError(f"the engine aborted a request: {message}")
             await self._resumed()
         return Generation(ids, logprobs, "length")
 
@@ -75,28 +75,21 @@ class RouterPolicy:
 def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     """Put a finished episode into an RL2 `Sample`.
 
-    One row for the episode, or one for each turn with rebuilt contexts. An episode that is not trainable is
-    a row without an action token, so that the samples of its group keep their places; its reward is NaN, and
-    RL2 gets no other metric of it.
+    The sample gets an episode row, or turn rows with rebuilt contexts. An episode that is not trainable is
+    a row without an action token, so the samples of its group keep their places; its only metric in RL2 is
+    a reward of NaN.
     """
-    rows = []
-    if not episode.trainable:
-        rows.append(_row([tokenizer.eos_token_id or 0] * 2, [0, 0], None, [0.0, 0.0]))
-    elif episode.context_mode == "append":
-        sequence = episode.sequence()
-        rows.append(_row(sequence.token_ids, sequence.response_mask, sequence.logprobs, sequence.rewards))
-    else:
-        for turn in episode.transitions():
-            before, length = len(turn.prompt_ids), len(turn.response_ids)
-            rows.append(
-                _row(
-                    [*turn.prompt_ids, *turn.response_ids],
-                    [0] * before + [1] * length,
-                    [0.0] * before + turn.logprobs if turn.logprobs is not None else None,
-                    [0.0] * (before + length - 1) + [turn.reward],
-                )
-            )
-    sample.state_dicts = rows
+    kind: RowKind = "episode" if episode.context_mode == "append" else "turn"
+    sample.state_dicts = [
+        {
+            "states": row.token_ids,
+            "actions": [token * on for token, on in zip(row.token_ids, row.response_mask, strict=True)],
+            "action_mask": row.response_mask,
+            "logps": row.logprobs_or_zeros(),
+            "rewards": row.rewards,
+        }
+        for row in rows_of(episode, kind, pad_id=tokenizer.eos_token_id or 0)
+    ]
     sample.turn = len(episode.turns)
     sample.status = type(sample).Status.DONE
     if episode.turns:
@@ -110,15 +103,3 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     sample.metrics["rewards"].append(episode.total_reward)
     sample.metrics["response_length"] += [len(turn.response_ids) for turn in episode.turns]
     sample.metrics["length_clip_ratio"] += [turn.finish_reason == "length" for turn in episode.turns]
-
-
-def _row(
-    token_ids: list[int], mask: list[int], logprobs: list[float] | None, rewards: list[float]
-) -> dict[str, list[Any]]:
-    return {
-        "states": token_ids,
-        "actions": [token_id * on for token_id, on in zip(token_ids, mask, strict=True)],
-        "action_mask": mask,
-        "logps": logprobs if logprobs is not None else [0.0] * len(token_ids),
-        "rewards": rewards,
-    }

@@ -1,9 +1,9 @@
-"""RL2's own trainer with GEM in it:
+"""RL2's own trainer with GEM activated.
 
-    torchrun --nproc_per_node=8 -m gem_rl2.train <RL2's words> adv.estimator=rebn adv.gamma=0.9
+    torchrun --nproc_per_node=8 -m gem_rl2.train <RL2's overrides> adv.estimator=rebn adv.gamma=0.9
 
 The config is RL2's, with ``rollout.env_path`` set to `gem_rl2.ENV_PATH` unless you set it. What cannot be
-honoured is refused in one line before a model is loaded.
+honored is refused in one line before a model is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gem_rl2.upstream import add_checkout, find
 
 
 def main() -> None:
-    """Run RL2's `main` with a config that was checked."""
+    """Check the config and run RL2's `main` with it."""
     try:
         add_checkout()
         upstream = find()
@@ -35,7 +35,7 @@ def main() -> None:
             activate(config)
         except GemError as error:
             raise SystemExit(f"gem_rl2: {error}") from None
-        ppo.main.__wrapped__(config)  # what hydra's decorator is around
+        ppo.main.__wrapped__(config)  # the function inside hydra's decorator
 
     folder = str(Path(ppo.__file__).parent / "config")
     hydra.main(config_path=folder, config_name="ppo", version_base=None)(run)()

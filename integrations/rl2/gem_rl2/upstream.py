@@ -1,21 +1,20 @@
-"""Which of the two versions of RL2 is here, and the attributes of it that are replaced.
+"""The two versions of RL2: which one is here, and where each keeps its settings.
 
-Both call themselves 0.0.2, so they are told apart by the signature of `compute_advantages`. Whatever
-is replaced is looked at first: another signature is an error that names what is supported.
+Both call themselves 0.0.2, so the signature of `compute_advantages` tells them apart.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from gem_core.errors import UnsupportedTrainer
+from gem_core.trainers.interface import expect, expect_one_of, parameters_of
 from gem_rl2 import SUPPORTED
 
 INDEX, TREE = "rl-square 0.0.2", "source tree"
@@ -25,6 +24,9 @@ _ADVANTAGES: dict[tuple[str, ...], str] = {
 }
 _REINFORCE = {INDEX: "compute_reinforce_adv", TREE: "_compute_reinforce_adv"}
 
+RolloutSplit: TypeAlias = Literal["train", "test"]
+"""RL2's names of the two rollouts."""
+
 
 @dataclass(frozen=True)
 class Upstream:
@@ -32,8 +34,8 @@ class Upstream:
 
     Attributes:
         version: `INDEX` or `TREE`.
-        algorithms: Its module ``RL2.utils.algorithms``.
-        compute_advantages: Its own function, as imported.
+        algorithms: The module ``RL2.utils.algorithms``.
+        compute_advantages: RL2's own function, as imported.
     """
 
     version: str
@@ -47,8 +49,30 @@ class Upstream:
 
     @property
     def reinforce(self) -> str:
-        """Name of the function in `algorithms` that a call with estimator "reinforce" ends in."""
+        """Name of the function in `algorithms` behind the estimator "reinforce"."""
         return _REINFORCE[self.version]
+
+    @property
+    def rollout_section(self) -> str:
+        """Path of the section with ``dynamic_filtering``."""
+        return "rollout" if self.is_index else "rollout.train"
+
+    def data_section(self, split: RolloutSplit) -> str:
+        """Return the path of the section with the data set's ``path`` and the sizes of a rollout."""
+        return f"{split}_data" if self.is_index else f"rollout.{split}"
+
+    def sampling_section(self, split: RolloutSplit) -> str:
+        """Return the path of the section with the sampling parameters."""
+        return f"rollout.{split}_sampling_params" if self.is_index else f"rollout.{split}.sampling_params"
+
+    def sampling_params(self, config: Any, split: RolloutSplit) -> Any:
+        """Return the sampling parameters of a whole RL2 config."""
+        return section(config, self.sampling_section(split))
+
+
+def section(config: Any, path: str) -> Any:
+    """Return the part of a config at a dotted path."""
+    return attrgetter(path)(config)
 
 
 def add_checkout() -> None:
@@ -59,38 +83,15 @@ def add_checkout() -> None:
 
 
 def find() -> Upstream:
-    """Look at the RL2 that is imported here.
+    """Return the RL2 that is imported here.
 
     Raises:
         UnsupportedTrainer: There is none, or it is neither of the two versions.
     """
     SUPPORTED.require()
     algorithms = importlib.import_module("RL2.utils.algorithms")
-    compute = expect(algorithms, "compute_advantages", *_ADVANTAGES)
-    version = _ADVANTAGES[parameters(compute)]
+    compute = expect_one_of(SUPPORTED, algorithms, "compute_advantages", list(_ADVANTAGES))
+    version = _ADVANTAGES[parameters_of(compute)]
     arguments = ("tensor_dict", "responses_per_prompt", "global_norm", "norm_var")
-    expect(algorithms, _REINFORCE[version], arguments)
+    expect(SUPPORTED, algorithms, _REINFORCE[version], *arguments)
     return Upstream(version, algorithms, compute)
-
-
-def expect(module: ModuleType | type, name: str, *allowed: tuple[str, ...]) -> Callable[..., Any]:
-    """The function of that name in a module or class, if its parameters are among those allowed.
-
-    Raises:
-        UnsupportedTrainer: It is not there, or has others.
-    """
-    function = getattr(module, name, None)
-    found = None if function is None else parameters(function)
-    if function is None or found not in allowed:
-        what = "is missing" if function is None else f"takes {', '.join(found or ())}"
-        raise UnsupportedTrainer(
-            f"gem_rl2: {module.__name__}.{name} {what}, so this RL2 is neither of the supported ones: "
-            f"rl-square{SUPPORTED.versions}, or the source tree of 2026-05 in {SUPPORTED.home_variable}"
-        )
-    checked: Callable[..., Any] = function
-    return checked
-
-
-def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of a function's parameters, seen through decorators."""
-    return tuple(inspect.signature(function).parameters)

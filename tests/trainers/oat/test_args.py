@@ -88,7 +88,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --estimator gae", "needs a critic"),
         ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
         ("{game} --collocate --estimator reinforce --adv-scope trained", "option '--adv-scope' of reinforce"),
-        ("{game} --collocate --gamma 1.5", "a discount per turn from 0 to 1"),
+        ("{game} --collocate --gamma 1.5", "--gamma=1.5: expected a number from 0 to 1"),
         ("{game} --collocate --max-turns 0", "--max_turns=0"),
         ("{game} --collocate --raw", "--raw needs --context rebuild"),
         ("{game} --collocate --context rebuild --raw --system-prompt x", "leave out --system-prompt"),

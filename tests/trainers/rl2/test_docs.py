@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs/trainers/rl2.md").read_text()
 def commands() -> list[list[str]]:
     found = []
     for block in blocks("docs/trainers/rl2.md"):
-        for line in block.code.replace("\\\n", " ").replace("$(python -m gem_rl2)", ENV_PATH).splitlines():
+        for line in block.code.replace("\\\n", " ").replace("$(gem-core path rl2-env)", ENV_PATH).split("\n"):
             words = shlex.split(line)
             if words[:1] == ["torchrun"]:
                 found.append(words)
@@ -67,7 +67,8 @@ def test_the_page_names_every_option() -> None:
 
 
 def test_the_environment_file_is_where_the_page_says() -> None:
-    shown = subprocess.run([sys.executable, "-m", "gem_rl2"], capture_output=True, text=True, check=True)
+    words = [sys.executable, "-m", "gem_core", "path", "rl2-env"]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == ENV_PATH
     assert Path(ENV_PATH).is_file()
 
@@ -80,7 +81,7 @@ def test_the_doctor_finds_the_hook() -> None:
     lines = shown.stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if "RL2 0.0.2" in line)
     assert lines[at].startswith("ready")
-    assert lines[at + 2].endswith("[open]")
+    assert next(line for line in lines[at:] if "hook: " in line).endswith("[works]")
 
 
 def test_the_example_is_an_environment_and_a_config(

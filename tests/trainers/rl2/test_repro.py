@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_rl2.options import GemOptions, check_config, estimator_options, plays_gem, prepare, sampling_params
+from gem_rl2.options import GemOptions, check_config, choose_estimator, plays_gem, prepare
 from gem_rl2.repro import INDEX, TREE, write
 from gem_rl2.rows import rl2_row
 from gem_rl2.upstream import find
@@ -52,7 +52,7 @@ def test_rl2_reads_what_the_recipe_says(
         assert config.trainer.total_steps == 5
         assert (config.actor.optimizer.lr, config.actor.scheduler.name) == (2e-6, "constant")
     assert config.actor.update_per_rollout == made.updates_per_step
-    params = sampling_params(config, upstream, train=True)
+    params = upstream.sampling_params(config, "train")
     assert (params.max_new_tokens, params.temperature) == (320, made.temperature)
     assert config.actor.temperature == made.temperature
     assert (config.actor.max_length_per_device, config.actor.model_name) == (4096, "Qwen/Qwen3-1.7B")
@@ -63,7 +63,7 @@ def test_rl2_reads_what_the_recipe_says(
     assert options.template_kwargs == made.template_kwargs
     found = dict(config.adv.get("rebn") or {})
     assert found == made.changed_estimator_options
-    assert estimator_options(config.adv) == {k: v for k, v in found.items() if k != "scope"}
+    assert choose_estimator(config.adv).options == {k: v for k, v in found.items() if k != "scope"}
 
 
 @pytest.mark.parametrize(

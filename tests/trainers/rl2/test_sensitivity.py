@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from gem_rl2 import estimators, session
+from gem_rl2 import estimators as hook
+from gem_rl2 import session
 from gem_rl2.estimators import AdvantageHook
 from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
@@ -22,6 +23,7 @@ from omegaconf import OmegaConf
 from RL2.datasets import pack_tensor_dicts
 
 from gem_core.consistency import Played
+from gem_core.trainers import estimators
 from tests.consistency.faults import SEEN, Patch, estimator_patches, findings, own_seeds
 from tests.consistency.scenario import (
     GAMMA,
@@ -119,7 +121,7 @@ def step(made: Scenario, tokenizer: Any, rollout: Any) -> list[Played]:
 
 def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
     """RL2 makes the mask; what the adapter does to it is to leave out failed episodes, with this fault."""
-    original = estimators.leave_out_failed
+    original = hook.leave_out_failed
 
     def changed(tensors: dict[str, torch.Tensor], bounds: Any) -> None:
         original(tensors, bounds)
@@ -134,7 +136,7 @@ def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
                 tensors["actions"][row, end] = tensors["states"][row, end + 1]
                 tensors["actions"][row, on[0]] = 0
 
-    monkeypatch.setattr(estimators, "leave_out_failed", changed)
+    monkeypatch.setattr(hook, "leave_out_failed", changed)
 
 
 def unpaid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     [
         (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has its own option"),
         (envs(gem={"stimator": "rebn"}), "unknown option 'custom_envs.gem.stimator'. Did you mean estimator"),
-        (envs(gem={"estimator": "rbn"}), "estimator=rbn: unknown estimator. Did you mean rebn"),
+        (envs(gem={"estimator": "rbn"}), "estimator: unknown estimator 'rbn'. Did you mean rebn"),
         (
             envs(gem={"estimator_options": {"dof": 1}}),
             "unknown option 'custom_envs.gem.estimator_options.dof'",
@@ -74,7 +74,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         (envs(Guess={"use_thread_lock": True}), "use_thread_lock has no effect"),
         ({"adv_estimator": "grpo"}, "write adv_estimator: agentic_reinforce"),
         ({"adv_estimator": "gae"}, "write adv_estimator: agentic_reinforce"),
-        ({"gamma": 1.5}, "expected a discount per turn from 0 to 1"),
+        ({"gamma": 1.5}, "gamma=1.5: expected a number from 0 to 1"),
         ({"step_reward_gamma": 0.5}, "gamma is the discount per turn for episode rows"),
         ({"whiten_advantages": True}, "would change what rebn computed"),
         ({"whiten_rewards": True}, "whiten_rewards=True has no effect on rebn"),
