@@ -8,8 +8,7 @@ An agent file of your own may subclass `GemExecutor`; this module needs no OpenR
 
 from __future__ import annotations
 
-import importlib
-
+from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 SUPPORTED = SupportedTrainer(
@@ -30,13 +29,6 @@ TRAINER = TrainerPlugin(
     files={"agent": "gem_openrlhf.agent"},
 )
 
-_HOMES = {"GemExecutor": "executor", "GemExperienceMaker": "experience_maker"}
-
-
-def __getattr__(name: str) -> object:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    SUPPORTED.require()
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(
+    SUPPORTED, {"GemExecutor": "executor", "GemExperienceMaker": "experience_maker"}
+)

@@ -1,7 +1,7 @@
-"""OpenRLHF's own baselines, taken over those samples whose environment did not fail.
+"""OpenRLHF's own baselines over the samples whose environment did not fail.
 
-OpenRLHF expects `n_samples_per_prompt` rewards for each prompt. A failed episode has none: counted as a
-reward of 0, it would move the advantages of the other samples of its prompt.
+OpenRLHF expects `n_samples_per_prompt` rewards for each prompt. A failed episode has none. Counted as a
+reward of 0, it would change the advantages of the other samples of its prompt.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ WITHOUT_BASELINE = {
     "dr_grpo": "",
     "flash_reinforce": "",
 }
-"""OpenRLHF's estimators, and under which name it treats advantages alike but subtracts no baseline: it
-whitens those of the first three."""
+"""OpenRLHF's estimators, and the name under which it does the same without subtracting a baseline. It whitens
+the advantages of the first three."""
 
 
 def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """What OpenRLHF makes of the rewards of each prompt, over the valid samples.
+    """Return what OpenRLHF computes from the rewards of each prompt, over the valid samples.
 
     Args:
         name: One of `WITHOUT_BASELINE`.
@@ -35,8 +35,8 @@ def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor)
         valid: bool of the same shape; False for a sample whose environment failed.
 
     Returns:
-        float (prompts, samples): 0 for a sample that is not valid. A sample with no other to compare it
-        with has 0, too.
+        float (prompts, samples): 0 for a sample that is not valid, and for one without another to compare it
+        with.
     """
     rewards = rewards * valid
     if name == WITHOUT_BASELINE[name]:
@@ -55,16 +55,16 @@ def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor)
 
 
 def _std(centered: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """(prompts, 1): of the valid samples, as `torch.std` of those; 0 for fewer than two."""
+    """Return the standard deviation of the valid samples, (prompts, 1), like `torch.std`; 0 below two."""
     return (centered.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
 
 
 @contextlib.contextmanager
 def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) -> Iterator[None]:
-    """OpenRLHF's `compute_advantages_and_returns` in here takes its baselines over the valid samples.
+    """Make OpenRLHF's `compute_advantages_and_returns` take its baselines over the valid samples.
 
-    It is given the rewards with the baseline subtracted already, in place of an estimator that would
-    subtract one. Its length penalties come before the baseline, so they are applied here as well.
+    Inside this block the rewards have the baseline subtracted already, and the estimator is one that
+    subtracts none. OpenRLHF applies its length penalties before the baseline, so they are applied here too.
 
     Args:
         args: OpenRLHF's flags; their estimator is one of `WITHOUT_BASELINE`.
@@ -78,13 +78,13 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     for experience in experiences:
         experience.rewards = experience.rewards.float()
     apply_length_penalties(experiences, args)
-    given = [experience.rewards for experience in experiences]
+    penalized = [experience.rewards for experience in experiences]
     logged = [experience.info["reward"] for experience in experiences]
     index = torch.tensor([number for experience in experiences for number in experience.index])
     order = index.argsort()  # samples of a prompt side by side
-    rewards, of_samples = (part[order].view(-1, samples) for part in (torch.cat(given), valid))
+    rewards, of_samples = (part[order].view(-1, samples) for part in (torch.cat(penalized), valid))
     shaped = advantages_of_samples(name, rewards, of_samples)
-    sizes = [len(part) for part in given]
+    sizes = [len(part) for part in penalized]
     for experience, part in zip(experiences, _back(shaped, order).split(sizes), strict=True):
         experience.rewards = part
     args.algo.advantage.estimator = WITHOUT_BASELINE[name]
@@ -99,14 +99,14 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     count = of_samples.sum(-1, keepdim=True)
     centered = advantages_of_samples("dr_grpo", rewards, of_samples)
     spread = _back(_std(centered, count).expand(-1, samples), order).split(sizes)
-    for experience, own, reward, std in zip(experiences, given, logged, spread, strict=True):
+    for experience, own, reward, std in zip(experiences, penalized, logged, spread, strict=True):
         experience.rewards, experience.info["reward"] = own, reward
         if samples > 1:
             experience.info["group_reward_std"] = std
 
 
 def _back(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """(rows,): values of samples in the order that their rows came in."""
+    """Return values of samples, (rows,), in the order of their rows."""
     result = torch.empty(len(order), dtype=values.dtype)
     result[order] = values.reshape(-1)
     return result

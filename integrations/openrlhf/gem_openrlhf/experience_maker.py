@@ -1,8 +1,8 @@
 """Advantages per turn, where OpenRLHF has one reward per sample.
 
 `GemExperienceMaker` replaces OpenRLHF's experience maker. It overrides the method that turns rewards into
-advantages, once all other tensors of the batch are there. With an estimator of OpenRLHF it only adds
-metrics, and keeps failed episodes out of the baselines.
+advantages, which runs once all other tensors of the batch exist. With an estimator of OpenRLHF it only adds
+metrics and keeps failed episodes out of the baselines.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from openrlhf.utils.logging_utils import init_logger
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
-from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
+from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError
-from gem_core.rollout import episode_metrics, nothing_trainable
+from gem_core.rollout import nothing_trainable
+from gem_core.rollout.rows import turn_ids_of
+from gem_core.trainers.estimators import EstimatorChoice, TurnLog
+from gem_core.trainers.failures import batch_metrics
 from gem_openrlhf.baselines import WITHOUT_BASELINE, failures_left_out
 from gem_openrlhf.failures import empty_rows, failed_episodes
 from gem_openrlhf.labels import Played, played_of
 from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
 
-logger = init_logger(__name__)  # in OpenRLHF's processes only its own loggers have a handler
+_log_turns = TurnLog(init_logger(__name__))  # only OpenRLHF's own loggers have a handler in its processes
 
 
 class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     """OpenRLHF's experience maker with gem_core's estimators.
 
     Raises:
-        ConfigError: The flags ask for something that cannot be honoured.
+        ConfigError: The flags ask for something that cannot be honored.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,11 +44,10 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         check_args(self.args, self.gem_options)
         if self.gem_options.estimator is not None:
             self.args.algo.advantage.estimator = self.advantage_estimator = self.gem_options.estimator
-        self._told = False
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Advantages and returns of a batch, in place.
+        """Set the advantages and returns of a batch, in place.
 
         Args:
             experiences: Micro-batches of the whole batch, of all data-parallel ranks.
@@ -60,8 +62,8 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        by_turn = all(rows) and name == "gae"
-        if name in ESTIMATORS or by_turn:
+        gae_over_turns = all(rows) and name == "gae"
+        if name in ESTIMATORS or gae_over_turns:
             check_turn_rewards(self.args, name)
             stats = self._estimate(name, experiences, rows)
         else:
@@ -75,44 +77,41 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def _estimate(self, name: str, experiences: list[Any], rows: Sequence[Played | None]) -> ReturnStats:
         batch = _Batch(experiences, rows)
         token_rewards = batch.token_rewards(self._kl_coef())
-        options: dict[str, Any] = {"turn_ids": batch.turn_ids, "gamma": self.args.algo.advantage.gamma}
+        index = torch.tensor([number for experience in experiences for number in experience.index])
+        advantage = self.args.algo.advantage
         if name == "gae":
-            estimator = get_estimator("gae")
-            options |= {"values": batch.pad("values"), "lam": self.args.algo.advantage.lambd}
+            choice = EstimatorChoice(name, get_estimator(name), advantage.gamma, {"lam": advantage.lambd})
+            inputs = {"values": batch.pad("values")}
         else:
-            estimator, own = self.gem_options.estimator_options(name)
-            options |= own
-        if "group_ids" in estimator.needs:
-            index = torch.tensor([number for experience in experiences for number in experience.index])
-            options["group_ids"] = index // self.args.rollout.n_samples_per_prompt
-        result: Advantages = estimator.tensors()(token_rewards, batch.mask, **options)
+            choice, inputs = self.gem_options.estimator_choice(name, advantage.gamma), {}
+        result = choice.compute(
+            token_rewards,
+            batch.mask,
+            turn_ids=batch.turn_ids,
+            group_ids=(index // self.args.rollout.n_samples_per_prompt).tolist(),
+            **inputs,
+        )
         advantages = result.advantages
         if name == "gae":
-            advantages = _whiten(advantages, batch.mask, scale=not self.args.algo.advantage.no_std_norm)
+            advantages = _whiten(advantages, batch.mask, scale=not advantage.no_std_norm)
         batch.give(advantages, result.returns, token_rewards)
-        self._tell_once(name, result.stats, rows)
+        source = (
+            "the agent's spans, with the environment's reward of each turn"
+            if all(rows)
+            else "the runs of 1s in the action mask, with the sample's reward on its last turn"
+        )
+        _log_turns(name, result.stats, source)
         return result.stats
 
     def _kl_coef(self) -> float:
-        """Weight of the KL penalty in the reward; `Experience.kl` is 0 where there is none."""
+        """Return the weight of the KL penalty in the reward; `Experience.kl` is 0 where there is none."""
         return max(float(self.kl_ctl.value), 0.0)
-
-    def _tell_once(self, name: str, stats: ReturnStats, rows: Sequence[Played | None]) -> None:
-        """Say once what the turns were taken from: with a wrong mask nothing else would show it."""
-        if not self._told:
-            self._told = True
-            where = (
-                "the agent's spans, with the environment's reward of each turn"
-                if all(rows)
-                else "the runs of 1s in the action mask, with the sample's reward on its last turn"
-            )
-            logger.info(f"{name}: {stats.count} turns in this batch, taken from {where}")
 
 
 class _Batch:
     """The micro-batches as (rows, tokens) tensors of one width.
 
-    Column j stands for the token j + 1 of a row, as in OpenRLHF's action mask.
+    Column j is for the token j + 1 of a row, as in OpenRLHF's action mask.
     """
 
     def __init__(self, experiences: list[Any], rows: Sequence[Played | None]) -> None:
@@ -124,24 +123,25 @@ class _Batch:
         self.turn_ids = turn_ids_from_mask(self.mask)
         for number, row in enumerate(rows):
             if row is not None:
-                self.turn_ids[number] = -1
-                for turn, (start, end) in enumerate(row.spans):
-                    self.turn_ids[number, start - 1 : end - 1] = turn
+                self.turn_ids[number] = torch.tensor(turn_ids_of(row.spans, self._width, start=1))
         if ((self.turn_ids >= 0) != (self.mask != 0)).any():
             raise ConfigError(
                 "the agent's spans are not where OpenRLHF's action mask is 1: was a row cut to "
-                "--data.max_len by something else than the agent?"
+                "--data.max_len by something other than the agent?"
             )
 
     def pad(self, name: str) -> torch.Tensor:
-        """A field of all micro-batches, padded with 0."""
+        """Return a field of all micro-batches, padded with 0."""
         parts = [getattr(experience, name) for experience in self._experiences]
         return torch.cat([torch.nn.functional.pad(part, (0, self._width - part.shape[1])) for part in parts])
 
     def token_rewards(self, kl_coef: float) -> torch.Tensor:
-        """float64 (rows, tokens): a turn's reward on its last token, and the KL penalty on every one.
+        """Return the reward of each turn on its last token and the KL penalty on every token.
 
-        A row of another agent has its one reward on its last action token, as OpenRLHF puts it.
+        A row of another agent has its one reward on its last action token, as in OpenRLHF.
+
+        Returns:
+            float64 (rows, tokens).
         """
         rewards = -kl_coef * self.pad("kl").double() * self.mask
         single = torch.cat([experience.rewards for experience in self._experiences]).double()
@@ -154,7 +154,7 @@ class _Batch:
         return rewards
 
     def give(self, advantages: torch.Tensor, returns: torch.Tensor, token_rewards: torch.Tensor) -> None:
-        """Hand each micro-batch its part, in its own width."""
+        """Store in each micro-batch its part, in its own width."""
         first = 0
         for experience, size in zip(self._experiences, self._sizes, strict=True):
             part, width = slice(first, first + size), experience.action_mask.shape[1]
@@ -166,7 +166,7 @@ class _Batch:
 
 
 def _clear_means(experience: Any) -> None:
-    """OpenRLHF has taken means over the action tokens of each row; for a row without any that is NaN."""
+    """Set OpenRLHF's means over the action tokens of a row to 0, not NaN, for a row without any."""
     empty = ~(experience.action_mask != 0).any(1)
     for name in ("kl", "logprobs_diff"):
         if name in experience.info:
@@ -174,22 +174,20 @@ def _clear_means(experience: Any) -> None:
 
 
 def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> torch.Tensor:
-    """Mean 0 and, with `scale`, variance 1 over the action tokens: what OpenRLHF does after its GAE."""
+    """Return advantages of mean 0 and, with `scale`, variance 1 over the action tokens, as OpenRLHF's GAE."""
     on = mask != 0
     values = advantages[on].double()
-    centred = values - values.mean()
+    centered = values - values.mean()
     if scale:
-        centred = centred / centred.square().mean().clamp(min=1e-8).sqrt()
+        centered = centered / centered.square().mean().clamp(min=1e-8).sqrt()
     result = torch.zeros_like(advantages)
-    result[on] = centred.float()
+    result[on] = centered.float()
     return result
 
 
 def _add_metrics(experiences: list[Any], rows: Sequence[Played | None], stats: ReturnStats | None) -> None:
-    """Put the metrics of the batch into every sample: OpenRLHF logs the mean over the samples."""
-    metrics = episode_metrics([row.episode for row in rows if row is not None])
-    if stats is not None:
-        metrics |= stats.metrics()
+    """Store the metrics of the batch in every sample, because OpenRLHF logs the mean over the samples."""
+    metrics = batch_metrics([row.episode for row in rows if row is not None], stats)
     for experience in experiences:
         for name, value in metrics.items():
             experience.info[name] = torch.full((len(experience.action_mask),), float(value))

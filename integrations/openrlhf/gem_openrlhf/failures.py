@@ -1,9 +1,9 @@
 """Keeps failed episodes out of what OpenRLHF computes besides advantages.
 
-A failed episode is a row without an action token: it has a place in the batch because OpenRLHF expects
-one row for each sample. Its rewards of 0 would count in metrics and filters, and OpenRLHF divides by the
-number of action tokens of each micro-batch. The functions here wrap those methods of OpenRLHF that need
-to know better; `hooks` puts them in place.
+A failed episode is a row without an action token. It has a place in the batch because OpenRLHF expects one
+row for each sample. Its reward of 0 would count in metrics and filters, and OpenRLHF divides by the number
+of action tokens of each micro-batch. The functions here wrap the methods of OpenRLHF that do so; `hooks`
+installs them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from gem_core.rollout import Episode, nothing_trainable
 from gem_openrlhf.labels import played_of
 
 TINY = 1e-30
-"""Weight of a micro-batch in a weighted mean that it has no part in; OpenRLHF divides by it, as float32."""
+"""Weight of a micro-batch that does not count in a weighted mean; OpenRLHF divides by it, as float32."""
 
 
 def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
-    """Say of each row, bool (rows,), whether it is of the GEM agent and has no token that was sampled."""
+    """Return which rows, bool (rows,), are the GEM agent's and have no sampled token."""
     rows = [played_of(label) for label in labels]
     return torch.tensor([row is not None and row.is_empty for row in rows])
 
 
 def failed_episodes(labels: Sequence[Any]) -> list[Episode]:
-    """The episodes of all rows, if none of the rows has a token that was sampled; else none."""
+    """Return the episodes of all rows if no row has a sampled token, else an empty list."""
     rows = [played_of(label) for label in labels]
     return [row.episode for row in rows if row is not None] if bool(empty_rows(labels).all()) else []
 
 
 def actor_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`ActorPPOTrainer.training_step`: metrics are those of the rows that are trained on."""
+    """Wrap `ActorPPOTrainer.training_step`: its metrics cover the rows that are trained on."""
 
     @functools.wraps(original)
     def training_step(
@@ -51,7 +51,7 @@ def actor_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def critic_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`CriticPPOTrainer.training_step`: a micro-batch without a token has a mean value of 0, not NaN."""
+    """Wrap `CriticPPOTrainer.training_step`: a micro-batch without tokens has a mean value of 0, not NaN."""
 
     @functools.wraps(original)
     def training_step(self: Any, experience: Any, step: int, loss_batch_info: Any = None) -> dict[str, float]:
@@ -63,7 +63,7 @@ def critic_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: Any) -> None:
-    """Refuse to update from failed episodes alone: OpenRLHF's loss would be 0 / 0.
+    """Reject an update from failed episodes alone, for which OpenRLHF's loss would be 0 / 0.
 
     Raises:
         EnvError: Names the first one of this micro-batch.
@@ -78,7 +78,7 @@ def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: A
 
 
 def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
-    """The status of a micro-batch with means over the rows that are not `empty`."""
+    """Return the status of a micro-batch with means over the rows that are not `empty`."""
     metrics = {}
     for name, value in status["metrics"].items():
         if not isinstance(value, torch.Tensor):
@@ -97,7 +97,7 @@ def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
 
 
 def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`BasePPOTrainer._compute_rollout_stats`: over the rows whose environment did not fail."""
+    """Wrap `BasePPOTrainer._compute_rollout_stats`: it covers the rows whose environment did not fail."""
 
     @functools.wraps(original)
     def compute(self: Any, experiences: list[Any]) -> Any:
@@ -120,11 +120,11 @@ def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Groups:
-    """The samples of prompts as OpenRLHF gets them from its workers: all of one prompt, then the next.
+    """The samples of prompts in the order of OpenRLHF's workers: all of one prompt, then the next.
 
     Args:
-        samples: Of each prompt.
-        wanted: Number of prompts that OpenRLHF is collecting.
+        samples: Number of samples of each prompt.
+        wanted: Number of prompts that OpenRLHF collects.
     """
 
     def __init__(self, samples: int, wanted: int) -> None:
@@ -134,11 +134,11 @@ class _Groups:
         self._failed: list[Episode] = []
 
     def add(self, sample: Any) -> None:
-        """Note a sample; the last one of a prompt settles the scores of those that failed.
+        """Record a sample; the last one of a prompt decides the scores of those that failed.
 
         Raises:
-            EnvError: As many prompts in a row as are wanted had failures alone. OpenRLHF would go through
-                its whole data set like this.
+            EnvError: As many prompts in a row as are wanted had failures alone. OpenRLHF would go through its
+                whole data set like this.
         """
         self._group.append(sample)
         if len(self._group) < self._samples:
@@ -159,10 +159,10 @@ class _Groups:
 
 
 def generate(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`SamplesGenerator._generate_vllm`: dynamic filtering does not see failed episodes.
+    """Wrap `SamplesGenerator._generate_vllm`: dynamic filtering ignores failed episodes.
 
-    OpenRLHF filters a prompt by the mean score of its samples. Those that failed get the mean of the
-    others. Without others it is NaN, which no range contains, so that OpenRLHF plays another prompt.
+    OpenRLHF filters a prompt by the mean score of its samples. Failed samples get the mean of the others.
+    Without others it is NaN, which no range contains, so OpenRLHF plays another prompt.
     """
 
     @functools.wraps(original)
@@ -183,7 +183,7 @@ def generate(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`SamplesGenerator._process_response_into_experience`: see `generate`."""
+    """Wrap `SamplesGenerator._process_response_into_experience`; see `generate`."""
 
     @functools.wraps(original)
     def process(self: Any, response: Any, **generate_kwargs: Any) -> Any:
@@ -197,10 +197,10 @@ def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def eval_samples(samples_list: Sequence[Any], n_samples: int) -> list[Any]:
-    """The samples of an evaluation as OpenRLHF's own metrics get them, without those that failed.
+    """Return the samples of an evaluation for OpenRLHF's own metrics, which then ignore those that failed.
 
-    Prompts keep their number of samples: one that failed has the mean reward of the others of its prompt.
-    A prompt without any other is left out.
+    Prompts keep their number of samples: a failed one gets the mean reward of the others of its prompt. A
+    prompt with failures alone is left out.
     """
     kept: list[Any] = []
     for first in range(0, len(samples_list), n_samples):

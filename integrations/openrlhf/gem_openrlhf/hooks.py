@@ -4,50 +4,78 @@
         "env_vars": {"GEM_OPENRLHF": "{\\"estimator\\": \\"rebn\\"}"}}' \\
         -- python -m openrlhf.cli.train_ppo_ray ...
 
-`gem_openrlhf.train_ppo_ray` does that by itself. A few functions of OpenRLHF are replaced, in those
-processes that import them; everything else stays what it is.
+`gem_openrlhf.train_ppo_ray` does that by itself. A few functions of OpenRLHF are replaced in the processes
+that import them.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
+import importlib
 from collections import defaultdict
 from types import ModuleType
 from typing import Any
 
-from gem_core.errors import UnsupportedTrainer
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import Episode
 from gem_core.trainers.imports import after_import
+from gem_core.trainers.interface import expect
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import played_of
 
 MODULE = "openrlhf.trainer.ppo_trainer"
+GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator"
+ACTOR = "openrlhf.trainer.ray.ppo_actor"
+CRITIC = "openrlhf.trainer.ray.ppo_critic"
+
+INTERFACE = {
+    MODULE: {
+        "RemoteExperienceMaker.compute_advantages_and_returns": ("self", "experiences"),
+        "compute_eval_metrics": ("eval_dataloader", "samples_list", "n_samples_per_prompt"),
+        "BasePPOTrainer._compute_rollout_stats": ("self", "experiences"),
+    },
+    GENERATOR: {
+        "SamplesGenerator._generate_vllm": (
+            "self",
+            "dataloader_iter",
+            "num_prompts",
+            "dynamic_filtering",
+            "generate_kwargs",
+        ),
+        "SamplesGenerator._process_response_into_experience": ("self", "response", "generate_kwargs"),
+    },
+    ACTOR: {"ActorPPOTrainer.training_step": ("self", "experience", "kl_ctl", "step", "loss_batch_info")},
+    CRITIC: {"CriticPPOTrainer.training_step": ("self", "experience", "step", "loss_batch_info")},
+}
+"""Modules of OpenRLHF, the functions in them that are replaced, and their parameters."""
 
 
 def setup() -> None:
     """Replace what GEM needs in OpenRLHF's modules, once they are imported."""
     after_import(MODULE, install)
-    after_import("openrlhf.trainer.ppo_utils.samples_generator", install_generator)
-    after_import("openrlhf.trainer.ray.ppo_actor", install_actor)
-    after_import("openrlhf.trainer.ray.ppo_critic", install_critic)
+    after_import(GENERATOR, install_generator)
+    after_import(ACTOR, install_actor)
+    after_import(CRITIC, install_critic)
+
+
+def check_interface() -> None:
+    """Check all functions that will be replaced in Ray's workers, here and before any model is loaded.
+
+    Raises:
+        UnsupportedTrainer: A function is missing or has other parameters.
+    """
+    for name in INTERFACE:
+        _check(importlib.import_module(name), name)
 
 
 def install(module: ModuleType) -> None:
     """Replace the experience maker and the metrics of rollouts and evaluations in OpenRLHF's `module`.
 
     Raises:
-        UnsupportedTrainer: This version of OpenRLHF has another interface; names the supported ones.
+        UnsupportedTrainer: This version of OpenRLHF has another interface.
     """
     SUPPORTED.require()
-    expected = {
-        "RemoteExperienceMaker.compute_advantages_and_returns": ("self", "experiences"),
-        "compute_eval_metrics": ("eval_dataloader", "samples_list", "n_samples_per_prompt"),
-        "BasePPOTrainer._compute_rollout_stats": ("self", "experiences"),
-    }
-    for path, parameters in expected.items():
-        _expect(module, path, parameters)
+    _check(module, MODULE)
     from gem_openrlhf.experience_maker import GemExperienceMaker
     from gem_openrlhf.failures import rollout_stats
 
@@ -64,10 +92,7 @@ def install_generator(module: ModuleType) -> None:
     Raises:
         UnsupportedTrainer: As `install`.
     """
-    arguments = ("self", "dataloader_iter", "num_prompts", "dynamic_filtering", "generate_kwargs")
-    _expect(module, "SamplesGenerator._generate_vllm", arguments)
-    processing = "SamplesGenerator._process_response_into_experience"
-    _expect(module, processing, ("self", "response", "generate_kwargs"))
+    _check(module, GENERATOR)
     from gem_openrlhf.failures import generate, process_response
 
     kind: Any = module.SamplesGenerator
@@ -81,11 +106,10 @@ def install_actor(module: ModuleType) -> None:
     Raises:
         UnsupportedTrainer: As `install`.
     """
-    arguments = ("self", "experience", "kl_ctl", "step", "loss_batch_info")
-    step = _expect(module, "ActorPPOTrainer.training_step", arguments)
+    _check(module, ACTOR)
     from gem_openrlhf.failures import actor_step
 
-    module.ActorPPOTrainer.training_step = actor_step(step)
+    module.ActorPPOTrainer.training_step = actor_step(module.ActorPPOTrainer.training_step)
 
 
 def install_critic(module: ModuleType) -> None:
@@ -94,36 +118,21 @@ def install_critic(module: ModuleType) -> None:
     Raises:
         UnsupportedTrainer: As `install`.
     """
-    arguments = ("self", "experience", "step", "loss_batch_info")
-    step = _expect(module, "CriticPPOTrainer.training_step", arguments)
+    _check(module, CRITIC)
     from gem_openrlhf.failures import critic_step
 
-    module.CriticPPOTrainer.training_step = critic_step(step)
+    module.CriticPPOTrainer.training_step = critic_step(module.CriticPPOTrainer.training_step)
 
 
-def _expect(module: ModuleType, path: str, parameters: tuple[str, ...]) -> Any:
-    """The function behind a dotted path, if it has these parameters.
-
-    Raises:
-        UnsupportedTrainer: It is missing or has others; names the supported versions of OpenRLHF.
-    """
-    function: Any = module
-    for name in path.split("."):
-        function = getattr(function, name, None)
-    found = () if function is None else inspect.signature(function).parameters
-    if tuple(name for name in found if name != "_ray_trace_ctx") != parameters:  # Ray adds that one
-        raise UnsupportedTrainer(
-            f"{module.__name__}.{path} is not the function with the "
-            f"arguments ({', '.join(parameters)}) that gem_openrlhf replaces; supported versions of "
-            f"OpenRLHF: {SUPPORTED.versions}"
-        )
-    return function
+def _check(module: ModuleType, name: str) -> None:
+    for path, parameters in INTERFACE[name].items():
+        expect(SUPPORTED, module, path, *parameters)
 
 
 def _eval_metrics(
     original: Any, eval_dataloader: Any, samples_list: Any, n_samples_per_prompt: int
 ) -> dict[str, Any]:
-    """OpenRLHF's metrics and those of each environment's episodes, ``eval_<environment>_gem/success``."""
+    """Add metrics of each environment's episodes to OpenRLHF's, ``eval_<environment>_gem/success``."""
     from gem_openrlhf.failures import eval_samples
 
     scored = eval_samples(samples_list, n_samples_per_prompt)

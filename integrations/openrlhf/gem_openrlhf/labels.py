@@ -1,8 +1,8 @@
 """The column ``label``: a task on the way to the agent, and the episode on the way back.
 
-OpenRLHF carries the label of a prompt to the agent and takes one back with each sample, as text that
-it never looks into. So a task travels as JSON, and so does what became of it: OpenRLHF itself keeps
-one reward per sample, as float32.
+OpenRLHF passes the label of a prompt to the agent and takes one back with each sample, as text that it never
+reads. So a task travels as JSON, and so does its episode: OpenRLHF itself keeps one reward per sample, as
+float32.
 """
 
 from __future__ import annotations
@@ -12,42 +12,43 @@ from typing import Any, NamedTuple
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, without_tokens
+from gem_core.rollout.rows import Span
 from gem_core.tasks import EnvChoice, TaskRow, read_task
 
 _KEY = "gem_episode"
 
 
 class Played(NamedTuple):
-    """An episode as the experience maker gets it."""
+    """An episode as it reaches the experience maker."""
 
     source: str
-    """The environment as a row's ``datasource`` names it."""
+    """The environment, as the ``datasource`` of a row names it."""
     episode: Episode
-    """Without tokens and texts."""
-    spans: list[tuple[int, int]]
-    """First token of each response and the one after its last, in the row; empty when not trainable."""
+    """The episode without tokens and texts."""
+    spans: list[Span]
+    """Where the response of each turn starts and ends in the row; empty when the episode is not trainable."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the row has no token that was sampled: not trainable, or nothing but empty responses."""
+        """Whether the row has no sampled token."""
         return all(start == end for start, end in self.spans)
 
 
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
-    """A row for OpenRLHF's data set class.
+    """Return the row of a task for OpenRLHF's data set class.
 
-    The input only names the task: the environment's first observation is made by the reset. It is
-    different for each task, because OpenRLHF's evaluation looks rows up by it.
+    The input only names the task: the reset makes the first observation. It is different for each task,
+    because OpenRLHF's evaluation finds rows by it.
     """
     label = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return {"input": f"{label}, seed {task['seed']}", "label": json.dumps(task), "datasource": label}
 
 
 def task_of(label: Any) -> TaskRow:
-    """The task of a row.
+    """Return the task of a row.
 
     Raises:
-        ConfigError: The label is none that `openrlhf_row` writes.
+        ConfigError: `openrlhf_row` did not write the label.
     """
     try:
         return read_task(json.loads(label))
@@ -58,14 +59,14 @@ def task_of(label: Any) -> TaskRow:
         ) from None
 
 
-def played_label(task: TaskRow, episode: Episode, spans: list[tuple[int, int]]) -> str:
-    """The label of a sample that was played."""
+def played_label(task: TaskRow, episode: Episode, spans: list[Span]) -> str:
+    """Return the label of a sample that was played."""
     source = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return json.dumps({_KEY: without_tokens(episode).to_dict(), "source": source, "spans": spans})
 
 
 def played_of(label: Any) -> Played | None:
-    """What the GEM agent put into a label; None for the label of another agent."""
+    """Return the episode that `played_label` wrote; None for the label of another agent."""
     if not isinstance(label, str) or not label.startswith(f'{{"{_KEY}": '):
         return None
     fields = json.loads(label)

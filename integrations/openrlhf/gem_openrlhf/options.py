@@ -1,8 +1,8 @@
-"""What a run says about GEM, and what OpenRLHF's flags must not say then.
+"""Options of GEM in a run of OpenRLHF, and the flags of OpenRLHF that they rule out.
 
-With `gem_openrlhf.train_ppo_ray` an option is a flag, ``--gem.max_turns 8``. Ray's workers get all of
-them in the environment variable `VARIABLE`, as a JSON object; whoever starts OpenRLHF's own command
-writes it by hand: ``{"estimator": "rebn", "max_turns": 8}``.
+With `gem_openrlhf.train_ppo_ray` an option is a flag, ``--gem.max_turns 8``. Ray's workers get all of them in
+the environment variable `VARIABLE`, as a JSON object. Set it yourself to start OpenRLHF's own command:
+``{"estimator": "rebn", "max_turns": 8}``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gem_core._util.messages import suggest
-from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
-from gem_core.rollout import Context, RolloutOptions
+from gem_core.rollout import RolloutOptions
+from gem_core.trainers.estimators import EstimatorChoice, Scope, check_gamma, read_estimator
+from gem_core.trainers.options import read_object
 
 ESTIMATORS = TRAINER_NAMES
 """``--algo.advantage.estimator`` and the name of the estimator in gem_core."""
 
+ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std")
+GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
 CLIP_RANGE = (-10, 10)
 """OpenRLHF's default of ``--reward.clip_range``."""
@@ -32,14 +36,13 @@ class GemOptions(RolloutOptions):
 
     Attributes:
         template_kwargs: Variables for the chat template, a JSON object.
-        estimator: Of `ESTIMATORS`, in the place of ``--algo.advantage.estimator``, whose choices are
-            OpenRLHF's; None leaves it to that flag.
-        ddof: Of the estimator, as in `gem_core.advantages`, like `eps` and `min_std`; None for its
-            own default.
+        estimator: One of `ESTIMATORS`, instead of ``--algo.advantage.estimator``, which accepts OpenRLHF's
+            own; None leaves the choice to that flag.
+        ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
         min_std: See `ddof`.
-        scope: Which turns the statistics of ``rebn`` are taken over, where they differ: all that were
-            collected, or those that a filter left.
+        scope: Turns that the statistics of ``rebn`` are taken over: all that were collected, or those that a
+            filter left.
     """
 
     template_kwargs: str = ""
@@ -47,127 +50,110 @@ class GemOptions(RolloutOptions):
     ddof: int | None = None
     eps: float | None = None
     min_std: float | None = None
-    scope: Literal["collected", "trained"] = "collected"
+    scope: Scope = "collected"
 
     @classmethod
     def load(cls, given: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
-        """Read options and check those that no other flag has a say in.
+        """Read options, and check those that do not depend on other flags.
 
         Raises:
-            ConfigError: An unknown option, or a value that cannot be honoured.
+            ConfigError: An unknown option, or a value that cannot be honored.
         """
         options = cls.read(given, prefix)
         if options.context != "append":
             raise ConfigError(
-                f"{prefix}context={options.context}: OpenRLHF trains on one row an episode, and the turns of "
-                "a rebuilt context share no prefix; use append"
+                f"{prefix}context={options.context}: OpenRLHF trains on episode rows, and the turns of a "
+                "rebuilt context share no prefix; use append"
             )
         if options.estimator is not None and options.estimator not in ESTIMATORS:
             close = suggest(options.estimator, ESTIMATORS)
             raise ConfigError(
-                f"estimator {options.estimator!r} is none of {', '.join(ESTIMATORS)}.{close} OpenRLHF's own "
-                "are chosen with --algo.advantage.estimator"
+                f"estimator {options.estimator!r} is none of {', '.join(ESTIMATORS)}.{close} Choose "
+                "OpenRLHF's own with --algo.advantage.estimator"
             )
-        try:
-            valid = isinstance(json.loads(options.template_kwargs or "{}"), dict)
-        except ValueError:
-            valid = False
-        if not valid:
-            raise ConfigError(f"{prefix}template_kwargs={options.template_kwargs!r}: expected a JSON object")
+        read_object(options.template_kwargs, f"{prefix}template_kwargs")
         return options
 
     @classmethod
     def from_environment(cls) -> GemOptions:
-        """The options that `VARIABLE` holds; the defaults without it.
+        """Return the options in the environment variable `VARIABLE`; the defaults without it.
 
         Raises:
             ConfigError: It holds no JSON object, or as in `load`.
         """
-        text = os.environ.get(VARIABLE, "")
-        try:
-            given = json.loads(text or "{}")
-        except ValueError:
-            given = None
-        if not isinstance(given, dict):
-            raise ConfigError(f"the environment variable {VARIABLE} must hold a JSON object, not {text!r}")
-        return cls.load(given, f"{VARIABLE}: ")
+        options = read_object(os.environ.get(VARIABLE), f"the environment variable {VARIABLE}")
+        return cls.load(options, f"{VARIABLE}: ")
 
     def to_text(self) -> str:
-        """What `from_environment` reads: the options that differ from their defaults."""
+        """Return the options that differ from their defaults, as `from_environment` reads them."""
         defaults = asdict(type(self)())
         return json.dumps({name: value for name, value in asdict(self).items() if value != defaults[name]})
 
-    def context_for(self, tokenizer: Any) -> Context:
-        """The context that all episodes share."""
-        return self.make_context(tokenizer, json.loads(self.template_kwargs or "{}"))
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        """The variables for the chat template."""
+        return read_object(self.template_kwargs, "template_kwargs")
 
-    def estimator_options(self, name: str) -> tuple[Estimator, dict[str, Any]]:
-        """The estimator behind a name of `ESTIMATORS`, and the options that are set for it.
+    def estimator_choice(self, name: str, gamma: float = 1.0) -> EstimatorChoice:
+        """Return an estimator of gem_core with its options.
+
+        Args:
+            name: One of `ESTIMATORS`.
+            gamma: Discount per turn.
 
         Raises:
-            ConfigError: One of them is none of this estimator's.
+            ConfigError: The estimator does not have one of the options.
         """
-        estimator = get_estimator(ESTIMATORS[name])
-        given = {key: getattr(self, key) for key in ("ddof", "eps", "min_std")}
-        options = {key: value for key, value in given.items() if value is not None}
-        estimator.check_options(options, prefix="--gem.")
-        return estimator, options
+        options = {key: getattr(self, key) for key in ESTIMATOR_OPTIONS}
+        if name == "rebn":
+            options["scope"] = self.scope
+        return read_estimator(name, options, gamma=gamma, prefix="--gem.", gamma_option=GAMMA)
 
 
 def check_args(args: Any, options: GemOptions) -> None:
-    """Refuse flags that an estimator of gem_core cannot honour, before any model is loaded.
+    """Reject flags that an estimator of gem_core cannot honor, before any model is loaded.
 
-    OpenRLHF's reward clip and length penalties act on one reward per sample. They would move credit
-    between turns, so none of them passes silently.
+    OpenRLHF's reward clip and length penalties act on one reward per sample. They would move reward between
+    turns, so they are never accepted silently.
 
     Args:
         args: OpenRLHF's flags, nested as its trainers have them.
-        options: Ours.
+        options: Options of GEM.
 
     Raises:
-        ConfigError: Says which flag and why.
+        ConfigError: The message says which flag, and why.
     """
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in ESTIMATORS:
-        for key in ("ddof", "eps", "min_std"):
+        for key in ESTIMATOR_OPTIONS:
             if getattr(options, key) is not None:
                 known = ", ".join(ESTIMATORS)
                 raise ConfigError(
                     f"--gem.{key} has no effect on OpenRLHF's estimator {name}; it is for {known}"
                 )
         return
-    estimator, _ = options.estimator_options(name)
+    choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args, name)
     if args.algo.advantage.no_std_norm:
         raise ConfigError(
-            f"--algo.advantage.no_std_norm has no effect on {name}; gem_reinforce does not normalise"
+            f"--algo.advantage.no_std_norm has no effect on {name}; gem_reinforce does not normalize"
         )
-    if "group_ids" in estimator.needs and args.rollout.n_samples_per_prompt < 2:
-        raise ConfigError(
-            f"{name} compares the samples of a prompt; with --rollout.n_samples_per_prompt 1 every "
-            "advantage would be 0"
-        )
-    if estimator.uses_stats and args.algo.dynamic_filtering_enable and options.scope == "collected":
-        raise ConfigError(
-            f"--algo.dynamic_filtering_enable drops prompts before {name} sees them, so its statistics "
-            "cannot be those of all turns that were collected; --gem.scope trained takes those of the rest"
-        )
+    choice.check_group_size("--rollout.n_samples_per_prompt", args.rollout.n_samples_per_prompt)
+    if args.algo.dynamic_filtering_enable:
+        choice.check_collected("--algo.dynamic_filtering_enable drops prompts", "--gem.scope trained")
 
 
 def check_turn_rewards(args: Any, name: str) -> None:
-    """Refuse flags that change the one reward of a sample, where the rewards of its turns are used.
+    """Reject flags that change the one reward of a sample, where the rewards of its turns are used.
 
     Args:
         args: As in `check_args`.
-        name: The estimator.
+        name: Name of the estimator.
 
     Raises:
-        ConfigError: Says which flag and why.
+        ConfigError: The message says which flag, and why.
     """
-    if not 0 <= float(args.algo.advantage.gamma) <= 1:
-        raise ConfigError(
-            f"--algo.advantage.gamma {args.algo.advantage.gamma}: expected a discount from 0 to 1"
-        )
+    check_gamma(args.algo.advantage.gamma, GAMMA)
     if tuple(args.reward.clip_range) != CLIP_RANGE:
         raise ConfigError(
             f"--reward.clip_range clips the summed reward of an episode, but {name} works on the rewards of "

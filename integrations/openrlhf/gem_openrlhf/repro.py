@@ -17,12 +17,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh`` and ``train.jsonl``.
 
     Returns:
-        What differs from the other trainers, a line each.
+        What differs from the other trainers, one line each.
 
     Raises:
         ConfigError: OpenRLHF has no equivalent of an option.
     """
-    one_row = "OpenRLHF trains on one row an episode, and the turns of a rebuilt context share no prefix"
+    one_row = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix"
     images = recipe.images(
         "a recipe does not say how many an episode has, which OpenRLHF's --data.max_images_per_prompt wants"
     )

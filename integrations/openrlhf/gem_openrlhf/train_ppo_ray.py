@@ -2,9 +2,9 @@
 
     python -m gem_openrlhf.train_ppo_ray <OpenRLHF's flags> --algo.advantage.estimator rebn --gem.max_turns 8
 
-OpenRLHF's parser exists only while its command runs, so this module runs the command and adds to the
-parser what is missing at the moment when it is used. Help and errors are those of OpenRLHF's parser.
-After that the flags are checked, and Ray's workers are told to call `hooks.setup`.
+OpenRLHF's parser exists only while its command runs, so this module runs the command and adds its flags when
+the parser is used. Help and errors come from OpenRLHF's parser. Then the flags are checked, and Ray's workers
+are configured to call `hooks.setup`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from gem_core.rollout.vision import processor_or_tokenizer
-from gem_core.tasks import EnvChoice, check_train_row
+from gem_core.trainers.tasks import check_tasks, read_tasks
 from gem_openrlhf import SUPPORTED
+from gem_openrlhf.hooks import check_interface
 from gem_openrlhf.labels import task_of
 from gem_openrlhf.options import ESTIMATORS, VARIABLE, GemOptions, check_args
 
@@ -31,13 +32,13 @@ COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
 HOOK = "gem_openrlhf.hooks.setup"
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Where Ray looks for the runtime environment that a driver was submitted with."""
+"""Variable in which Ray finds the runtime environment of a submitted driver."""
 
 
 def main() -> None:
     """Run OpenRLHF's command.
 
-    A flag that cannot be honoured is one line on standard error and exit code 2.
+    A flag that cannot be honored gives one line on standard error and exit code 2.
     """
     try:
         SUPPORTED.require()
@@ -50,12 +51,12 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _flags_added() -> Iterator[None]:
-    """Add our flags to the parser that has OpenRLHF's, when it is about to parse."""
+    """Add GEM's flags to OpenRLHF's parser when it is about to parse."""
     parse_args = argparse.ArgumentParser.parse_args
 
     def parse(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         actions = {action.dest: action for action in parser._actions}
-        if ESTIMATOR not in actions:  # of some other library
+        if ESTIMATOR not in actions:  # the parser of some other library
             return parse_args(parser, *args, **kwargs)
         add_flags(parser, actions[ESTIMATOR])
         parsed = parse_args(parser, *args, **kwargs)
@@ -70,11 +71,15 @@ def _flags_added() -> Iterator[None]:
 
 
 def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> None:
-    """Add ``--gem.*`` and the estimators to OpenRLHF's parser."""
+    """Add ``--gem.*`` and the estimators to OpenRLHF's parser.
+
+    Raises:
+        UnsupportedTrainer: The flag of the estimator accepts no fixed choices.
+    """
     if not estimator.choices:
         raise UnsupportedTrainer(
-            f"--{ESTIMATOR} of this OpenRLHF has no choices to add to; supported versions: "
-            f"{SUPPORTED.versions}"
+            f"--{ESTIMATOR} of OpenRLHF {SUPPORTED.installed_version()} has no choices to add to; supported "
+            f"versions: {SUPPORTED.versions}"
         )
     estimator.choices = [*estimator.choices, *ESTIMATORS]
     group = parser.add_argument_group("GEM", "see the documentation of gem_openrlhf")
@@ -93,60 +98,57 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
 
 
 def _types(kind: Any) -> list[type]:
-    """``int`` of ``int | None``; nothing for a `Literal`."""
+    """Return ``[int]`` for ``int | None``, and nothing for a `Literal`."""
     return [part for part in get_args(kind) if isinstance(part, type) and part is not type(None)]
 
 
 def prepare(parsed: argparse.Namespace) -> None:
-    """Check all flags and hand ours to Ray's workers.
+    """Check OpenRLHF's interface and all flags, and pass GEM's options to Ray's workers.
 
     Raises:
-        GemError: A flag, or a row of the data, that cannot be honoured.
+        GemError: A flag, or a row of the data, cannot be honored.
     """
     from openrlhf.utils.config import hierarchize
 
+    check_interface()
     args = hierarchize(parsed)
-    given = vars(args.gem)
+    flags = vars(args.gem)
     if args.algo.advantage.estimator in ESTIMATORS:
-        given = {**given, "estimator": args.algo.advantage.estimator}
-    options = GemOptions.load(given)
+        flags = {**flags, "estimator": args.algo.advantage.estimator}
+    options = GemOptions.load(flags)
     check_args(args, options)
     if args.train.agent_func_path and _is_our_agent(args.train.agent_func_path):
-        check_data(args)
+        check_data(args, options.wrappers)
     os.environ[RAY_JOB] = json.dumps(with_runtime_env(json.loads(os.environ.get(RAY_JOB) or "{}"), options))
 
 
-def check_data(args: Any) -> None:
+def check_data(args: Any, wrappers: str = "") -> None:
     """Build every environment of local data files once, so that a wrong row shows now.
 
+    Args:
+        args: OpenRLHF's flags.
+        wrappers: Wrappers around every environment.
+
     Raises:
-        GemError: A row names no task, an environment that cannot be built, or for training a evaluation item;
-            names file and line.
+        ConfigError: A row names no task, an environment that cannot be built, or for training an evaluation
+            item; the message says which file and line.
     """
-    if not args.data.label_key:
+    key = args.data.label_key
+    if not key:
         raise ConfigError("the GEM agent needs the label of each row: --data.label_key label")
-    built: set[str] = set()
-    training, evaluation = (
-        str(value or "").split(",") for value in (args.data.prompt_dataset, args.eval.dataset)
-    )
-    for place, path in enumerate([*training, *evaluation]):
-        if not path.strip().endswith(".jsonl") or not Path(path.strip()).is_file():
-            continue  # another format or place: the rollout workers will see its rows
-        for number, line in enumerate(Path(path.strip()).read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                task = task_of(json.loads(line).get(args.data.label_key))
-                source = EnvChoice(task["env_id"], task["env_kwargs"])
-                if source.label not in built:
-                    source.check_buildable(no_images=lambda: images_unsupported(args))
-                    built.add(source.label)
-                if place < len(training):
-                    check_train_row(task)
-            except (GemError, ValueError, AttributeError) as error:
-                raise ConfigError(f"{path.strip()}, line {number}: {error}") from error
+    for paths, for_training in ((args.data.prompt_dataset, True), (args.eval.dataset, False)):
+        for path in map(str.strip, str(paths or "").split(",")):
+            if path.endswith(".jsonl") and Path(path).is_file():  # rollout workers check other formats
+                check_tasks(
+                    read_tasks(path, lambda row: task_of(row.get(key))),
+                    wrappers,
+                    no_images=lambda: images_unsupported(args),
+                    for_training=for_training,
+                )
 
 
 def images_unsupported(args: Any) -> str | None:
-    """Why OpenRLHF's model cannot be shown images; None when it can.
+    """Return why OpenRLHF's model cannot take images, or None when it can.
 
     Args:
         args: OpenRLHF's flags.
@@ -160,10 +162,10 @@ def images_unsupported(args: Any) -> str | None:
 
     model = args.actor.model_name_or_path
     try:
-        given = get_tokenizer(model, None)
+        processor = get_tokenizer(model, None)
     except (ImportError, OSError, ValueError) as error:
         return f"the processor of {model} cannot be loaded: {' '.join(str(error).split())}"
-    if processor_or_tokenizer(given, None) is None:
+    if processor_or_tokenizer(processor, None) is None:
         return f"{model} has no processor of the Qwen2-VL kind"
     return None
 
@@ -176,7 +178,7 @@ def _is_our_agent(path: str) -> bool:
 
 
 def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]:
-    """A Ray job's configuration with our hook and options in its runtime environment.
+    """Return a Ray job's configuration with GEM's hook and options in its runtime environment.
 
     Raises:
         ConfigError: Ray is connected already, or there is another hook.
@@ -185,8 +187,8 @@ def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]
 
     if ray.is_initialized():
         raise ConfigError(
-            "Ray is connected already, so its workers cannot be told about GEM; let OpenRLHF's command "
-            "connect, or start it by itself with gem_openrlhf.hooks.setup as worker_process_setup_hook"
+            "Ray is connected already, so its workers cannot load GEM; let OpenRLHF's command connect, or "
+            "start it directly with gem_openrlhf.hooks.setup as worker_process_setup_hook"
         )
     runtime_env = dict(job.get("runtime_env") or {})
     if runtime_env.setdefault("worker_process_setup_hook", HOOK) != HOOK:

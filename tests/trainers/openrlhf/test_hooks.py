@@ -68,7 +68,7 @@ def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["RemoteExperienceMaker", "compute_eval_metrics", "BasePPOTrainer"])
 def test_another_interface_is_refused(name: str) -> None:
     for other in (None, lambda samples: None):
-        with pytest.raises(UnsupportedTrainer, match=rf"{name}.*supported versions of OpenRLHF: >="):
+        with pytest.raises(UnsupportedTrainer, match=rf"{name}.*Supported versions: openrlhf>="):
             hooks.install(module_like(**{name: other}))
 
 
@@ -230,5 +230,5 @@ def test_the_other_replacements_check_the_interface(install: Any, name: str, met
     install(copy)
     assert getattr(getattr(copy, kind), function) is not getattr(getattr(original, kind), function)
     setattr(copy, kind, type(kind, (), {function: lambda self: None}))
-    with pytest.raises(UnsupportedTrainer, match=rf"{method}.*supported versions of OpenRLHF: >="):
+    with pytest.raises(UnsupportedTrainer, match=rf"{method}.*Supported versions: openrlhf>="):
         install(copy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
+from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +14,7 @@ import gem_openrlhf.agent
 import pytest
 from gem_openrlhf import train_ppo_ray
 from gem_openrlhf.options import VARIABLE, GemOptions
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
@@ -44,15 +47,15 @@ def test_every_option_is_a_flag() -> None:
         ((*REBN, "--reward.overlong_buffer_len", "8"), r"--reward\.overlong_buffer_len changes"),
         ((*REBN, "--reward.stop_properly_penalty_coef", "0"), r"--reward\.stop_properly_penalty_coef"),
         ((*REBN, "--algo.advantage.no_std_norm"), r"no_std_norm has no effect on rebn; gem_reinforce"),
-        ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma 1\.5: expected a discount"),
+        ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma=1\.5: expected a number from 0 to 1"),
         (
             (*REBN, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT),
             r"dynamic_filtering_enable .*--gem\.scope trained",
         ),
-        (("--algo.advantage.estimator", "gem_rloo"), r"n_samples_per_prompt 1 every advantage would be 0"),
+        (("--algo.advantage.estimator", "gem_rloo"), r"n_samples_per_prompt=1 every advantage would be 0"),
         (("--algo.advantage.estimator", "gem_rloo", "--gem.ddof", "1"), r"'--gem.ddof' of rloo"),
         (("--algo.advantage.estimator", "reinforce", "--gem.ddof", "1"), r"no effect on .* reinforce"),
-        ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on one row an episode"),
+        ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on episode rows"),
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
         ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
         ((*REBN, *AGENT[:2]), r"--data\.label_key label"),
@@ -117,6 +120,33 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.10.4")
     with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.10\.4 is not supported.*>=0\.11\.0,<0\.12"):
         gem_openrlhf.SUPPORTED.require()
+
+
+def pretend_version(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: version if name == "openrlhf" else real(name))
+
+
+def test_a_newer_version_with_the_same_interface_works_and_warns_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend_version(monkeypatch, "0.99")
+    with pytest.warns(UserWarning, match=r"gem_openrlhf: OpenRLHF 0\.99 is newer than the tested versions"):
+        gem_openrlhf.SUPPORTED.require()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="gem_openrlhf")
+        gem_openrlhf.SUPPORTED.require()
+        assert parse(*REBN).algo.advantage.estimator == "rebn"
+
+
+def test_another_interface_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_version(monkeypatch, "0.99")
+    monkeypatch.setattr(ActorPPOTrainer, "training_step", lambda self, batch: None)
+    with pytest.raises(
+        UnsupportedTrainer,
+        match=r"OpenRLHF 0\.99 .*training_step takes \(self, batch\); expected \(self, exp",
+    ):
+        parse(*REBN)
 
 
 def test_options_travel_to_rays_workers(monkeypatch: pytest.MonkeyPatch) -> None:

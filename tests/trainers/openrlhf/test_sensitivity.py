@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from gem_openrlhf import executor, options
+from gem_openrlhf import executor
 from gem_openrlhf.executor import GemExecutor
 from gem_openrlhf.labels import openrlhf_row, played_of
 from vllm import SamplingParams
@@ -17,6 +17,7 @@ from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 
 from gem_core.consistency import Played
+from gem_core.trainers import estimators as kit_estimators
 from tests.consistency.faults import (
     SEEN,
     argument_patch,
@@ -108,7 +109,7 @@ def test_a_fault_is_found(
     fault: str, shared_step: Scenario, shared_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patches = {
-        **estimator_patches(options),
+        **estimator_patches(kit_estimators),
         "mask shifted by one": argument_patch(executor, "lay_out", shifted),
         "last reward dropped": argument_patch(executor, "lay_out", unpaid),
         "response re-tokenised": retokenised(executor.EnginePolicy, shared_tokenizer),
