@@ -175,12 +175,12 @@ def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 def data(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     """A row for each id that reads a data set: which, and what it takes from a row."""
-    lines = ["| id | data set | split | columns |", "|---|---|---|---|"]
+    lines = ["| id | dataset | split | columns |", "|---|---|---|---|"]
     for id in ids:
         kwargs = gem_core.spec(id).kwargs
         if name := kwargs.get("dataset_name"):
             columns = ", ".join(f"`{value}`" for key, value in kwargs.items() if key.endswith("_key"))
-            lines.append(f"| `{id}` | {name} | {kwargs.get('split') or 'its only one'} | {columns} |")
+            lines.append(f"| `{id}` | {name} | {kwargs.get('split') or 'the only one'} | {columns} |")
     return "\n".join(lines)
 
 
