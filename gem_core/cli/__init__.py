@@ -1,8 +1,8 @@
 """The console script `gem-core`.
 
-Each command is a module of this package with one function, `add_parser(commands)`, that declares
-its options and sets ``run``, a function from the parsed arguments to the exit code. Modules import
-what they need inside ``run``, so `gem-core --help` loads neither torch nor any environment.
+Each command is a module of this package with one function, `add_parser(commands)`, which declares the
+options and sets ``run``, a function from the parsed arguments to the exit code. Modules import what
+they need inside ``run``, so `gem-core --help` loads neither torch nor any environment.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import gem_core
 from gem_core._util.messages import error_text
 from gem_core.cli import _console
+from gem_core.cli._arguments import HelpFormatter
 from gem_core.errors import GemError
 
 COMMANDS = (
@@ -26,17 +27,17 @@ COMMANDS = (
 """Modules of this package, in the order of the help."""
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-"""Exit codes; the last two are those of a shell for SIGINT and SIGPIPE."""
+"""Exit codes; the last two are what a shell reports for SIGINT and SIGPIPE."""
 
 EPILOG = """\
 exit codes:
-  0    done
-  1    the command ran and found something wrong (a failed check, a trainer without its plugin)
-  2    a mistake in the arguments, a missing file or package, a full disk: one line says which
+  0    success
+  1    the command found a problem: a failed check, a trainer without its plugin
+  2    wrong arguments, a missing file or package, a full disk: see the message
   130  interrupted with Ctrl-C
-  141  the reader of the output went away
+  141  the output pipe was closed
 
-start here:
+to get started:
   gem-core play game:GuessTheNumber-v0-easy
 """
 
@@ -45,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Arguments without the program's name; None reads `sys.argv`.
+        argv: Arguments without the name of the program. None means `sys.argv`.
 
     Returns:
-        The exit code. A user's mistake is one line on standard error, never a traceback; an
-        exception that is not a `GemError` or an `OSError` is a bug and passes through.
+        The exit code. A user's mistake is one line on standard error, never a traceback. An
+        exception other than `GemError` and `OSError` is a bug and propagates.
     """
     _console.never_fail_on_odd_characters()
     try:
@@ -83,12 +84,12 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands, or of one: a command need not wait for the modules of the others."""
+    """Return the parser of all commands, or of `only` one, which then loads no other command's module."""
     parser = argparse.ArgumentParser(
         prog="gem-core",
-        description="Environments for LLM agents: play them, check them, train and evaluate on them.",
+        description="Play, check, train on, and evaluate on environments for LLM agents.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"gem-core {gem_core.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -98,7 +99,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def _abandon_stdout() -> None:
-    """Drop what is still buffered: the interpreter would try to write it again at exit, and complain."""
+    """Drop what is still buffered; otherwise the interpreter would try to write it again at exit."""
     with contextlib.suppress(OSError, ValueError):  # a captured stdout has no file descriptor: nothing to do
         sys.stdout.flush()
         return

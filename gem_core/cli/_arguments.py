@@ -1,14 +1,37 @@
-"""Arguments that several commands share, and how their values are read."""
+"""Arguments that several commands share, parsers of their values, and the layout of the help."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gem_core._util.checks import check_int, check_number
 from gem_core.core import Env
 from gem_core.errors import ConfigError
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Fills paragraphs to the width of the terminal, but keeps those with indented lines unchanged."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += (
+                self._indent_increment
+            )  # argparse ignores how far commands are indented
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            textwrap.indent(
+                paragraph if "\n " in paragraph else textwrap.fill(paragraph, width, break_on_hyphens=False),
+                indent,
+            )
+            for paragraph in text.strip("\n").split("\n\n")
+        )
 
 
 def command_parser(
@@ -22,54 +45,65 @@ def command_parser(
     """Add a command whose ``--help`` ends with examples.
 
     Args:
-        commands: What `add_parser` was given.
-        name: The command.
-        summary: One line, in the list of commands and on top of its own help.
-        examples: Command lines without the leading ``gem-core``.
-        details: More to say after the options; printed as it stands.
+        commands: The argument of `add_parser`.
+        name: Name of the command.
+        summary: One line for the list of commands and the top of the command's own help.
+        examples: Command lines without the leading ``gem-core NAME``.
+        details: Paragraphs after the options.
     """
-    lines = [f"  gem-core {name} {example}".rstrip() for example in examples]
+    lines = [_break_line(f"  gem-core {name} {example}".rstrip()) for example in examples]
     return commands.add_parser(
         name,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
         epilog="\n".join([*([details, ""] if details else []), "examples:", *lines]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
 
 
+def _break_line(command: str) -> str:
+    """Break a command line that is too long for a terminal with 80 columns, before its options."""
+    lines = [""]
+    for part in re.split(" (?=--)", command):
+        if lines[-1] and len(lines[-1]) + len(part) > 76:
+            lines.append(f"      {part}")
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return " \\\n".join(lines)
+
+
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
-    """``--json``: print one JSON document instead of text."""
+    """Add ``--json``, which prints one JSON document instead of text."""
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def add_env_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--kwargs`` and ``--wrappers``, which `build_env` reads."""
+    """Add ``--kwargs`` and ``--wrappers``, which `build_env` reads."""
     parser.add_argument(
         "--kwargs",
         action="append",
         default=[],
         metavar="JSON|KEY=VALUE",
-        help="arguments of the environment: a JSON object, or key=value (repeatable)",
+        help="arguments for the environment: a JSON object, or key=value (repeatable)",
     )
     parser.add_argument(
         "--wrappers",
         default="",
         metavar="NAMES",
-        help="wrappers around it, such as 'concat_with_action, time_limit(max_turns=5)'",
+        help="wrappers for the environment, such as 'concat_with_action, time_limit(max_turns=5)'",
     )
 
 
-def parse_kwargs(given: Sequence[str]) -> dict[str, Any]:
-    """Read ``--kwargs`` values: JSON objects and ``key=value`` pairs, later ones winning.
+def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of ``--kwargs``: JSON objects and ``key=value`` pairs, of which later ones win.
 
-    The value of a pair is JSON where it can be read as such (numbers, true, null, lists), else text.
+    The value of a pair is parsed as JSON if possible (numbers, true, null, lists), otherwise it is text.
 
     Raises:
-        ConfigError: Neither form.
+        ConfigError: A text has neither form.
     """
     kwargs: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if equals and key.strip().isidentifier():
             kwargs[key.strip()] = _json_or_text(value.strip())
@@ -87,37 +121,37 @@ def parse_kwargs(given: Sequence[str]) -> dict[str, Any]:
     return kwargs
 
 
-def parse_env(text: str, given: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Id and arguments of the environment that ``ID`` or ``ID(key=value, ...)`` and ``--kwargs`` name.
+def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the id and the arguments of one environment.
 
     Args:
-        text: One of the two forms.
-        given: Values of ``--kwargs``; they win.
+        text: ``ID`` or ``ID(key=value, ...)``.
+        kwargs: Values of ``--kwargs``, which override those in `text`.
 
     Raises:
-        ConfigError: Neither form, or a weight of a mix.
+        ConfigError: `text` has neither form, or it has a weight.
     """
     from gem_core.tasks import EnvChoice
 
     if "(" not in text:
-        return text, parse_kwargs(given)
+        return text, parse_kwargs(kwargs)
     source = EnvChoice.parse(text)
     if source.weight != 1:
-        raise ConfigError(f"{text!r}: one environment alone has no weight; leave out ={source.weight:g}")
-    return source.env_id, {**source.env_kwargs, **parse_kwargs(given)}
+        raise ConfigError(f"{text!r}: a single environment has no weight; leave out ={source.weight:g}")
+    return source.env_id, {**source.env_kwargs, **parse_kwargs(kwargs)}
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it stands for several ids, as in `gem_core.list_envs`; arguments may hold any sign."""
+    """Return whether a text is a pattern for several ids, as in `gem_core.list_envs`."""
     return "(" not in text and any(sign in text for sign in "*?[")
 
 
 def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
-    """Make the environment that the command line asks for.
+    """Make the environment that the command line names.
 
     Raises:
-        ConfigError: The environment refuses its arguments.
-        GemError: As in `gem_core.make`.
+        ConfigError: The environment rejects its arguments.
+        GemError: The environment cannot be made; see `gem_core.make`.
     """
     from gem_core.core import require_one_agent
     from gem_core.tasks import EnvChoice
@@ -127,28 +161,43 @@ def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
     return env
 
 
-def positive_int(text: str) -> int:
-    """Argparse type: an integer of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, not {text}")
-    return value
+def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return an argparse type for an integer from `low` to `high`; None means no bound."""
+
+    def parse(text: str) -> int:
+        try:
+            return check_int("", _converted(int, text), low, high)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error).removeprefix("=")) from None
+
+    return parse
 
 
-def positive_float(text: str) -> float:
-    """Argparse type: a finite number above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text}")
-    return value
+def number(
+    low: float | None = None, high: float | None = None, *, above: float | None = None
+) -> Callable[[str], float]:
+    """Return an argparse type for a finite number within bounds; see `check_number`."""
+
+    def parse(text: str) -> float:
+        try:
+            return check_number("", _converted(float, text), low, high, above=above)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error).removeprefix("=")) from None
+
+    return parse
 
 
-def seed(text: str) -> int:
-    """Argparse type: a seed, an integer of at least 0."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"expected a seed of at least 0, not {text}")
-    return value
+positive_int = whole_number(1)
+positive_float = number(above=0)
+seed = whole_number(0)
+
+
+def _converted(kind: Callable[[str], Any], text: str) -> Any:
+    """Return the number, or the text itself, which no check accepts."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
 
 
 def _json_or_text(text: str) -> Any:

@@ -1,7 +1,7 @@
-"""What commands print with: plain text everywhere, rich tables and bars on a terminal that has rich.
+"""Output of the commands: rich tables and bars on a terminal if rich is installed, plain text otherwise.
 
-Output that is piped or captured is always plain, so that a program reads the same text whether or
-not rich is installed.
+Piped or captured output is always plain, so that programs read the same text whether or not rich is
+installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def never_fail_on_odd_characters() -> None:
-    """Escape what a terminal's encoding lacks, and replace what cannot be read in it, instead of failing."""
+    """Escape characters that the terminal's encoding lacks, and replace unreadable input."""
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     for stream in (sys.stdout, sys.stderr):
@@ -28,19 +28,22 @@ def never_fail_on_odd_characters() -> None:
 
 
 def note(text: str) -> None:
-    """One line for the person at the terminal, on standard error."""
+    """Print one line for the user on standard error."""
     print(f"gem-core: {text}", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
-    """The answer for a program: one JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(value, indent=2))
 
 
 def rich_console(stream: TextIO | None = None) -> Console | None:
-    """A rich console for `stream` (None: standard output), or None where plain text is right.
+    """Return a rich console, or None if the output should be plain text.
 
-    Plain is right when rich is not installed or the stream is not a terminal.
+    Output is plain if rich is not installed or the stream is not a terminal.
+
+    Args:
+        stream: Where to print. None means standard output.
     """
     stream = stream or sys.stdout
     if not stream.isatty() or not _has_rich():
@@ -51,7 +54,7 @@ def rich_console(stream: TextIO | None = None) -> Console | None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """A table: with lines and colours on a terminal with rich, else aligned columns."""
+    """Print a table: with lines and colors on a terminal with rich, otherwise as aligned columns."""
     console = rich_console()
     if console is None:
         _print_plain_table(columns, rows, title)
@@ -77,7 +80,7 @@ def _print_plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], ti
 
 
 def print_heading(text: str) -> None:
-    """One line that stands out on a terminal with rich."""
+    """Print a line, highlighted on a terminal with rich."""
     console = rich_console()
     if console is None:
         print(f"-- {text}", flush=True)
@@ -88,7 +91,7 @@ def print_heading(text: str) -> None:
 
 
 def print_labelled(label: str, text: str, style: str) -> None:
-    """One paragraph behind a label; on a terminal with rich the label has the style, such as "green"."""
+    """Print a paragraph after a label; on a terminal with rich the label has a style such as "green"."""
     console = rich_console()
     if console is None:
         print(f"{label} {text}", flush=True)
@@ -100,10 +103,10 @@ def print_labelled(label: str, text: str, style: str) -> None:
 
 @contextlib.contextmanager
 def progress(description: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A progress bar on standard error while the block runs; silent where there is no terminal.
+    """Show a progress bar on standard error while the block runs; nothing if there is no terminal.
 
     Yields:
-        A function that takes how much of `total` is done.
+        A function to call with how much of `total` is done.
     """
     console = rich_console(sys.stderr)
     if console is None:
@@ -120,5 +123,5 @@ def progress(description: str, total: float) -> Iterator[Callable[[float], None]
 def _has_rich() -> bool:
     try:
         return importlib.util.find_spec("rich") is not None
-    except ValueError:  # sys.modules["rich"] is None: someone forbids the import
+    except ValueError:  # sys.modules["rich"] is None, which forbids the import
         return False

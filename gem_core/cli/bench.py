@@ -1,4 +1,4 @@
-"""`gem-core bench`: how fast an environment steps on this machine."""
+"""`gem-core bench`: measure how fast an environment steps on this machine."""
 
 from __future__ import annotations
 
@@ -25,24 +25,31 @@ if TYPE_CHECKING:
     from gem_core.vector import VectorEnv
 
 PREPARED = 200
-"""Actions that are drawn for each environment before the clock starts; then they are played again."""
+"""Number of actions drawn for each environment before the clock starts; they are then replayed."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speed of one environment, or of a vector env of it."""
+    """Speed of one environment or a vector environment.
+
+    Attributes:
+        id: Environment id.
+        num_envs: Number of environments.
+        backend: Backend of the vector environment; "none" for one environment in a plain loop.
+        seconds: Measured time.
+        steps: Steps of all environments together.
+        episodes: Episodes that ended in that time.
+        errors: Steps that failed inside the environment.
+        steps_per_second: Steps per second.
+    """
 
     id: str
     num_envs: int
     backend: str
-    """Of the vector env; "none" for one environment in a plain loop."""
     seconds: float
     steps: int
-    """Of all environments together."""
     episodes: int
-    """That ended while the clock ran."""
     errors: int
-    """Steps that failed inside the environment."""
     steps_per_second: float
 
 
@@ -57,21 +64,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "game:GuessTheNumber-v0 --num-envs 64 --backend process --seconds 10 --json",
         ],
         details=(
-            "Random legal actions are drawn before the clock starts and replayed from the same seeds,\n"
-            "so resets and steps are all that is timed. Exit code 1 when a step failed."
+            "Random legal actions are drawn before the clock starts and replayed from the same seeds, so "
+            "only resets and steps are timed. Exit code 1 if a step fails."
         ),
     )
     parser.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     parser.add_argument(
-        "--seconds", type=positive_float, default=3.0, metavar="S", help="how long (default 3)"
+        "--seconds", type=positive_float, default=3.0, metavar="S", help="how long to measure (default 3)"
     )
     parser.add_argument(
-        "--num-envs", type=positive_int, default=1, metavar="N", help="environments (default 1)"
+        "--num-envs", type=positive_int, default=1, metavar="N", help="number of environments (default 1)"
     )
     parser.add_argument(
         "--backend",
         choices=("auto", "inline", "thread", "process", "ray"),
-        help="of the vector env (default: auto; one environment without --backend runs in a plain loop)",
+        help="vector backend (default: a plain loop for one environment, auto for several)",
     )
     add_env_arguments(parser)
     add_json_flag(parser)
@@ -79,7 +86,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print; exit code 1 when a step failed."""
+    """Measure and print; exit code 1 if a step fails."""
     with _console.progress(f"stepping {args.id}", args.seconds) as advance:
         result = _measure(args, advance)
     if args.json:
@@ -116,7 +123,7 @@ def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Meas
 
 
 def _prepare(env: Env, seed: int) -> list[str]:
-    """Random legal actions from `seed` on; an ended episode is followed by the next of the same stream."""
+    """Draw random legal actions; when an episode ends, continue with the next one without a new seed."""
     env.reset(seed)
     actions = []
     for _ in range(PREPARED):

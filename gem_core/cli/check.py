@@ -1,4 +1,4 @@
-"""`gem-core check`: does an environment keep the contract?"""
+"""`gem-core check`: check that environments follow the rules of `check_env`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ from gem_core.errors import (
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the check of one environment found."""
+class EnvCheck:
+    """Result for one environment.
+
+    Attributes:
+        id: Environment id.
+        status: ``ok``, ``failed`` or ``skipped``.
+        rules: Rules that the environment follows.
+        not_applicable: Rules that do not apply to it.
+        message: What is wrong, or why the environment was skipped.
+    """
 
     id: str
     status: str
-    """ok, failed or skipped."""
     rules: tuple[str, ...] = ()
-    """Rules that hold."""
     not_applicable: tuple[str, ...] = ()
-    """Rules that the environment is excused from."""
     message: str = ""
-    """What is wrong, or why the environment was skipped."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,29 +49,31 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "check",
-        "check that environments keep the contract",
+        "check that environments follow the rules",
         examples=["game:GuessTheNumber-v0-easy", "'game:*' --json", "my:Env-v0 --kwargs size=5"],
-        details="Exit code 1 when a rule is broken.",
+        details="Exit code 1 if an environment breaks a rule.",
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help="id or shell-style pattern")
-    parser.add_argument("--all", action="store_true", help="every registered environment")
-    parser.add_argument("--seeds", type=positive_int, default=3, metavar="N", help="episodes (default 3)")
+    parser.add_argument("--all", action="store_true", help="check every registered environment")
+    parser.add_argument(
+        "--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (default 3)"
+    )
     add_env_arguments(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check one after the other; exit code 1 when a rule is broken."""
-    verdicts = []
+    """Check one environment after the other; exit code 1 if one breaks a rule."""
+    results = []
     for id in _chosen(args):
-        verdict = _check(id, args)
-        verdicts.append(verdict)
+        result = _check(id, args)
+        results.append(result)
         if not args.json:
-            _show(verdict)
+            _show(result)
     if args.json:
-        _console.print_json([asdict(verdict) for verdict in verdicts])
-    return int(any(verdict.status == "failed" for verdict in verdicts))
+        _console.print_json([asdict(result) for result in results])
+    return int(any(result.status == "failed" for result in results))
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
@@ -76,40 +82,40 @@ def _chosen(args: argparse.Namespace) -> list[str]:
     if not args.ids and not args.all:
         raise ConfigError("nothing to check: give an id, a pattern or --all")
     chosen = list_envs() if args.all else []
-    for given in args.ids:
-        matching = list_envs(given) if is_pattern(given) else [given]
+    for text in args.ids:
+        matching = list_envs(text) if is_pattern(text) else [text]
         if not matching:
-            raise ConfigError(f"no environment matches {given!r}; `gem-core envs` lists all")
+            raise ConfigError(f"no environment matches {text!r}; `gem-core envs` lists all")
         chosen += [id for id in matching if id not in chosen]
     return chosen
 
 
-def _check(id: str, args: argparse.Namespace) -> Verdict:
+def _check(id: str, args: argparse.Namespace) -> EnvCheck:
     from gem_core.checker import check_env
 
     name, kwargs = parse_env(id, args.kwargs)
     try:
         build_env(name, kwargs, args.wrappers).close()
-    except (DataError, MissingDependency, SandboxError) as error:  # what this machine does not have
+    except (DataError, MissingDependency, SandboxError) as error:  # something that this machine lacks
         if not args.all:
             raise
-        return Verdict(id, "skipped", message=str(error))
-    except GemError as error:  # a server that does not answer, say; the others are still to be checked
+        return EnvCheck(id, "skipped", message=str(error))
+    except GemError as error:  # such as a server that does not answer; check the others anyway
         if not args.all:
             raise
-        return Verdict(id, "failed", message=str(error))
+        return EnvCheck(id, "failed", message=str(error))
     try:
         report = check_env(name, seeds=range(args.seeds), wrappers=args.wrappers, **kwargs)
     except CheckFailed as error:
-        return Verdict(id, "failed", message=str(error))
-    return Verdict(id, "ok", rules=report.passed, not_applicable=tuple(report.skipped))
+        return EnvCheck(id, "failed", message=str(error))
+    return EnvCheck(id, "ok", rules=report.passed, not_applicable=tuple(report.skipped))
 
 
-def _show(verdict: Verdict) -> None:
-    if verdict.status == "ok":
-        excused = f", {len(verdict.not_applicable)} do not apply" if verdict.not_applicable else ""
-        text = f"{len(verdict.rules)} rules hold{excused}"
+def _show(result: EnvCheck) -> None:
+    if result.status == "ok":
+        skipped = f", {len(result.not_applicable)} do not apply" if result.not_applicable else ""
+        text = f"{len(result.rules)} rules hold{skipped}"
     else:
-        text = verdict.message.replace("\n", "\n        ")
+        text = result.message.replace("\n", "\n        ")
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
-    _console.print_labelled(f"{verdict.status:7}", f"{verdict.id}: {text}", styles[verdict.status])
+    _console.print_labelled(f"{result.status:7}", f"{result.id}: {text}", styles[result.status])

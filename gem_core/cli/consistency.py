@@ -32,12 +32,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--level 4 --records runs.jsonl --html learning.html",
         ],
         details=(
-            "All trainers take one step with the same tasks, the same model responses, and the\n"
-            "same weights, and record what their loss consumes. --run makes the records of the\n"
-            "trainers in this Python environment whose plugins have a recorder. Exit code 1 if a\n"
-            "trainer differs, or if --trainers names one that has no record.\n\n"
-            "Level 4 compares whole learning runs over seeds: success after training, minus that\n"
-            "of the reference trainer. A run takes minutes; only --level 4 --run starts any."
+            "All trainers take one step with the same tasks, the same model responses, and the same weights, "
+            "and record what their loss consumes. --run makes the records of the trainers in this Python "
+            "environment whose plugins have a recorder. Exit code 1 if a trainer differs, or if --trainers "
+            "names one that has no record.\n\n"
+            "Level 4 compares whole learning runs over seeds: success after training, minus that of the "
+            "reference trainer. A run takes minutes; only --level 4 --run starts any."
         ),
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`gem-core doctor`: what is installed here, and whether each trainer finds its plugin."""
+"""`gem-core doctor`: report what is installed and whether each trainer finds its plugin."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STYLES = {"ready": "green", "absent": "yellow", "broken": "bold red"}
 
 @dataclass(frozen=True)
 class Package:
-    """A package that an extra asks for."""
+    """A package that an extra requires."""
 
     requirement: str
     installed: str | None
-    """Version; None when it is not installed."""
+    """Installed version; None if the package is not installed."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "doctor",
-        "say what is installed and whether trainers find their plugin",
+        "report what is installed and check the trainer plugins",
         examples=["", "--json"],
-        details="Exit code 1 when an installed trainer would run without its plugin.",
+        details="Exit code 1 if an installed trainer would run without its plugin.",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _extras() -> dict[str, list[Package]]:
-    """Packages by extra, as this installation's own metadata lists them."""
+    """Return the packages of each extra from the metadata of this installation."""
     from importlib import metadata
 
     try:
@@ -155,7 +155,7 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
     if rows:
         _console.print_table(("extra", "state", "packages (installed version)"), rows)
     else:
-        print("gem-core itself is not installed here (it runs from a source tree), so extras are not listed.")
+        print("gem-core runs from a source tree that is not installed, so extras are not listed.")
     print()
     for trainer in trainers:
         lines = [trainer.trainer]

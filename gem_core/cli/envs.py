@@ -1,4 +1,4 @@
-"""`gem-core envs`: the list of environments."""
+"""`gem-core envs`: list the environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "envs",
-        "list the environments",
+        "list environments",
         examples=["", "'game:*-easy'", "--json"],
     )
     parser.add_argument(
@@ -23,14 +23,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         nargs="?",
         default="*",
         metavar="PATTERN",
-        help="shell-style pattern, or a part of the id",
+        help="shell-style pattern, or part of the id (default: all)",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the environments that match; exit code 1 when none does."""
+    """Print the environments that match; exit code 1 if none does."""
     from gem_core.checker.floors import documented
     from gem_core.registration import list_envs, spec
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _floor(spec: EnvSpec) -> str:
-    """How often a player that solves nothing succeeds, and which one."""
+    """Return how often the best player that solves nothing succeeds, and which player that is."""
     from gem_core.checker.floors import documented
 
     floor = documented(spec)
@@ -73,7 +73,7 @@ def _floor(spec: EnvSpec) -> str:
 
 
 def _needs(spec: EnvSpec) -> list[str]:
-    """What has to be there before the environment can be made, one remedy each."""
+    """Return what has to be installed or downloaded before the environment can be made."""
     needs = []
     if spec.extra is not None:
         needs.append(f"pip install 'gem-core[{spec.extra}]'")

@@ -1,4 +1,4 @@
-"""`gem-core eval`: how good is a model at some environments?"""
+"""`gem-core eval`: evaluate a model on environments."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gem_core.cli._arguments import (
     positive_float,
     positive_int,
     seed,
+    whole_number,
 )
 from gem_core.errors import ConfigError
 
@@ -35,72 +36,120 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--model ./checkpoint --envs game:Wordle-v0",
         ],
         details=(
-            "The key of an endpoint is read from OPENAI_API_KEY or the variable that --api-key-env names.\n"
-            "A run that was stopped goes on when the same command is given again; a folder takes the\n"
-            "episodes of one configuration only. `gem-core report FOLDER...` makes a page of the results.\n"
-            "Of a data set only evaluation items are played, each one at most once per sample."
+            "To continue a run that was stopped, give the same command again; a folder holds the episodes of "
+            "one configuration. Of a data set, only evaluation items are played, each at most once per "
+            "sample. `gem-core report FOLDER...` makes a page of the results."
         ),
     )
     add = parser.add_argument
     add(
         "--model", required=True, metavar="M",
-        help="random, oracle, a folder (hf:FOLDER), vllm:FOLDER, or a name at an endpoint (endpoint:NAME)",
+        help="random, oracle, a folder (hf:FOLDER), vllm:FOLDER, or the name of a model at an endpoint "
+        "(endpoint:NAME)",
     )  # fmt: skip
-    add("--envs", required=True, nargs="+", metavar="ID", help="ids, 'ID(key=value)' or patterns")
-    add("--episodes", type=positive_int, metavar="N", help="most tasks per environment (default 20)")
-    add("--samples", type=positive_int, metavar="N", help="episodes per task; more than 1 gives pass@k")
-    add("--seed", type=seed, metavar="N", help="of sampling; the tasks are always the same (default 0)")
-    add("--out", metavar="DIR", help="folder of the run (default runs/eval)")
-    add("--wrappers", metavar="NAMES", help="around each environment")
-    add("--step-timeout", type=positive_float, metavar="S", help="seconds for a call of an environment")
+    add("--envs", required=True, nargs="+", metavar="ID", help="ids, 'ID(key=value)', or patterns")
+    add(
+        "--episodes",
+        type=positive_int,
+        metavar="N",
+        help="maximum number of tasks per environment (default 20)",
+    )
+    add(
+        "--samples", type=positive_int, metavar="N", help="episodes per task; several give pass@k (default 1)"
+    )
+    add("--seed", type=seed, metavar="N", help="seed for sampling; it does not change the tasks (default 0)")
+    add("--out", metavar="DIR", help="folder for the run (default runs/eval)")
+    add("--wrappers", metavar="NAMES", help="wrappers for each environment")
+    add(
+        "--step-timeout",
+        type=positive_float,
+        metavar="S",
+        help="time limit for a call into an environment, in seconds",
+    )
     add("--on-env-error", choices=("mask", "retry"),
-        help="what becomes of an episode whose environment failed: counted and left out (mask, the default), "
-        "or first played again (retry)")  # fmt: skip
-    add("--max-env-retries", type=positive_int, metavar="N", help="most attempts of retry (default 2)")
+        help="if an environment fails: count the episode and leave it out (mask, the default), or play it "
+        "again first (retry)")  # fmt: skip
+    add("--max-env-retries", type=positive_int, metavar="N", help="maximum number of retries (default 2)")
     sampling = parser.add_argument_group("sampling")
     add = sampling.add_argument
-    add("--temperature", type=float, metavar="T", help="of sampling (default 1)")
-    add("--top-p", type=float, metavar="P", help="of sampling (default 1)")
-    add("--max-tokens-per-turn", type=positive_int, metavar="N", help="of an answer (default 1024)")
-    add("--max-turns", type=positive_int, metavar="N", help="of an episode (default: the environment's)")
-    add("--max-total-tokens", type=positive_int, metavar="N", help="of an episode; folders and vLLM only")
-    add("--on-length-cut", choices=("invalid", "pass"), help="what a cut answer is (default invalid)")
-    add("--system-prompt", metavar="TEXT", help="first message of each conversation")
+    add("--temperature", type=float, metavar="T", help="sampling temperature (default 1)")
+    add("--top-p", type=float, metavar="P", help="nucleus sampling (default 1)")
+    add(
+        "--max-tokens-per-turn",
+        type=positive_int,
+        metavar="N",
+        help="maximum length of a response (default 1024)",
+    )
+    add(
+        "--max-turns",
+        type=positive_int,
+        metavar="N",
+        help="maximum number of turns (default: the environment's)",
+    )
+    add(
+        "--max-total-tokens",
+        type=positive_int,
+        metavar="N",
+        help="maximum length of an episode; folders and vLLM only",
+    )
+    add(
+        "--on-length-cut",
+        choices=("invalid", "pass"),
+        help="how to treat a response cut at the limit (default invalid)",
+    )
+    add("--system-prompt", metavar="TEXT", help="system message of each conversation")
     endpoint = parser.add_argument_group("endpoint")
     add = endpoint.add_argument
-    add("--base-url", metavar="URL", help="address (default OPENAI_BASE_URL, else OpenAI)")
-    add("--api-key-env", metavar="NAME", help="variable with the key (default OPENAI_API_KEY)")
-    add("--concurrency", type=positive_int, metavar="N", help="most requests at the same time (default 8)")
-    add("--requests-per-minute", type=positive_float, metavar="N", help="its limit (default none)")
-    add("--tokens-per-minute", type=positive_float, metavar="N", help="its limit (default none)")
-    add("--timeout", type=positive_float, metavar="S", help="seconds for one request (default 120)")
-    add("--give-up-after", type=positive_float, metavar="S", help="seconds without any answer (default 60)")
-    add("--no-send-seed", dest="send_seed", action="store_false", default=None, help="send no seeds")
-    add("--price-in", type=float, metavar="USD", help="for a million tokens of prompts")
-    add("--price-out", type=float, metavar="USD", help="for a million tokens of answers")
-    add("--extra-body", type=_json_object, metavar="JSON", help="more for the body of each request")
+    add("--base-url", metavar="URL", help="address (default: OPENAI_BASE_URL, or OpenAI)")
+    add("--api-key-env", metavar="NAME", help="environment variable with the key (default OPENAI_API_KEY)")
+    add(
+        "--concurrency",
+        type=positive_int,
+        metavar="N",
+        help="maximum number of concurrent requests (default 8)",
+    )
+    add("--requests-per-minute", type=positive_float, metavar="N", help="rate limit (default none)")
+    add("--tokens-per-minute", type=positive_float, metavar="N", help="rate limit (default none)")
+    add(
+        "--timeout",
+        type=positive_float,
+        metavar="S",
+        help="time limit for one request, in seconds (default 120)",
+    )
+    add(
+        "--give-up-after",
+        type=positive_float,
+        metavar="S",
+        help="stop after so many seconds without any response (default 60)",
+    )
+    add("--no-send-seed", dest="send_seed", action="store_false", default=None, help="do not send seeds")
+    add("--price-in", type=float, metavar="USD", help="price of a million prompt tokens")
+    add("--price-out", type=float, metavar="USD", help="price of a million response tokens")
+    add("--extra-body", type=_json_object, metavar="JSON", help="more fields for the body of each request")
     folder = parser.add_argument_group("folder")
     folder.add_argument(
         "--template-kwargs", type=_json_object, metavar="JSON", help="variables for the chat template"
     )
-    folder.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:N (default auto)")
-    folder.add_argument("--threads", type=int, metavar="N", help="torch threads (default torch's choice)")
+    folder.add_argument("--device", metavar="NAME", help="cpu, cuda, or cuda:N (default auto)")
+    folder.add_argument(
+        "--threads", type=whole_number(0), metavar="N", help="torch threads (default: torch's choice)"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate, and show the table."""
+    """Evaluate and print the table."""
     import dataclasses
 
     from gem_core.eval import EvalConfig, evaluate
 
     names = {item.name for item in dataclasses.fields(EvalConfig)}
-    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    given["envs"] = _expanded(args.envs)
+    values = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    values["envs"] = _expand(args.envs)
     if args.api_key_env:
-        given["api_key"] = _key(args.api_key_env)
-    config = EvalConfig(**given)
+        values["api_key"] = _read_key(args.api_key_env)
+    config = EvalConfig(**values)
     outcome = evaluate(config, _reporter(quiet=args.json))
     if args.json:
         _console.print_json(outcome.summary)
@@ -109,11 +158,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _expanded(given: list[str]) -> list[str]:
+def _expand(texts: list[str]) -> list[str]:
     from gem_core.registration import list_envs
 
     chosen: list[str] = []
-    for text in given:
+    for text in texts:
         matching = list_envs(text) if is_pattern(text) else [text]
         if not matching:
             raise ConfigError(f"no environment matches {text!r}; `gem-core envs` lists all")
@@ -129,16 +178,16 @@ def _json_object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object such as '{{\"key\": true}}'")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"key\": true}}'")
     return value
 
 
-def _key(variable: str) -> str:
+def _read_key(variable: str) -> str:
     import os
 
     key = os.environ.get(variable)
     if not key:
-        raise ConfigError(f"the variable {variable} of --api-key-env is not set")
+        raise ConfigError(f"--api-key-env={variable}: this environment variable is not set")
     return key
 
 
@@ -147,10 +196,10 @@ def _show(outcome: EvalOutcome) -> None:
 
     rows = [summary_row(label, summary) for label, summary in outcome.summary["envs"].items()]
     if len(rows) > 1:
-        rows.append(summary_row("all, each counting once", outcome.summary["overall"]))
+        rows.append(summary_row("all, weighted equally", outcome.summary["overall"]))
     _console.print_table(SUMMARY_COLUMNS, rows, title=f"{outcome.summary['model']}")
     if outcome.repeated:
-        _console.note(f"{outcome.repeated} calls failed and were made again")
+        _console.note(f"{outcome.repeated} calls failed and were repeated")
     _console.note(f"{outcome.folder}: {outcome.played} episodes played; `gem-core report {outcome.folder}`")
 
 
@@ -162,7 +211,7 @@ def _reporter(quiet: bool) -> Reporter:
     console = None if quiet else _console.rich_console(sys.stderr)
 
     class Plain(Reporter):
-        """A line when an environment is finished."""
+        """Prints a line when an environment is finished."""
 
         def note(self, text: str) -> None:
             if not quiet:
@@ -181,7 +230,7 @@ def _reporter(quiet: bool) -> Reporter:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     class Bars(Plain):
-        """A bar for each environment, with the mean return and success so far of this call."""
+        """Shows a bar per environment, with the mean return and success of this call so far."""
 
         def start(self, totals: Mapping[str, int], done: Mapping[str, int]) -> None:
             figures = TextColumn("return {task.fields[total_return]} solved {task.fields[solved]}")
@@ -202,7 +251,7 @@ def _reporter(quiet: bool) -> Reporter:
             from statistics import fmean
 
             self.bars.update(self.ids[label], advance=1)
-            if episode.error is not None:  # it says nothing about the model, as in the summary
+            if episode.error is not None:  # not counted in the summary either
                 return
             played = self.played[label]
             played.append(episode)

@@ -1,4 +1,4 @@
-"""`gem-core export`: task rows for a trainer."""
+"""`gem-core export`: write task rows for a trainer."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--num 200 --split eval --out eval.jsonl",
         ],
         details=(
-            "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share them.\n"
-            "Training rows and evaluation rows share no seed and no item of a data set. Training rows go\n"
-            "through the items of a data set one shuffled pass after the other; evaluation rows name each\n"
-            "evaluation item at most once."
+            "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share it. Training "
+            "rows and evaluation rows share no seed and no item of a data set. Training rows go through the "
+            "items in one shuffled pass after another; evaluation rows name each item at most once."
         ),
     )
     parser.add_argument(
@@ -45,27 +44,27 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         required=True,
         metavar="ID[(KEY=VALUE)][=WEIGHT]",
-        help="environment; repeat for a mix",
+        help="environment (repeatable, for a mix)",
     )
     parser.add_argument(
         "--num",
         type=positive_int,
         metavar="N",
-        help="number of tasks (default for data sets: each item once)",
+        help="number of tasks (default for data sets: every item once)",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="seed of the rows (default 0)")
     parser.add_argument(
-        "--group-size", type=positive_int, default=1, metavar="N", help="samples of each task (default 1)"
+        "--group-size", type=positive_int, default=1, metavar="N", help="samples per task (default 1)"
     )
     parser.add_argument(
         "--split", choices=("train", "eval"), default="train", help="what the rows are for (default train)"
     )
-    parser.add_argument("--out", required=True, metavar="FILE", help="file to write; appears at once")
+    parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the rows; every environment is built once first, so that a bad argument shows now."""
+    """Write the rows. Every environment is built once first, so that wrong arguments are reported early."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
     from gem_core.trainers.discovery import load_trainer
 
@@ -87,13 +86,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _each_item_once(sources: Sequence[EnvChoice], split: Split) -> int:
-    """Number of tasks that play every item of the sources."""
+    """Return the number of tasks that play every item of the sources."""
     from gem_core.tasks import count_items, tasks_per_epoch
 
     counts = {source.label: count_items(source, split) for source in sources}
     endless = [label for label, count in counts.items() if count is None]
     if endless:
-        raise ConfigError(f"give --num: {endless[0]} has no items, it makes a task of every seed")
+        raise ConfigError(f"give --num: {endless[0]} has no items, it makes a task from every seed")
     if split == "train":
         return tasks_per_epoch(sources) or 0
     return sum(count for count in counts.values() if count)

@@ -1,4 +1,4 @@
-r"""`gem-core play`: a person plays an environment in the terminal."""
+"""`gem-core play`: play an environment in the terminal."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gem_core.text import last_boxed
 
 HELP = """\
 Type an answer and press Enter. Commands:
-  :hint    show a best move, where the environment knows one
+  :hint    show a best move, if the environment knows one
   :random  play a random legal move
-  :help    show this
-  :quit    leave (as does the end of the input, Ctrl-D)
-An answer of several lines goes between a line that opens a block, such as ```python, and a line ```."""
+  :help    show this help
+  :quit    leave the game; so does Ctrl-D
+To enter several lines, start with a line such as ```python and end with ```."""
 
 FENCE = "```"
 
 INVALID = {
-    "format": "no answer could be read out of that",
+    "format": "no answer was found in that",
     "illegal": "that is against the rules, so nothing was played",
     "length": "that was cut by a length limit",
 }
-"""Why a move did not count, by ``info["invalid"]``."""
+"""The value of ``info["invalid"]``, to why the move did not count."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,21 +45,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "terminal:Files-v0 --seed 1",
         ],
         details=(
-            HELP + "\n\nWhere the environment wants its answer in a box, a line without one is put into a\n"
-            "\\boxed{} for you; text around a box of your own is passed on as it stands. So is a line put\n"
-            "into a block such as ```bash where it wants one of those.\n"
+            HELP + "\n\nIf the environment expects the answer in \\boxed{}, a line without a box is put into "
+            "one. A line that has a box is passed on unchanged. The same holds for environments that expect "
+            "a block such as ```bash."
         ),
     )
     parser.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     parser.add_argument(
-        "--seed", type=seed, default=None, metavar="S", help="play this episode (default: any)"
+        "--seed", type=seed, default=None, metavar="S", help="seed of the episode (default: random)"
     )
     add_env_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play one episode; ends with it, at ``:quit`` or with the input."""
+    """Play one episode; stop early at ``:quit`` or at the end of the input."""
     with build_env(*parse_env(args.id, args.kwargs), args.wrappers) as env:
         _play(env, _new_seed() if args.seed is None else args.seed)
     return 0
@@ -95,7 +95,7 @@ def _play(env: Env, episode_seed: int) -> None:
 
 
 def _form(sample: str) -> tuple[str, str]:
-    """What a bare answer goes between, where the answers of the environment look like `sample`."""
+    """Return what to put before and after a bare answer, if valid answers look like `sample`."""
     if last_boxed(sample) is not None:
         return r"\boxed{", "}"
     opening = re.search(rf"^{FENCE}\w*$", sample, re.MULTILINE)
@@ -103,10 +103,10 @@ def _form(sample: str) -> tuple[str, str]:
 
 
 def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
-    """The response that a typed line stands for; None when it asked for something else."""
+    """Return the response that a typed line stands for, or None if the line is a command."""
     if line == ":random":
         action = _random_action(env)
-        print("This environment cannot draw a random move." if action is None else action)
+        print("This environment has no random moves." if action is None else action)
         return action
     if line == ":hint":
         print(env.oracle_action() or "This environment knows no best move.")
@@ -115,7 +115,7 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
         print(HELP)
         return None
     if line.startswith(":"):
-        print(f"There is no command {line}.\n{HELP}")
+        print(f"Unknown command {line}.\n{HELP}")
         return None
     before, after = form
     whole = FENCE in line or (before == r"\boxed{" and last_boxed(line) is not None)
@@ -125,12 +125,12 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
 def _random_action(env: Env) -> str | None:
     try:
         return env.sample_random_action()
-    except NotImplementedError:  # optional for environments that nobody has checked yet
+    except NotImplementedError:  # only environments that `gem-core check` accepts must have it
         return None
 
 
 def _read_answer() -> str | None:
-    """The next line, or the whole block that it opens; None at the end of the input."""
+    """Return the next line, or the whole block that it opens; None at the end of the input."""
     line = _read("> ")
     if line is None:
         return None
@@ -144,7 +144,7 @@ def _read_answer() -> str | None:
 
 
 def _read(prompt: str) -> str | None:
-    """The next line without its end; None at the end of the input."""
+    """Return the next line without its line break; None at the end of the input."""
     if sys.stdin.isatty():
         try:
             return input(prompt)
@@ -165,7 +165,7 @@ def _show(observation: Observation, info: Info) -> None:
 
 
 def _image_file(url: str) -> str:
-    """A file with the image in a data URL, which a terminal cannot show; it stays after the game."""
+    """Write the image of a data URL to a file, since a terminal cannot show it; the file is kept."""
     kind = url[len("data:image/") : url.index(";")]
     with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
         file.write(image_bytes(url))

@@ -1,4 +1,4 @@
-"""`gem-core report`: evaluations side by side, as one web page or as logs for Inspect's viewer."""
+"""`gem-core report`: compare evaluations in a web page, or in logs for Inspect's viewer."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "report",
-        "compare evaluations in one web page",
+        "compare evaluations in a web page",
         examples=["runs/random runs/oracle --out report.html", "runs/mini --inspect logs"],
         details=(
-            "The page needs no network and no server. With --inspect, a log for each run and environment\n"
-            "is written as well, which `inspect view` opens."
+            "The page works without a network or a server. --inspect also writes a log for each run and "
+            "environment, which `inspect view` opens."
         ),
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder that `gem-core eval` has filled")
-    parser.add_argument("--out", default="report.html", metavar="FILE", help="page (default report.html)")
-    parser.add_argument("--inspect", metavar="DIR", help="folder for logs in Inspect's format")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder written by `gem-core eval`")
+    parser.add_argument(
+        "--out", default="report.html", metavar="FILE", help="page to write (default report.html)"
+    )
+    parser.add_argument("--inspect", metavar="DIR", help="folder for logs in the format of Inspect")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page, and the logs where they are asked for."""
+    """Write the page, and the logs if --inspect names a folder."""
     from gem_core.eval.inspect_log import write_inspect_logs
     from gem_core.eval.report import read_run, write_report
 

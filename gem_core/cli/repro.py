@@ -25,10 +25,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "write the same run for every trainer",
         examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
         details=(
-            "The file names environments, model, estimator, and budget once. Each trainer gets a\n"
-            "folder with run.sh and the files that it reads. An option that a trainer has no\n"
-            "equivalent of is named: with exit code 2 if --to names the trainer, with exit code 1\n"
-            "if all trainers are written."
+            "The file names environments, model, estimator, and budget once. Each trainer gets a folder with "
+            "run.sh and the files that it reads. If a trainer has no equivalent of an option, the message "
+            "names the option; the exit code is 2 if --to names the trainer, 1 if all trainers are written."
         ),
     )
     parser.add_argument("file", metavar="FILE", help="the recipe, YAML or JSON")
@@ -47,7 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the folders; every environment is built once first."""
+    """Write the folders. Every environment is built once first."""
     from gem_core.repro import Recipe
     from gem_core.trainers.discovery import check_trainer_names, trainer_names
 

@@ -1,4 +1,4 @@
-"""`gem-core serve`: a search or an environment as a server."""
+"""`gem-core serve`: serve a search or an environment."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from gem_core.cli._arguments import (
     command_parser,
     parse_env,
     positive_int,
+    whole_number,
 )
 from gem_core.errors import ConfigError
 
-HELP = "address to listen on (default 127.0.0.1: this machine only)"
+HELP = "address to listen on (default 127.0.0.1, only this machine)"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,35 +25,44 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "serve",
-        "serve a search over HTTP, or an environment over MCP",
+        "serve a search over HTTP or an environment over MCP",
         examples=[
             "search --corpus multihop --port 8000",
             "search --corpus ~/wikipedia.jsonl",
             "mcp game:GuessTheNumber-v0-easy",
             "mcp game:GuessTheNumber-v0-easy --port 8001",
         ],
-        details="A server ends with Ctrl-C or SIGTERM.",
+        details="Stop a server with Ctrl-C or SIGTERM.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
 
-    search = kinds.add_parser("search", help="a search that speaks the retrieval protocol of Search-R1")
+    search = kinds.add_parser("search", help="serve a search with the retrieval protocol of Search-R1")
     search.add_argument("--corpus", default="multihop", help="file, folder or name (default: multihop)")
+    search.add_argument("--index", metavar="FOLDER", help="existing BM25 index to use instead of a corpus")
     search.add_argument(
-        "--index", metavar="FOLDER", help="an index that was built before, instead of a corpus"
+        "--backend", choices=("bm25", "dense"), default="bm25", help="kind of search (default: bm25)"
     )
-    search.add_argument("--backend", choices=("bm25", "dense"), default="bm25", help="default: bm25")
-    search.add_argument("--model", help="of the dense search: a name of the Hugging Face hub or a folder")
-    search.add_argument("--topk", type=positive_int, default=3, help="documents where a request does not say")
-    search.add_argument("--cache", type=int, default=0, metavar="N", help="results to keep (default 0)")
+    search.add_argument("--model", help="model of the dense search: Hugging Face name or folder")
+    search.add_argument(
+        "--topk",
+        type=positive_int,
+        default=3,
+        help="documents per query, unless a request says otherwise (default 3)",
+    )
+    search.add_argument(
+        "--cache", type=whole_number(0), default=0, metavar="N", help="results to cache (default 0)"
+    )
     search.add_argument("--host", default="127.0.0.1", help=HELP)
-    search.add_argument("--port", type=port, default=8000, help="default 8000; 0 for any that is free")
+    search.add_argument(
+        "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free one (default 8000)"
+    )
     search.set_defaults(run=run_search)
 
-    mcp = kinds.add_parser("mcp", help="an environment as an MCP server")
+    mcp = kinds.add_parser("mcp", help="serve an environment over MCP")
     mcp.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     mcp.add_argument("--host", default="127.0.0.1", help=HELP)
     mcp.add_argument(
-        "--port", type=port, help="serve over HTTP on this port (default: over stdin and stdout)"
+        "--port", type=whole_number(0, 65535), help="serve over HTTP on this port (default: stdin and stdout)"
     )
     add_env_arguments(mcp)
     mcp.set_defaults(run=run_mcp)
@@ -70,10 +80,10 @@ def run_search(args: argparse.Namespace) -> int:
         from gem_core.tools.search.bm25 import Bm25Index
 
         if args.backend != "bm25":
-            raise ConfigError("--index is for a BM25 index; give --corpus for a dense one")
+            raise ConfigError("--index takes a BM25 index; use --corpus with --backend dense")
         searcher: Any = Bm25Index(args.index, **options)
     else:
-        _console.note(f"opening {args.corpus} (building its index, when this is the first time) ...")
+        _console.note(f"opening {args.corpus}; the first time, this builds its index ...")
         searcher = open_searcher(args.backend, corpus=args.corpus, **options)
     server = SearchServer(searcher, args.host, args.port, args.topk)
     print(f"{len(searcher):,} documents at {server.url}/retrieve", flush=True)
@@ -91,7 +101,7 @@ def run_mcp(args: argparse.Namespace) -> int:
     from gem_core.registration import spec
 
     id, kwargs = parse_env(args.id, args.kwargs)
-    build_env(id, kwargs, args.wrappers).close()  # a wrong argument shows here
+    build_env(id, kwargs, args.wrappers).close()  # reports wrong arguments
     from gem_core.tools.mcp import sdk
     from gem_core.tools.mcp.env_server import env_server
 
@@ -107,16 +117,8 @@ def run_mcp(args: argparse.Namespace) -> int:
     return 0
 
 
-def port(text: str) -> int:
-    """Argparse type: a TCP port."""
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, not {text}")
-    return value
-
-
 def _end_like_ctrl_c() -> None:
-    """Have SIGTERM close the server, too."""
+    """Close the server at SIGTERM as at Ctrl-C."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

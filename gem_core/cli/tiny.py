@@ -1,11 +1,11 @@
-"""`gem-core tiny`: a tiny model and tokenizer as a Hugging Face folder."""
+"""`gem-core tiny`: make a tiny model and its tokenizer as a Hugging Face folder."""
 
 from __future__ import annotations
 
 import argparse
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, positive_int, seed
+from gem_core.cli._arguments import add_json_flag, command_parser, positive_int, seed, whole_number
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -13,29 +13,32 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "tiny",
-        "make a tiny language model that knows the format of an environment",
+        "make a tiny model that knows an environment's format",
         examples=[
             "--out tiny",
             "--out tiny-games --env game:GuessTheNumber-v0 --env game:Mastermind-v0-easy --layers 3",
         ],
-        details="The model is warm-started on random legal actions, never on an oracle's. The same options "
-        "give\nthe same files; their SHA-256 is printed and recorded in the folder.",
+        details="The model is warm-started on random legal actions, never on those of an oracle. The same "
+        "options give the same files; their SHA-256 is printed and recorded in the folder.",
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to save")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
-        "--env", action="append", metavar="ID[(KEY=VALUE)]", help="environment it will play (repeatable)"
+        "--env",
+        action="append",
+        metavar="ID[(KEY=VALUE)]",
+        help="environment that the model will play (repeatable)",
     )
     parser.add_argument("--hidden-size", type=positive_int, metavar="N", help="width, a multiple of 32")
-    parser.add_argument("--layers", type=positive_int, metavar="N", help="decoder layers")
-    parser.add_argument("--vocab-size", type=positive_int, metavar="N", help="most tokens")
+    parser.add_argument("--layers", type=positive_int, metavar="N", help="number of decoder layers")
+    parser.add_argument("--vocab-size", type=positive_int, metavar="N", help="size of the vocabulary")
     parser.add_argument("--max-positions", type=positive_int, metavar="N", help="longest context in tokens")
     parser.add_argument(
         "--warm-start-steps",
-        type=int,
+        type=whole_number(0),
         metavar="N",
-        help="supervised steps on random legal actions; 0 for none",
+        help="supervised steps on random legal actions",
     )
-    parser.add_argument("--seed", type=seed, metavar="N", help="of the weights and the random play")
+    parser.add_argument("--seed", type=seed, metavar="N", help="seed of the weights and the random play")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -47,14 +50,12 @@ def run(args: argparse.Namespace) -> int:
 
     quiet_transformers()
     names = ("hidden_size", "layers", "vocab_size", "max_positions", "warm_start_steps", "seed")
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.env:
-        given["envs"] = tuple(args.env)
-    options = TinyOptions(**given)
+        values["envs"] = tuple(args.env)
+    options = TinyOptions(**values)
     if not args.json:
-        _console.note(
-            f"warm start: {options.warm_start_steps} steps on random legal actions (never on an oracle's)"
-        )
+        _console.note(f"warm start: {options.warm_start_steps} steps on random legal actions")
     digest = save_tiny(args.out, options)
     if args.json:
         _console.print_json({"folder": args.out, "sha256": digest})

@@ -12,11 +12,11 @@ from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
 
 REPEATABLE = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
-"""Fields that are lists, with what an item looks like."""
+"""Fields that are lists, to the form of an item."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command: a flag for each field of `TrainConfig`."""
+    """Declare the command, with a flag for each field of `TrainConfig`."""
     from gem_core.train.config import TrainConfig
 
     parser = command_parser(
@@ -30,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--env 'multi:KuhnPoker-v0(opponent=\"self\")' --eval-env multi:KuhnPoker-v0 --gamma 1 "
             "--out runs/kuhn",
         ],
-        details="A run that was interrupted goes on from its newest checkpoint when it is started again.",
+        details="To continue an interrupted run from its newest checkpoint, give the same command again.",
     )
     annotations = typing.get_type_hints(TrainConfig, include_extras=True)
     for item in dataclasses.fields(TrainConfig):
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
     quiet_transformers()
     names = [item.name for item in dataclasses.fields(TrainConfig)]
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    config = TrainConfig(**given)
+    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    config = TrainConfig(**values)
     outcome = train(config, Reporter() if args.json else ConsoleReporter(config))
     if args.json:
         _console.print_json(
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scalar(annotation: Any) -> Any:
-    """The constructor for the values of a field: int, float or str."""
+    """Return the type of a field's values: int, float, or str."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         annotation = next(kind for kind in typing.get_args(annotation) if kind is not type(None))
     if typing.get_origin(annotation) is typing.Literal:

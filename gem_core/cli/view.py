@@ -1,4 +1,4 @@
-"""`gem-core view`: a trace as one web page."""
+"""`gem-core view`: turn a trace into a web page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import add_json_flag, command_parser, number
 from gem_core.errors import ConfigError
 
 
@@ -17,27 +17,29 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "view",
-        "turn a trace into one web page",
+        "turn a trace into a web page",
         examples=[
             "runs/demo/traces.jsonl",
             "traces.jsonl --out page.html --tokenizer runs/demo/model",
         ],
         details=(
-            "The page needs no network and no server: open it in a browser. Its address holds the\n"
-            "view, such as page.html#episode=3&q=higher&tokens=1, so a view can be linked.\n"
+            "The page works without a network or a server; open it in a browser. Its address describes the "
+            "view, as in page.html#episode=3&q=higher&tokens=1, so you can link to a view."
         ),
     )
-    parser.add_argument("trace", metavar="TRACE", help="file of episodes, one JSON document a line")
-    parser.add_argument("--out", metavar="FILE", help="page to write (default: the trace's name with .html)")
+    parser.add_argument("trace", metavar="TRACE", help="JSON Lines file of episodes")
     parser.add_argument(
-        "--tokenizer", metavar="DIR", help="shows tokens as text where the trace does not hold it"
+        "--out", metavar="FILE", help="page to write (default: name of the trace, with .html)"
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="DIR", help="tokenizer for traces that do not contain the text of tokens"
     )
     parser.add_argument(
         "--gamma",
-        type=_discount,
+        type=number(0, 1),
         default=1.0,
         metavar="G",
-        help="discount of the return-to-go, for episodes that do not say (default 1)",
+        help="discount of the return-to-go, for episodes that do not record one (default 1)",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -75,10 +77,3 @@ def _decoder(folder: str) -> Callable[[int], str]:
 
     tokenizer: Any = load_tokenizer(folder)
     return lambda id: str(tokenizer.decode([id]))
-
-
-def _discount(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a discount from 0 to 1, not {text}")
-    return value

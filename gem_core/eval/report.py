@@ -142,7 +142,7 @@ def _comparison(runs: Sequence[Run]) -> str:
             [run.name, *summary_row(label, summary)]
             for run in runs
             for label, summary in [
-                *run.summary["envs"].items(), ("all, each counting once", run.summary["overall"]),
+                *run.summary["envs"].items(), ("all, weighted equally", run.summary["overall"]),
             ]
         ],
         "details",

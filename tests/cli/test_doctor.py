@@ -127,4 +127,4 @@ def test_a_source_tree_that_was_never_installed(capsys, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "requires", missing)
     assert doctor(capsys)["extras"] == {}
     assert main(["doctor"]) == 0
-    assert "gem-core itself is not installed here" in capsys.readouterr().out
+    assert "runs from a source tree that is not installed" in capsys.readouterr().out

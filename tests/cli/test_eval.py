@@ -39,11 +39,14 @@ def test_plain_lines_elsewhere(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--extra-body", "[1]"], "is no JSON object"),
+        (["--extra-body", "[1]"], "is not a JSON object"),
         (["--extra-body", "{"], "is not JSON"),
         (["--episodes", "0"], "at least 1"),
         (["--temperature", "-1"], "temperature must be at least 0"),
-        (["--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE of --api-key-env is not set"),
+        (
+            ["--api-key-env", "NO_SUCH_VARIABLE"],
+            "--api-key-env=NO_SUCH_VARIABLE: this environment variable is not set",
+        ),
     ],
 )
 def test_mistakes(more, message, tmp_path, capsys):

@@ -104,7 +104,7 @@ def test_programs_can_be_typed(monkeypatch, capsys):
     typed = "print(3)\n```python\nfor number in range(2):\n    print(number)\n```\n"
     shown = play(monkeypatch, capsys, typed, "code:SmallTasks-v0-retry", "--seed", "3")
     assert "-- turn 2: " in shown
-    assert "no answer could be read" not in shown
+    assert "no answer was found" not in shown
 
 
 def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
@@ -115,7 +115,7 @@ def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
     monkeypatch.setattr("gem_core.registration._envs._values", {})
     gem_core.register("test:Bare-v0", Bare)
     shown = play(monkeypatch, capsys, ":random\n:hint\none\n", "test:Bare-v0")
-    assert "cannot draw a random move" in shown
+    assert "has no random moves" in shown
     assert "knows no best move" in shown
     assert "left after 1 turn" in shown
     assert main(["bench", "test:Bare-v0"]) == 2
@@ -138,13 +138,13 @@ def test_following_the_hints_wins(monkeypatch, capsys):
 def test_invalid_moves_are_explained(monkeypatch, capsys):
     shown = play(monkeypatch, capsys, "99\nnothing\n")
     assert "invalid: that is against the rules, so nothing was played" in shown
-    assert "invalid: no answer could be read out of that" in shown
+    assert "invalid: no answer was found in that" in shown
     assert shown.endswith("-- not solved after 2 turns, return -0.1\n")
 
 
 def test_unknown_commands_and_empty_lines_show_the_help(monkeypatch, capsys):
     shown = play(monkeypatch, capsys, "\n:state\n:help\n")
-    assert "There is no command :state" in shown
+    assert "Unknown command :state" in shown
     assert shown.count(":random  play a random legal move") == 3
     assert "-- turn" not in shown
 
@@ -156,7 +156,7 @@ def test_input_that_is_no_text_is_a_bad_answer_and_no_failure():
         env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"no answer could be read out of that" in done.stdout
+    assert b"no answer was found in that" in done.stdout
 
 
 def test_the_end_of_the_input_ends_the_game(monkeypatch, capsys):

@@ -17,7 +17,7 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
     assert "evil: success" in results
     assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # the other run has none
     details = section(document, "details")
-    assert "all, each counting once" in details
+    assert "all, weighted equally" in details
     assert document.count('<svg class="chart"') == 2
     assert len(re.findall("<circle", document)) == 6  # three estimates in each plot
     assert "system_prompt" in section(document, "settings")
