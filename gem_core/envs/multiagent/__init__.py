@@ -1,4 +1,4 @@
-"""Environments with several agents. This module holds their table of ids."""
+"""Environments with several agents, and the table of their ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAZY = {
 
 
 def register_multiagent() -> None:
-    """File the ids: one side of each game against random play; ``opponent`` changes that."""
+    """Register the ids: one side of each game against random play; ``opponent`` changes the opponent."""
     for id, entry_point, description in _TABLE:
         register(id, f"{_PACKAGE}.{entry_point}", description=description)
 

@@ -1,4 +1,4 @@
-"""Bargaining: two players share things that each of them values in private."""
+"""Bargaining: two players divide items that each of them values privately."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gem_core.text import integers
 
 ITEMS = ("books", "hats", "balls")
 TOTAL = 10
-"""What all things together are worth, to each player."""
+"""Total value of all items for each player."""
 
 ACCEPT = "accept"
 
 
 class Bargaining(TurnGame[list[int] | str]):
-    r"""Players take turns to propose who gets what, until one of them accepts.
+    r"""Players take turns proposing a division of items until one of them accepts.
 
-    There are 5 to 7 things of three kinds, together worth 10 points to each player, who knows only the
-    own values. A move is a proposal, the numbers of books, hats and balls to keep for oneself
-    (``\boxed{1 0 2}``), or ``\boxed{accept}`` for the last proposal of the other. After a deal each is
-    paid the value of the own share over 10, from 0 to 1; without one by the turn limit, 0. A forfeit
-    costs 0.1. The oracle is an arbiter that sees both tables: it proposes the share with the largest
-    product of both values, which wastes nothing, and accepts nothing worse (on the last turn, anything).
+    There are 5 to 7 items of three kinds, worth 10 points in total to each player, who knows only their own
+    values. A move is a proposal, the numbers of books, hats and balls to keep (``\boxed{1 0 2}``), or
+    ``\boxed{accept}`` for the other player's last proposal. After a deal, each player is paid the value of
+    their share over 10, from 0 to 1; without a deal by the turn limit, 0. A forfeit costs 0.1. The oracle is
+    an arbiter that sees both tables of values: it proposes the division with the largest product of both
+    values, which wastes nothing, and accepts nothing worse (on the last turn, anything).
 
     Args:
-        max_turns: Moves of both players together, at least 2.
+        max_turns: Limit on the moves of both players together, at least 2.
 
     Raises:
         ConfigError: `max_turns` is out of range.
@@ -51,7 +51,7 @@ class Bargaining(TurnGame[list[int] | str]):
         tables = _tables(tuple(self.counts))
         self.values = {player: list(self.random.choice(tables)) for player in PLAYERS}
         self.kept: list[int] | None = None
-        """What the last proposal keeps for whoever made it; None before the first."""
+        """What the last proposal keeps for its proposer; None before the first proposal."""
 
     def rules(self, agent: str) -> str:
         things = ", ".join(
@@ -95,11 +95,11 @@ class Bargaining(TurnGame[list[int] | str]):
         return None
 
     def worth(self, agent: str, share: list[int]) -> float:
-        """What a share is worth to `agent`, from 0 to 1."""
+        """Return the value of a share for `agent`, from 0 to 1."""
         return sum(n * worth for n, worth in zip(share, self.values[agent], strict=True)) / TOTAL
 
     def fair_share(self, agent: str) -> list[int]:
-        """The share of `agent` in the division with the largest product of both values."""
+        """Return the share of `agent` in the division with the largest product of both values."""
         first, second = PLAYERS
 
         def merit(share: list[int]) -> tuple[float, float]:
@@ -131,7 +131,7 @@ class Bargaining(TurnGame[list[int] | str]):
 
 
 def make_bargaining(opponent: str = "random", agent: str | None = None, max_turns: int = 10) -> Env:
-    """One side of the game, or with ``opponent="self"`` both; see `one_side`."""
+    """Build one side of the game, or with ``opponent="self"`` both; see `one_side`."""
     return one_side(Bargaining(max_turns), opponent, agent)
 
 
@@ -141,7 +141,7 @@ def _named(share: list[int]) -> str:
 
 @cache
 def _pools() -> list[tuple[int, ...]]:
-    """Numbers of things: 5 to 7 in all, 1 to 4 of a kind."""
+    """Return the possible counts of items: 5 to 7 in total, 1 to 4 of each kind."""
     return [
         counts
         for counts in product(range(1, 5), repeat=len(ITEMS))
@@ -151,7 +151,7 @@ def _pools() -> list[tuple[int, ...]]:
 
 @cache
 def _tables(counts: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Values of each kind by which all things are worth `TOTAL`."""
+    """Return the possible values of the kinds for which all items are worth `TOTAL`."""
     ranges = (range(TOTAL // count + 1) for count in counts)
     return [
         values

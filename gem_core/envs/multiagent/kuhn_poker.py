@@ -18,7 +18,7 @@ ACTIONS = {
     "bet": ("fold", "call"),
     "check bet": ("fold", "call"),
 }
-"""What may be done after what was done, the cautious action first."""
+"""Possible actions by betting history, the cautious one first."""
 
 CHANCES = {
     "": (1 / 3, 0.0, 1.0),
@@ -26,21 +26,21 @@ CHANCES = {
     "bet": (0.0, 1 / 3, 1.0),
     "check bet": (0.0, 2 / 3, 1.0),
 }
-"""An equilibrium: how often the bold action is taken with a Jack, a Queen and a King."""
+"""An equilibrium: probability of the bold action with a Jack, a Queen and a King, by betting history."""
 
 VALUE = -1 / 18
-"""Chips that `player_1` gets a hand when both play an equilibrium."""
+"""Expected chips per hand of `player_1` when both players follow an equilibrium."""
 
 
 class KuhnPoker(TurnGame[str]):
-    r"""Each player antes a chip and gets one of three cards, the Jack, the Queen and the King, unseen by
-    the other.
+    r"""Each player antes one chip and holds one of three cards (Jack, Queen, King), hidden from the other.
 
-    The move is what to do, as ``\boxed{bet}``: `player_1` checks or bets a chip; after a check
-    `player_2` checks or bets; after a bet the other one folds or calls. Without a call the player who bet
-    takes the pot, otherwise the higher card does: the winner gains, and the loser loses, 1 chip or after
-    a call 2. A forfeit costs 2. The oracle plays an equilibrium, which loses 1/18 chip a hand as
-    `player_1` and wins it as `player_2` against one that is as good, and never more whoever plays.
+    The move names an action, as in ``\boxed{bet}``: `player_1` checks or bets a chip; after a check,
+    `player_2` checks or bets; after a bet, the other player folds or calls. Without a call, the player who
+    bet takes the pot; otherwise the higher card does. The winner gains, and the loser loses, 1 chip, or 2
+    after a call. A forfeit costs 2. The oracle follows an equilibrium: it loses 1/18 chip per hand as
+    `player_1` and wins 1/18 as `player_2` against an equally good player, and it never does worse against
+    anyone.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = (*TurnGame.state_fields, "cards", "history")
@@ -97,5 +97,5 @@ class KuhnPoker(TurnGame[str]):
 
 
 def make_kuhn_poker(opponent: str = "random", agent: str | None = None) -> Env:
-    """One side of the game, or with ``opponent="self"`` both; see `one_side`."""
+    """Build one side of the game, or with ``opponent="self"`` both; see `one_side`."""
     return one_side(KuhnPoker(), opponent, agent)

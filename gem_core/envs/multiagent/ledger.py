@@ -1,8 +1,8 @@
-"""`Ledger`: what each agent is owed and has to be told since it last acted.
+"""`Ledger`: what each agent has earned and been told since it last acted.
 
-An agent that acts in turn sees the world once a round: its reward is the sum over the steps of the
-round, its info what the steps said to it. Every view of a `MultiAgentEnv` in which one agent steps at a
-time is made with a ledger, so that all of them pay alike.
+An agent that acts in turn sees the environment once per round: its reward is the sum over the steps of the
+round, its info the union of their infos. Every view of a `MultiAgentEnv` in which one agent steps at a time
+uses a ledger, so all views pay alike.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from gem_core.errors import EnvError
 
 
 class Ledger:
-    """Makes the steps of an environment and keeps the books.
+    """Steps an environment and accumulates rewards and infos per agent.
 
     Args:
-        env: Stepped through this object only.
+        env: The environment; nothing else may step it.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
         self.env = env
         self.owed: dict[str, float] = {}
         self.ends: dict[str, str] = {}
-        """ "terminated" or "truncated", by agent that is through."""
+        """ "terminated" or "truncated", by finished agent."""
         self._shown: dict[str, Observation] = {}
         self._told: dict[str, dict[str, Any]] = {}
 
     def reset(self, seed: int | None, options: ResetOptions | None = None) -> None:
         """Start an episode."""
-        # An environment written for GEM may take a seed and nothing else.
+        # The `reset` of an environment written for GEM may accept a seed only.
         observations, infos = (
             self.env.reset(seed) if options is None else self.env.reset(seed, options=options)
         )
@@ -42,9 +42,9 @@ class Ledger:
         self.ends = {}
 
     def step(self, actions: Mapping[str, str]) -> None:
-        """Make one step."""
+        """Step the environment."""
         before = list(self.env.agents)
-        for agent in actions:  # what it has seen; from here on is what it will see next
+        for agent in actions:  # it has seen its infos; collect new ones
             self._told[agent] = {}
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._shown = dict(observations)
@@ -53,47 +53,47 @@ class Ledger:
             self._told.setdefault(agent, {}).update(infos.get(agent, {}))
             if terminated.get(agent):
                 self.ends[agent] = "terminated"
-            elif truncated.get(agent) or agent not in self.env.agents:  # taken out without an end
+            elif truncated.get(agent) or agent not in self.env.agents:  # removed without an end
                 self.ends[agent] = "truncated"
 
     def active(self) -> list[str]:
-        """The agents that are to act now; empty when all are through.
+        """Return the agents that act next; empty when all have finished.
 
         Raises:
-            EnvError: The episode goes on and nobody is to act.
+            EnvError: The episode continues, but no agent is active.
         """
         active = self.env.active_agents()
         if not active and self.env.agents:
             raise EnvError(
-                f"no agent is to act, though the episode of {', '.join(self.env.agents)} goes on: "
-                f"{self.env!r} must select one, or end"
+                f"no agent is active although the episode of {', '.join(self.env.agents)} continues: "
+                f"{self.env!r} must select an agent or end the episode"
             )
         return active
 
     def observe(self, agent: str) -> Observation:
-        """What the last step showed `agent`, or else what the environment shows it now."""
+        """Return the observation of `agent` from the last step, or else from the environment."""
         if agent in self._shown:
             return self._shown[agent]
         return "" if agent in self.ends else self.env.observe(agent)
 
     def told(self, agent: str) -> dict[str, Any]:
-        """Info for `agent` since it last acted."""
+        """Return the info for `agent` since it last acted."""
         return dict(self._told.get(agent, {}))
 
     def collect(self, agent: str) -> StepResult:
-        """What a step means for `agent` at its next turn or at its end; pays what it is owed."""
+        """Return the step result of `agent` since it last acted, and reset its reward to 0."""
         reward, self.owed[agent] = self.owed.get(agent, 0.0), 0.0
         end = self.ends.get(agent)
         info: Any = self.told(agent)
         return self.observe(agent), reward, end == "terminated", end == "truncated", info
 
     def get_state(self) -> dict[str, Any]:
-        """JSON-able; the environment's own state is not in it."""
+        """Return the state, JSON-able, without the state of the environment."""
         return {"owed": dict(self.owed), "ends": dict(self.ends), "shown": dict(self._shown),
                 "told": {agent: dict(info) for agent, info in self._told.items()}}  # fmt: skip
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to what `get_state` returned."""
+        """Restore what `get_state` returned."""
         self.owed, self.ends = dict(state["owed"]), dict(state["ends"])
         self._shown = dict(state["shown"])
         self._told = {agent: dict(info) for agent, info in state["told"].items()}

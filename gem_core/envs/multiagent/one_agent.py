@@ -1,8 +1,8 @@
-"""`OneAgent`: one side of a `MultiAgentEnv` as an ordinary environment, the others played by fixed players.
+"""`OneAgent`: one side of a `MultiAgentEnv` as a single-agent environment; fixed players play the others.
 
     env = gem_core.make("multi:KuhnPoker-v0", opponent="oracle", agent="player_1")
 
-Whatever plays an `Env` plays it with no change: vector environments, the runner, every trainer's plugin.
+Everything that plays an `Env` can play it: vector environments, the runner, every trainer plugin.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Player: TypeAlias = Callable[[MultiAgentEnv, str, Random], str]
-"""Answers for an agent whose turn it is: ``player(env, agent, random) -> response``.
+"""Responds for an agent whose turn it is: ``player(env, agent, random) -> response``.
 
-It may look at the whole environment, must leave it alone, and draws from `random` only, so that an
+A player may read the whole environment, must not change it, and draws from `random` only, so that an
 episode can be repeated.
 """
 
 MAX_MOVES = 1000
-"""Steps that the others may make between two turns of the agent."""
+"""Limit on the steps of the other agents between two turns of the agent."""
 
 
 def random_player(env: MultiAgentEnv, agent: str, random: Random) -> str:
-    """Plays a random legal action."""
+    """Play a random legal action."""
     return env.random_action(agent, random)
 
 
 def best_player(env: MultiAgentEnv, agent: str, random: Random) -> str:
-    """Plays a best action.
+    """Play a best action.
 
     Raises:
-        ConfigError: The environment knows none.
+        ConfigError: The environment knows no best action.
     """
     action = env.best_action(agent, random)
     if action is None:
-        raise ConfigError(f"{env!r} knows no best action for {agent}; the oracle cannot play it")
+        raise ConfigError(f"{env!r} knows no best action for {agent}, so the oracle cannot play it")
     return action
 
 
@@ -53,10 +53,10 @@ PLAYERS: dict[str, Player] = {"random": random_player, "oracle": best_player}
 
 
 def find_player(name: str | Player) -> Player:
-    """The player of that name: "random", "oracle", or ``module:function``; a function is itself.
+    """Return a player by name: "random", "oracle" or ``module:function``. A function is returned unchanged.
 
     Raises:
-        ConfigError: There is no such player.
+        ConfigError: The player is unknown.
     """
     if callable(name):
         return name
@@ -64,56 +64,58 @@ def find_player(name: str | Player) -> Player:
         return PLAYERS[name]
     if not isinstance(name, str) or name.count(":") != 1:
         raise ConfigError(
-            f"no player {name!r}: expected {', '.join(map(repr, PLAYERS))} or 'module:function'"
+            f"unknown player {name!r}: expected {', '.join(map(repr, PLAYERS))} or 'module:function'"
         )
     player: Player = load_attribute("the player", name)
     return player
 
 
 def one_side(env: MultiAgentEnv, opponent: str | Player, agent: str | None) -> Env:
-    """What a registered id of several agents makes.
+    """Build the environment of a registered multi-agent id.
 
     Args:
         env: The game.
-        opponent: Plays the other agents, as in `find_player`; "self" leaves every agent to policies.
-        agent: The agent to play; None draws it at each reset.
+        opponent: Player of the other agents, as in `find_player`; "self" leaves every agent to policies.
+        agent: The agent to play; None draws one at each reset.
 
     Returns:
-        A `OneAgent`, or `env` itself for "self".
+        A `OneAgent`, or `env` itself for ``opponent="self"``.
 
     Raises:
-        ConfigError: An unknown player or agent, or an agent with "self".
+        ConfigError: The player or agent is unknown, or `agent` is combined with "self".
     """
     if opponent != "self":
         return OneAgent(env, agent, opponent)
     if agent is not None:
-        raise ConfigError(f"agent={agent!r} chooses one side; with opponent='self' all are played")
+        raise ConfigError(
+            f"agent={agent!r}: expected None with opponent='self'"
+        )
     return env
 
 
 class OneAgent(Env):
     """One agent of a `MultiAgentEnv`.
 
-    A step takes the agent's response and lets the others play until the agent is to act again; its
-    reward is the sum of what it was paid meanwhile. The info says whose view it is under "agent". There
-    is no `max_return`: the best that can be had depends on the others.
+    A step takes the agent's response and lets the other agents act until it is the agent's turn again; the
+    reward is the sum of what the agent earned in between. ``info["agent"]`` names the agent. There is no
+    `max_return`, because the best possible return depends on the other agents.
 
     Args:
-        env: The environment with several agents; closed with this one.
-        agent: Which one to play; None draws one at each reset.
-        others: Who plays the others, as in `find_player`.
+        env: The multi-agent environment; closed with this one.
+        agent: The agent to play; None draws one at each reset.
+        others: Player of the other agents, as in `find_player`.
 
     Raises:
-        ConfigError: `env` has no several agents, or no such agent; or there is no such player.
+        ConfigError: `env` is not a `MultiAgentEnv`, or the agent or player is unknown.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ("agent", "others_seed", "moves")
 
     def __init__(self, env: MultiAgentEnv, agent: str | None = None, others: str | Player = "random") -> None:
         if not isinstance(env, MultiAgentEnv):
-            raise ConfigError(f"{env!r} has one agent only; a MultiAgentEnv is expected")
+            raise ConfigError(f"{env!r} has a single agent; expected a MultiAgentEnv")
         if agent is not None and agent not in env.possible_agents:
-            raise ConfigError(f"no agent {agent!r}; {env!r} has {', '.join(env.possible_agents)}")
+            raise ConfigError(f"unknown agent {agent!r}; {env!r} has {', '.join(env.possible_agents)}")
         self.env = env
         self.chosen = agent
         self.player = find_player(others)
@@ -132,12 +134,12 @@ class OneAgent(Env):
             self._ledger.reset(seed, options)
             self.others_seed = self.random.getrandbits(64)
             self.moves = 0
-            # Named streams: the environment draws from a generator with the same seed.
+            # A named stream, because the environment's generator has the same seed.
             self.agent = self.chosen or derive_rng("seat", self.others_seed).choice(self.env.possible_agents)
             self._play_others()
         observation, _, terminated, truncated, info = self._ledger.collect(self.agent)
         if terminated or truncated:
-            raise EnvError(f"the others ended the episode before {self.agent} had a turn")
+            raise EnvError(f"the other agents ended the episode before the first turn of {self.agent}")
         return observation, {**info, "agent": self.agent}  # type: ignore[typeddict-unknown-key]
 
     def step(self, action: str) -> StepResult:
@@ -183,16 +185,16 @@ class OneAgent(Env):
         return sibling
 
     def _play_others(self) -> None:
-        """Let the others act until it is the agent's turn, or the agent is through."""
+        """Let the other agents act until the agent acts next or has finished."""
         for _ in range(MAX_MOVES):
             active = self._ledger.active() if self.agent not in self._ledger.ends else [self.agent]
             if self.agent in active:
                 return
             self._ledger.step({agent: self._answer(agent) for agent in active})
-        raise EnvError(f"{self.agent} did not get a turn within {MAX_MOVES} moves of the others")
+        raise EnvError(f"{self.agent} did not get a turn within {MAX_MOVES} moves of the other agents")
 
     def _answer(self, agent: str) -> str:
-        # A generator a move, not one for all: nothing to save, and a move does not hang on the number
-        # of draws before it.
+        # One generator per move: there is no generator state to save, and a move does not depend on the
+        # number of draws before it.
         self.moves += 1
         return self.player(self.env, agent, derive_rng(self.others_seed, self.moves))

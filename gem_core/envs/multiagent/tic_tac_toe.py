@@ -17,11 +17,11 @@ EMPTY = "." * 9
 
 
 class TicTacToe(TurnGame[int]):
-    r"""Players take turns on a 3x3 board; `player_1` has X and begins.
+    r"""Players take turns on a 3x3 board; `player_1` plays X and moves first.
 
-    The move is the number of a free cell, from 1 (top left) to 9 (bottom right): ``\boxed{5}``. A win
-    pays 1 and a loss -1, a full board without a line 0 to both. A forfeit costs 1. Perfect play on both
-    sides is a draw; the oracle never loses, and between moves that are worth the same it draws one.
+    The move is the number of a free cell, from 1 (top left) to 9 (bottom right): ``\boxed{5}``. A win pays 1,
+    a loss -1, and a full board without a line pays 0 to both. A forfeit costs 1. Perfect play by both sides
+    is a draw; the oracle never loses, and it draws at random among equally good moves.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = (*TurnGame.state_fields, "cells")
@@ -66,20 +66,20 @@ class TicTacToe(TurnGame[int]):
 
 
 def make_tic_tac_toe(opponent: str = "random", agent: str | None = None) -> Env:
-    """One side of the game, or with ``opponent="self"`` both; see `one_side`."""
+    """Build one side of the game, or with ``opponent="self"`` both; see `one_side`."""
     return one_side(TicTacToe(), opponent, agent)
 
 
 @cache
 def value(cells: str) -> int:
-    """What the position is worth to whoever moves next, under perfect play: 1, 0 or -1."""
+    """Return the value of the position for the player to move, under perfect play: 1, 0 or -1."""
     if _won(cells):
         return -1
     return max((-value(_put(cells, cell)) for cell in _free(cells)), default=0)
 
 
 def best_cells(cells: str) -> list[int]:
-    """The cells, from 0, that keep what the position is worth."""
+    """Return the cells, counted from 0, that keep the value of the position."""
     values = {cell: -value(_put(cells, cell)) for cell in _free(cells)}
     best = max(values.values())
     return [cell for cell, worth in values.items() if worth == best]
@@ -90,7 +90,7 @@ def _mark(agent: str) -> str:
 
 
 def _put(cells: str, cell: int) -> str:
-    """The position after whoever is to move took `cell`."""
+    """Return the position after the player to move takes `cell`."""
     mark = "X" if cells.count("X") == cells.count("O") else "O"
     return cells[:cell] + mark + cells[cell + 1 :]
 

@@ -1,8 +1,8 @@
-r"""`TurnGame`: what games of several players who move in turn share.
+r"""`TurnGame`: the base class of two-player games in which the players move in turn.
 
-The last ``\boxed{...}`` of a response that can be read is the move. A response without a readable move, or
-with one against the rules, forfeits the game: the player is paid `format_error_reward`, which is no more than
-the worst end of the game pays, the others are paid 0. The turn limit truncates the game for all.
+The move is the last readable ``\boxed{...}`` of a response. A response without a readable move, or with an
+illegal one, forfeits the game: the player gets `format_error_reward`, which is at most the worst payoff of
+the game, and the opponent gets 0. The turn limit truncates the game for both players.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from gem_core.text import boxes
 Move = TypeVar("Move")
 
 PLAYERS = ("player_1", "player_2")
-"""Names of the agents; the first one begins."""
+"""Names of the agents; the first one moves first."""
 
 
 class TurnGame(MultiAgentEnv, Generic[Move]):
-    """Template of a game. A subclass says how it is set up, read, played and shown."""
+    """Base class of two-player games. A subclass defines the setup, the moves and what is shown."""
 
     state_fields: ClassVar[tuple[str, ...]] = (
         *MultiAgentEnv.state_fields, "turn", "turn_limit", "news", "moved"
     )  # fmt: skip
 
     turn: int
-    """Moves made in this game, those of all players."""
+    """Number of moves made in this game, by both players."""
     turn_limit: int
-    """Moves of this game; the last one truncates."""
+    """Number of moves in this game; the last one truncates it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,48 +42,49 @@ class TurnGame(MultiAgentEnv, Generic[Move]):
     # -- hooks --------------------------------------------------------------------------------
 
     def new_game(self) -> None:
-        """Set `turn_limit` and the position, drawing from `self.random` only."""
+        """Set `turn_limit` and the initial position, drawing from `self.random` only."""
         raise NotImplementedError
 
     def rules(self, agent: str) -> str:
-        """The first thing that `agent` is shown: the task and the form of an answer."""
+        """Return the first observation of `agent`: the task and the answer format."""
         raise NotImplementedError
 
     def board(self, agent: str) -> str:
-        """The position as `agent` sees it, shown below each observation."""
+        """Return the position as `agent` sees it, shown below each observation."""
         return ""
 
     def parse(self, text: str) -> Move | None:
-        """Read the content of the box, stripped; None is a format error."""
+        """Read a move from the stripped content of a box; None is a format error."""
         raise NotImplementedError
 
     def refusal(self, agent: str, move: Move) -> str | None:
-        """Why the move is against the rules; None when it is not."""
+        """Return why the move is illegal; None if it is legal."""
         raise NotImplementedError
 
     def play(self, agent: str, move: Move) -> Mapping[str, float] | None:
-        """Carry out a legal move; returns what each player is paid when that ends the game, else None.
+        """Play a legal move. Tell the opponent about it with `tell`.
 
-        What the others are to know of it goes through `tell`.
+        Returns:
+            The payoff of each player if the move ends the game, else None.
         """
         raise NotImplementedError
 
     def random_move(self, agent: str, random: Random) -> str:
-        """A legal move, drawn from `random`, as it would stand in the box."""
+        """Return a legal move, drawn from `random`, as the content of a box."""
         raise NotImplementedError
 
     def best_move(self, agent: str, random: Random) -> str | None:
-        """A best move given what the player knows, as it would stand in the box."""
+        """Return a best move given what the player knows, as the content of a box; None if unknown."""
         return None
 
     # -- for hooks ----------------------------------------------------------------------------
 
     def other(self, agent: str) -> str:
-        """The opponent of `agent`."""
+        """Return the opponent of `agent`."""
         return PLAYERS[1 - PLAYERS.index(agent)]
 
     def tell(self, agent: str, text: str) -> None:
-        """Have `agent` read a line the next time it is shown something."""
+        """Add a line to the next observation of `agent`."""
         self.news[agent].append(text)
 
     # -- the contract -------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class TurnGame(MultiAgentEnv, Generic[Move]):
             for player in self.agents:
                 self.tell(player, "No turns are left.")
             return self._results(agent, info, {}, cut=True)
-        self.selector.next()  # now, so that the next player's observation has its options in it
+        self.selector.next()  # before observing, so that the next player sees its options
         return self._results(agent, info, {})
 
     def _forfeit(self, agent: str, kind: InvalidKind, reason: str) -> StepResults:

@@ -1,4 +1,4 @@
-"""`AECEnv` and `ParallelEnv`: a `MultiAgentEnv` with PettingZoo's names and rules.
+"""`AECEnv` and `ParallelEnv`: views of a `MultiAgentEnv` with PettingZoo's names and rules.
 
     env = AECEnv(gem_core.make("multi:KuhnPoker-v0", opponent="self"))
     env.reset(seed=0)
@@ -6,7 +6,7 @@
         observation, reward, termination, truncation, info = env.last()
         env.step(None if termination or truncation else policy(observation))
 
-Neither needs PettingZoo. Actions and observations are texts; `TextSpace` stands for them.
+Neither needs PettingZoo. Actions and observations are text, represented by `TextSpace`.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from gem_core.errors import ConfigError, ResetNeeded
 
 
 class TextSpace:
-    """All texts. `sample` gives a legal response where an agent is to act, and an empty text elsewhere."""
+    """The space of all texts. `sample` returns a legal response for an active agent, and "" otherwise."""
 
     def __init__(self, sample: Callable[[], str] = str) -> None:
         self._sample = sample
 
     def contains(self, value: object) -> bool:
-        """Whether `value` is a text, or a list of content parts."""
+        """Return whether `value` is a text or a list of content parts."""
         return isinstance(value, str | list)
 
     def __contains__(self, value: object) -> bool:
         return self.contains(value)
 
     def sample(self) -> str:
-        """A text."""
+        """Return a text."""
         return self._sample()
 
     def seed(self, seed: int | None = None) -> None:
-        """Does nothing: what is sampled follows the environment's own seed."""
+        """Do nothing: samples follow the environment's own seed."""
 
 
 class _View:
-    """What both views share.
+    """Base class of both views.
 
     Args:
-        env: Closed with the view, and stepped through it only.
+        env: The environment; closed with the view. Nothing else may step it.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
@@ -79,18 +79,18 @@ class _View:
         return self
 
     def observation_space(self, agent: str) -> TextSpace:
-        """Where the observations of `agent` are from; the same object each time."""
+        """Return the observation space of `agent`; the same object each time."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> TextSpace:
-        """Where the actions of `agent` are from; the same object each time."""
+        """Return the action space of `agent`; the same object each time."""
         return self.action_spaces[agent]
 
     def render(self) -> None:
-        """Does nothing: observations are texts already."""
+        """Do nothing: observations are text already."""
 
     def state(self) -> dict[str, Any]:
-        """The whole state of the environment."""
+        """Return the whole state of the environment."""
         state: dict[str, Any] = self.env.get_state()
         return state
 
@@ -103,31 +103,31 @@ class _View:
 
 
 class ParallelEnv(_View):
-    """PettingZoo's parallel API: each step takes an action of every agent in `agents`.
+    """PettingZoo's parallel API: each step takes an action from every agent in `agents`.
 
-    In an environment of turns the actions of agents that are not to act are ignored; ``infos`` says
-    under "active" whose count next.
+    In a turn-based environment, actions of inactive agents are ignored; the infos say under "active" whether
+    an agent's next action counts.
     """
 
     def reset(
         self, seed: int | None = None, options: ResetOptions | None = None
     ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
-        """Start an episode; observations and infos by agent."""
+        """Start an episode; return observations and infos by agent."""
         self.ledger.reset(seed, options)
         self.agents = list(self.env.agents)
         return {agent: self.ledger.observe(agent) for agent in self.agents}, self._infos(self.agents)
 
     def step(self, actions: Mapping[str, str]) -> StepResults:
-        """Take an action of every agent.
+        """Take an action from every agent.
 
         Raises:
-            ConfigError: An agent is unknown or missing.
+            ConfigError: An agent is unknown or has no action.
         """
         present = list(self.agents)
         if set(actions) != set(present):
             raise ConfigError(
-                f"actions of {', '.join(sorted(map(str, actions)))} were given; expected one of each of: "
-                f"{', '.join(present) or 'nobody, the episode is over'}"
+                f"got actions for {', '.join(sorted(map(str, actions)))}: expected one for each of "
+                f"{', '.join(present) or 'no agent, because the episode is over'}"
             )
         self.ledger.step({agent: actions[agent] for agent in self.ledger.active()})
         self.agents = list(self.env.agents)
@@ -147,9 +147,9 @@ class ParallelEnv(_View):
 
 
 class AECEnv(_View):
-    """PettingZoo's AEC API: agents step one after the other, also those that act at the same time.
+    """PettingZoo's AEC API: agents step one after another, including those that act simultaneously.
 
-    An agent that is through is selected once more and takes the step None, after which it is gone.
+    A finished agent is selected once more, takes the action None and then disappears.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
@@ -166,7 +166,7 @@ class AECEnv(_View):
         return self.ledger.owed
 
     def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
-        """Start an episode; `last` shows it."""
+        """Start an episode; `last` returns the first observation."""
         self.ledger.reset(seed, options)
         self.agents = list(self.env.agents)
         self._actions = {}
@@ -174,11 +174,11 @@ class AECEnv(_View):
         self._take_books()
 
     def observe(self, agent: str) -> Observation:
-        """What `agent` is shown now."""
+        """Return what `agent` sees now."""
         return self.ledger.observe(agent)
 
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
-        """What a step of the selected agent returns; the observation is None without `observe`."""
+        """Return the step result of the selected agent; the observation is None if `observe` is False."""
         agent = self._selected()
         shown = self.observe(agent) if observe else None
         return (
@@ -187,7 +187,7 @@ class AECEnv(_View):
         )  # fmt: skip
 
     def agent_iter(self, max_iter: int = 2**63) -> Iterator[str]:
-        """The selected agent, again and again, until no agent is left or `max_iter` were given."""
+        """Yield the selected agent until no agent is left, at most `max_iter` times."""
         while self.agents and max_iter > 0:
             max_iter -= 1
             yield self.agent_selection
@@ -196,13 +196,13 @@ class AECEnv(_View):
         """Take the action of the selected agent.
 
         Raises:
-            ConfigError: None of an agent that is to act, or a text of one that is through.
+            ConfigError: The action is None but the agent has not finished, or the reverse.
         """
         agent = self._selected()
         through = agent in self.ledger.ends
         if through != (action is None):
-            expected = "None, it is through" if through else "a text"
-            raise ConfigError(f"the action of {agent} was {action!r:.80}; expected {expected}")
+            expected = "None, because it has finished" if through else "a text"
+            raise ConfigError(f"action={action!r:.80} of {agent}: expected {expected}")
         if action is None:
             self.agents.remove(agent)
             del self.ledger.owed[agent]
@@ -220,7 +220,7 @@ class AECEnv(_View):
         self._take_books()
 
     def _take_books(self) -> None:
-        """Note what the ledger says of each agent, and select the next one."""
+        """Copy the ledger's records of each agent, and select the next one."""
         ends = self.ledger.ends
         self.terminations = {agent: ends.get(agent) == "terminated" for agent in self.agents}
         self.truncations = {agent: ends.get(agent) == "truncated" for agent in self.agents}

@@ -82,14 +82,14 @@ def test_parallel_steps_take_an_action_of_everybody():
 def test_misuse_is_one_clear_line():
     env = ParallelEnv(table("multi:KuhnPoker-v0"))
     env.reset(seed=0)
-    with pytest.raises(ConfigError, match="actions of player_1 were given; expected one of each of"):
+    with pytest.raises(ConfigError, match="got actions for player_1: expected one for each of"):
         env.step({"player_1": "a"})
     aec = AECEnv(table("multi:KuhnPoker-v0"))
     aec.reset(seed=0)
-    with pytest.raises(ConfigError, match="the action of player_1 was None; expected a text"):
+    with pytest.raises(ConfigError, match="action=None of player_1: expected a text"):
         aec.step(None)
     aec.step("junk")
-    with pytest.raises(ConfigError, match="expected None, it is through"):
+    with pytest.raises(ConfigError, match="expected None, because it has finished"):
         aec.step("more")
 
 

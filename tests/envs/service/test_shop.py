@@ -253,7 +253,7 @@ def test_the_index_of_a_task_and_bad_arguments():
         env.reset(options={"index": 1000})
     with pytest.raises(ConfigError, match="task must be a whole number"):
         gem_core.make("service:Shop-v0", task=-1)
-    with pytest.raises(ConfigError, match="no player 'nobody'"):
+    with pytest.raises(ConfigError, match="unknown player 'nobody'"):
         gem_core.make("service:Shop-v0", user="nobody")
 
 
