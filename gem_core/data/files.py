@@ -69,7 +69,7 @@ class FileRows:
                 ) from error
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
-        """The values of some columns in every row, in order; None where a row lacks the column.
+        """Yield the values of some columns in every row, in order; None where a row lacks the column.
 
         Raises:
             DataError: A row cannot be read.
@@ -112,7 +112,7 @@ class _Part:
         raise NotImplementedError
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
-        """All rows, some at a time, with at least these columns."""
+        """Yield all rows, some at a time, with at least these columns."""
         for start in range(0, len(self), _BATCH):
             yield [self.row(index) for index in range(start, min(start + _BATCH, len(self)))]
 

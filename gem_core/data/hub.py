@@ -35,7 +35,7 @@ _KEYWORDS = {
 def hub_rows(
     id: str, split: str | None, subset: str | None, revision: str | None, streaming: bool
 ) -> FileRows:
-    """The rows of a data set of the hub.
+    """Return the rows of a data set of the hub.
 
     Args:
         id: ``owner/name``.
@@ -91,7 +91,7 @@ def hub_rows(
 
 
 def choose_files(name: str, files: Sequence[str], split: str | None, subset: str | None) -> list[str]:
-    """The files of a split among all files of a data set, by the naming rules of the hub.
+    """Return the files of a split among all files of a data set, by the naming rules of the hub.
 
     ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; what names
     none is train. A file whose name is the split that is asked for counts as that split.
@@ -126,7 +126,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
 
 
 def split_of(file: str) -> str:
-    """Name of the split that a file or folder belongs to; ``"train"`` where the name tells nothing."""
+    """Return name of the split that a file or folder belongs to; ``"train"`` where the name tells nothing."""
     path = PurePosixPath(file)
     if shard := _SHARD.fullmatch(path.stem):
         return shard[1]
@@ -145,7 +145,7 @@ def _folders(files: Sequence[str]) -> list[str]:
 
 
 def _is_about(file: str) -> bool:
-    """Whether a file describes the data set instead of holding it."""
+    """Return whether a file describes the data set instead of holding it."""
     path = PurePosixPath(file)
     return path.name in ("dataset_info.json", "dataset_infos.json", "state.json", "config.json") or any(
         part.startswith(".") for part in path.parts
@@ -187,7 +187,7 @@ def _opener(system: Any, path: str) -> Callable[[], BinaryIO]:
 
 
 def _absent(error: Exception) -> bool:
-    """Whether the hub said that there is no such data set, or not for this account."""
+    """Return whether the hub said that there is no such data set, or not for this account."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status in (401, 403, 404) or type(error).__name__ == "HFValidationError"
 

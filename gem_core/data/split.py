@@ -27,7 +27,7 @@ class ItemSplit(NamedTuple):
     eval: Sequence[int]
 
     def of(self, split: Split) -> Sequence[int]:
-        """The items of a split."""
+        """Return the items of a split."""
         return self.train if split == "train" else self.eval
 
 

@@ -1,4 +1,4 @@
-"""The built-in environments: `register_builtin` files them all without importing any of them."""
+"""The built-in environments; `register_builtin` registers them without importing their modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gem_core.envs import (
 
 
 def register_builtin() -> None:
-    """File every environment that ships with gem_core."""
+    """Register every environment that ships with gem_core."""
     games.register_games()
     generated.register_generated()
     geometry.register_geometry()

@@ -1,4 +1,4 @@
-"""Tasks whose names and numbers are drawn from a seed, in groups: `Drawn`, and `Choice`, some of them."""
+"""Groups of tasks whose names and numbers are drawn from a seed: `Drawn`, and `Choice`, a selection."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ T = TypeVar("T")
 
 
 class Drawn(Generic[T]):
-    """All tasks of a family. A module for each group holds functions that make one from a `Random`.
+    """All tasks of a family, in groups. Each group is a module of functions that build a task from a
+    `Random`.
 
     Args:
-        package: With the modules.
-        groups: Their names, in order.
+        package: Package that contains the modules.
+        groups: Names of the groups, in order.
     """
 
     def __init__(self, package: str, groups: Sequence[str]) -> None:
         self.package, self.groups = package, tuple(groups)
         self.makers: dict[str, dict[str, Callable[[Random], T]]] = {}
-        """By group and name."""
+        """The functions, by group and name."""
 
     def add(self, maker: Callable[[Random], T]) -> Callable[[Random], T]:
-        """File a task under the name of its function, in the group of its module; a decorator."""
+        """Register a task under the name of its function, in the group of its module; a decorator."""
         group = maker.__module__.rpartition(".")[2]
         self.makers.setdefault(group, {})[maker.__name__] = maker
         return maker
 
     def choose(self, names: Sequence[str] | str | None = None) -> Choice[T]:
-        """The tasks of some groups or with some names; None for all.
+        """Select tasks by the names of groups or tasks; None selects all.
 
         Raises:
-            ConfigError: No such group or task, or none at all.
+            ConfigError: A name is unknown, or nothing is selected.
         """
         for group in self.groups:
             importlib.import_module(f"{self.package}.{group}")
@@ -46,16 +47,16 @@ class Drawn(Generic[T]):
         for name in wanted:
             if name not in self.makers and name not in every:
                 raise ConfigError(
-                    f"no group or task {name!r}; groups: {', '.join(self.groups)}; tasks: {', '.join(every)}"
+                    f"unknown task {name!r}; groups: {', '.join(self.groups)}; tasks: {', '.join(every)}"
                 )
             chosen |= self.makers.get(name, {name: every[name]} if name in every else {})
         if not chosen:
-            raise ConfigError("tasks=: expected at least one name of a group or of a task")
+            raise ConfigError("tasks=(): expected at least one name of a group or task")
         return Choice(chosen)
 
 
 class Choice(Generic[T]):
-    """Numbered tasks."""
+    """A numbered selection of tasks."""
 
     def __init__(self, makers: dict[str, Callable[[Random], T]]) -> None:
         self.names = list(makers)
@@ -65,7 +66,7 @@ class Choice(Generic[T]):
         return len(self._makers)
 
     def task(self, index: int, seed: int) -> T:
-        """Task `index`, its names and numbers drawn from `seed`."""
+        """Build task `index` with names and numbers drawn from `seed`."""
         return self._makers[index](derive_rng(self.names[index], seed))
 
 

@@ -50,7 +50,7 @@ def _value(tree: Tree, point: int) -> Number:
 
 
 def _sample(name: str, point: int) -> Number:
-    """The value of a variable: a fraction that no formula is made for."""
+    """Return the value of a variable: a fraction that no formula is made for."""
     if name == "infty":
         raise ValueError("infinity is no number")
     draw = zlib.crc32(f"{name} {point}".encode())

@@ -250,7 +250,7 @@ class ExpressionReader(Tokens):
 
 
 def expression(tree: Tree) -> Tree:
-    """The tree, which has to be an expression."""
+    """Return the tree, which has to be an expression."""
     return tree if tree[0] in EXPRESSIONS else fail()
 
 

@@ -23,7 +23,7 @@ _SCALES = {"c": "celsius", "f": "fahrenheit"}
 
 
 def read(text: str) -> Tree | None:
-    """The tree of a tidy text, or None."""
+    """Return the tree of a tidy text, or None."""
     if not text or len(text) > LONGEST:
         return None
     if "\\pm" in text or "\\mp" in text:  # one text for each sign
@@ -66,7 +66,7 @@ class _AnswerReader(ExpressionReader):
             found.append(self.element())
 
     def element(self) -> Tree:
-        """A relation, a union or a single value."""
+        """Return a relation, a union or a single value."""
         operands, signs = [self.union()], []
         while self.next in ("=", "<", ">", "<=", ">=", "!="):
             signs.append(self.need("=", "<", ">", "<=", ">=", "!="))
@@ -88,7 +88,7 @@ class _AnswerReader(ExpressionReader):
         return ("union", parts) if len(parts) > 1 else parts[0]
 
     def valued(self) -> Tree:
-        """An expression with its unit, or something with brackets."""
+        """Return an expression with its unit, or something with brackets."""
         if self.kind == "words":
             return ("text", self.words())
         tree = self.sum()

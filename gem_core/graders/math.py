@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
 
 
 def grade(answer: str, reference: str, *, symbolic: bool = True) -> bool:
-    """Whether `answer` (the content of the box) is right; see `judge`."""
+    """Return whether `answer` (the content of the box) is right; see `judge`."""
     return judge(answer, reference, symbolic=symbolic).correct
 
 
@@ -85,7 +85,7 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
 
 
 def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
-    """Whether math-verify could know more: it reads much into broken text, and into prose."""
+    """Return whether math-verify could know more: it reads much into broken text, and into prose."""
     if "\\" not in answer and tree is None and wanted.tree is not None:
         return False
     balanced = answer.count("{") == answer.count("}") and (
@@ -95,7 +95,7 @@ def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
 
 
 def _plain_number(text: str) -> str:
-    """A number in digits in its one shortest form; empty for anything else."""
+    """Return a number in digits in its one shortest form; empty for anything else."""
     if text.isdigit() and text.isascii():
         return text.lstrip("0") or "0"
     match = _NUMBER.fullmatch(text)

@@ -133,7 +133,7 @@ def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines, without blanks at their ends and without empty ones before the first and after the last."""
+    """Return the lines, without trailing whitespace and without empty lines at the beginning and the end."""
     lines = [line.rstrip() for line in text.splitlines()]
     while lines and not lines[-1]:
         lines.pop()

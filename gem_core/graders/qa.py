@@ -20,7 +20,7 @@ def normalize(text: str) -> str:
 
 
 def exact_match(answer: str, references: Iterable[str]) -> bool:
-    """Whether the answer equals one of the references once both are normalised.
+    """Return whether the answer equals one of the references once both are normalised.
 
     A text that normalisation leaves nothing of ("A", "?") is compared as it stands, but for case.
     """

@@ -63,7 +63,7 @@ class Unreadable(Exception):
 
 
 def tidy(text: str) -> str:
-    """The text without decoration: layout commands, dollar signs, thousands separators, Unicode signs."""
+    """Return the text without layout commands, dollar signs, thousands separators and Unicode signs."""
     text = text.strip()
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)
@@ -92,7 +92,7 @@ def tidy(text: str) -> str:
 
 
 def _content(match: re.Match[str]) -> str:
-    r"""A group of text, opened where it holds mathematics: ``\text{5 cm}``, ``\mathbf{42}``, ``\mathrm{i}``.
+    r"""Return the content of a text group that is math: ``\text{5 cm}``, ``\mathbf{42}``, ``\mathrm{i}``.
 
     A letter behind a number is a unit, but for i.
     """

@@ -21,7 +21,7 @@ _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def same(given: Tree, wanted: Tree) -> bool | None:
-    """Whether two answers mean the same; None where this module cannot tell."""
+    """Return whether two answers mean the same; None where this module cannot tell."""
     given, wanted = _bare(given, wanted), _bare(wanted, given)
     kinds = given[0], wanted[0]
     if "unit" in kinds:
@@ -69,7 +69,7 @@ def _bare(tree: Tree, other: Tree) -> Tree:
 
 
 def _same_units(given: Tree, wanted: Tree) -> bool | None:
-    """A unit on one side alone does not count; two must agree, or convert."""
+    """Return whether the units agree: one is ignored, two must be equal or convertible."""
     (left, unit), (right, other) = (
         (tree[1], tree[2]) if tree[0] == "unit" else (tree, "") for tree in (given, wanted)
     )
@@ -120,7 +120,7 @@ def _all(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
 
 
 def _unordered(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
-    """Whether each element of one is in the other; repetitions do not count."""
+    """Return whether each element of one is in the other; repetitions do not count."""
     if len(items) * len(others) > 400:
         return None
     table = [[same(a, b) for b in others] for a in items]
@@ -217,7 +217,7 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
 
 
 def _equal(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
-    """Whether two trees with the values `a` and `b` at a point are equal there."""
+    """Return whether two trees with the values `a` and `b` at a point are equal there."""
     try:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b or _rounds(given, wanted, a, b)
@@ -238,7 +238,7 @@ def _close(a: complex, b: complex) -> bool:
 
 
 def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
-    """Whether one is a decimal of six digits or more that rounds the other, which is no decimal."""
+    """Return whether one is a decimal of six digits or more that rounds the other, which is no decimal."""
     for tree, value, other, exact in ((given, a, b, wanted), (wanted, b, a, given)):
         literal = tree[1] if tree[0] == "-" else tree
         if literal[0] != "n" or literal[2] is None or not isinstance(value, Fraction):
@@ -256,7 +256,7 @@ _BRANCHES = frozenset(["sqrt", "abs", "log", "ln", "asin", "acos", "atan", "arcs
 
 
 def _branching(tree: Tree) -> bool:
-    """Whether signs could matter: roots, logarithms, absolute values, powers that are no whole numbers."""
+    """Return whether signs could matter: roots, logarithms, absolute values, fractional powers."""
     if tree[0] == "^" and not (tree[2][0] == "n" and tree[2][1].denominator == 1):
         return True
     return (tree[0] == "f" and tree[1] in _BRANCHES) or any(
@@ -265,7 +265,7 @@ def _branching(tree: Tree) -> bool:
 
 
 def _doubtful(tree: Tree) -> bool:
-    """Whether the text may have meant another function: log without a base is written for two."""
+    """Return whether the text may have meant another function: log without a base is written for two."""
     return (tree[0] == "f" and tree[1] == "log" and tree[3] is None) or any(
         _doubtful(part) for part in tree[1:] if isinstance(part, tuple)
     )

@@ -1,4 +1,4 @@
-"""Tasks in a database, over an MCP server. This module holds their table of ids."""
+"""Tasks in a database, with the tools of an MCP server, and the table of their ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GROUPS = {
 
 
 def register_databases() -> None:
-    """File the ids of the databases."""
+    """Register the ids of the databases."""
     env = "gem_core.envs.databases.env:Databases"
     tools = "tools(tools='sqlite', max_tool_uses=15)"
     register(

@@ -1,4 +1,4 @@
-r"""`Databases`: do a task in an SQLite database; the state that is left decides."""
+r"""`Databases`: do a task in an SQLite database; its resulting state is graded."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ When the task is done, end with {end}."""
 
 
 class Databases(TurnBasedEnv[str]):
-    r"""Do what an instruction asks for in an SQLite database, with the tools of an MCP server.
+    r"""Follow an instruction in an SQLite database, with the tools of an MCP server.
 
     Action: calls of the tools ``list_tables``, ``describe_table``, ``query`` and ``execute``, which the
-    wrapper ``tools(tools='sqlite')`` of the registered ids brings; in the end ``\boxed{done}``, or the answer
-    in the box where the task asks for one.
+    wrapper ``tools(tools='sqlite')`` of the registered ids provides; at the end ``\boxed{done}``, or the
+    answer in the box if the task asks for one.
 
-    Rewards: with the box, 1 when the database is as the task wants it, in every table, view and index, and
-    the answer is right; else 0. A response with neither a call nor a box earns -0.1; the third one truncates.
+    Rewards: for the box, 1 if every table, view and index of the database is as the task requires and the
+    answer is right, else 0. A response with neither a call nor a box earns -0.1; the third one truncates the
+    episode.
 
     `max_return` is 1, and the oracle, which runs the reference solution, reaches it.
 
-    The task is drawn by the seed, and so are its names and numbers; ``reset(options={"index": i})`` takes
-    task i.
-    A saved state holds the whole database.
+    The seed draws the task and its names and numbers; ``reset(options={"index": i})`` selects task i. A saved
+    state holds the whole database.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "task_index", "task_seed", "database", "passed")
@@ -48,29 +48,30 @@ class Databases(TurnBasedEnv[str]):
     blocking = True
 
     task_index: int
-    """Number of the task."""
+    """Number of the current task."""
     task_seed: int
-    """What its names and numbers are drawn from."""
+    """Seed of its names and numbers."""
     tool_scope: str
-    """Name of the database, for the tools."""
+    """Name by which the tools find the database."""
     _task: Task | None = None
 
     def __init__(self, tasks: Sequence[str] | str | None = None, max_errors: int = 3) -> None:
         """Choose the tasks.
 
         Args:
-            tasks: Names of groups or of tasks. None for all.
-            max_errors: Responses with neither a call nor a box; the last one truncates.
+            tasks: Names of groups or tasks; None means all.
+            max_errors: Number of responses with neither a call nor a box after which the episode is
+            truncated.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A task is unknown, or `max_errors` is out of range.
         """
         self.source = TASKS.choose(tasks)
         self.num_items = len(self.source)
         self.set_up(check_count("max_errors", max_errors, 1))
 
     def set_up(self, max_errors: int) -> None:
-        """Give the environment a place for its database."""
+        """Reserve a file for the database."""
         self.max_errors = max_errors
         self.tool_scope = uuid.uuid4().hex
         self._path = path_of(folder(), self.tool_scope)
@@ -112,7 +113,7 @@ class Databases(TurnBasedEnv[str]):
         super().set_state(state)
         self._task = None
         if self._running and not 0 <= self.task_index < self.num_items:
-            raise ConfigError("the state is of an episode with other tasks")
+            raise ConfigError("the state belongs to an environment with other tasks")
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -120,7 +121,7 @@ class Databases(TurnBasedEnv[str]):
     # -- players ------------------------------------------------------------------------------
 
     def sample_tool_call(self) -> tuple[str, dict[str, Any]]:
-        """A look at the tables, for a random player with tools."""
+        """Return a tool call that reads the tables, for a random player."""
         tables = self.table_names()
         if not tables:
             return "list_tables", {}
@@ -131,11 +132,11 @@ class Databases(TurnBasedEnv[str]):
         ])  # fmt: skip
 
     def table_names(self) -> list[str]:
-        """Tables that the database has at the start."""
+        """Return the names of the initial tables."""
         return [line.split()[2] for line in self.task.setup.splitlines() if line.startswith("CREATE TABLE")]
 
     def oracle_tool_call(self) -> tuple[str, dict[str, Any]] | None:
-        """The reference solution."""
+        """Return the tool call of the reference solution."""
         return "execute", {"sql": self.task.solution.strip()}
 
     def random_move(self, random: Random) -> str:
@@ -168,11 +169,11 @@ class Databases(TurnBasedEnv[str]):
             self._path.write_bytes(zlib.decompress(base64.b64decode(packed)))
 
     def prepare(self) -> None:
-        """Make the database of the task."""
+        """Create the database of the task."""
         build(self._path, self.task.setup)
 
     def wrong(self) -> list[str]:
-        """What differs from the state that the reference solution leads to."""
+        """Return what differs from the state after the reference solution."""
         try:
             return unlike_solution(self._path, self.task)
         except sqlite3.Error as error:
@@ -180,6 +181,6 @@ class Databases(TurnBasedEnv[str]):
 
 
 def _words(answer: str) -> list[str]:
-    """An answer as far as it matters: its words in lower case, and the values of its numbers."""
+    """Normalize an answer: its words in lower case, and the values of its numbers."""
     words = undecorated(answer).casefold().replace(",", " ").split()
     return [str(Fraction(word)) if _NUMBER.fullmatch(word) else word for word in words]

@@ -1,9 +1,9 @@
-"""`McpMark`: database tasks in the format of MCPMark from a folder.
+"""`McpMark`: database tasks from a folder, in the format of MCPMark.
 
-A task is a folder with ``description.md`` (the instruction), ``verify.py`` (ends with status 0 when the
-database is as it should be) and ``meta.json``. Tasks of a category share a database: ``database.db`` or
-``database.sql`` in the folder of the task, else ``CATEGORY.db`` or ``CATEGORY.sql`` in `databases`, in the
-folder of the category or beside it.
+A task is a folder with ``description.md`` (the instruction), ``verify.py`` (exits with status 0 if the
+database is as required) and ``meta.json``. Tasks of a category share a database: ``database.db`` or
+``database.sql`` in the folder of the task, or else ``CATEGORY.db`` or ``CATEGORY.sql`` in `databases`, in the
+folder of the category or next to it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gem_core.envs.databases.task import Task, build
 from gem_core.errors import ConfigError, DataError
 
 VARIABLE = "SQLITE_DATABASE"
-"""Environment variable that tells ``verify.py`` the file of the database."""
+"""Environment variable with the path of the database, for ``verify.py``."""
 _SECONDS = 120.0
 
 
 class Found(NamedTuple):
-    """A task of a folder."""
+    """A task in a folder."""
 
     path: Path
     task: Task
     database: Path
-    """A file of SQLite or of SQL."""
+    """An SQLite file or an SQL file."""
 
 
 class McpMark(Databases):
@@ -44,12 +44,12 @@ class McpMark(Databases):
 
     Action: as in `Databases`; each task ends with ``\boxed{done}``.
 
-    Rewards: as in `Databases`, where ``verify.py`` of the task decides. It runs as it is, outside of any
-    sandbox, like any program that you start: take tasks from where you would take programs.
+    Rewards: as in `Databases`, graded by the task's ``verify.py``. It runs unchanged and outside of any
+    sandbox, like any program that you start: take tasks only from sources you trust.
 
-    `max_return` is 1. The oracle runs ``ground_truth.sql`` where a task has one, and knows nothing else.
+    `max_return` is 1. The oracle runs ``ground_truth.sql`` if a task has one, and otherwise knows nothing.
 
-    The seed draws the task; ``reset(options={"index": i})`` takes task i, in the order of the paths.
+    The seed draws the task; ``reset(options={"index": i})`` selects task i, in order of path.
     """
 
     def __init__(
@@ -63,22 +63,23 @@ class McpMark(Databases):
         """Read the tasks.
 
         Args:
-            folder: With tasks at any depth, such as ``tasks/sqlite/standard``.
-            databases: Folder with a database for each category. None: they are beside the tasks.
-            tasks: Names of tasks. None for all.
-            max_errors: Responses with neither a call nor a box; the last one truncates.
-            eval_only: Whether all tasks are for evaluation only; False: all may be trained on.
+            folder: Folder that contains tasks at any depth, such as ``tasks/sqlite/standard``.
+            databases: Folder with one database per category; None if they are next to the tasks.
+            tasks: Names of tasks; None means all.
+            max_errors: Number of responses with neither a call nor a box after which the episode is
+            truncated.
+            eval_only: Whether all tasks are for evaluation only; False lets all of them be trained on.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
-            DataError: The folder holds no task for SQLite; the message says why.
+            ConfigError: A task is unknown or cannot be played, or `max_errors` is out of range.
+            DataError: The folder has no task for SQLite; the message says why.
         """
         if folder is None or not Path(folder).is_dir():
-            raise DataError(f"folder={folder!r}: give a folder with tasks in the format of MCPMark")
+            raise DataError(f"folder={folder!r}: expected a folder with tasks in the format of MCPMark")
         self.set_up(check_count("max_errors", max_errors, 1))
         wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
         self.skipped: dict[str, str] = {}
-        """Tasks that cannot be played, and why."""
+        """Reason, by task that cannot be played."""
         self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
         self.num_items = len(self.found)
         self.eval_only = eval_only
@@ -100,7 +101,7 @@ class McpMark(Databases):
             raise ConfigError(f"task {missing[0]!r}: {self.skipped.get(missing[0], f'not in {root}')}")
         if not found:
             why = "; ".join(f"{name}: {reason}" for name, reason in list(self.skipped.items())[:3])
-            raise DataError(f"{root} holds no task for SQLite ({why or 'none at all'})")
+            raise DataError(f"{root} has no task for SQLite ({why or 'no task at all'})")
         return found
 
     @property
@@ -109,7 +110,7 @@ class McpMark(Databases):
         return self.found[self.task_index].task
 
     def prepare(self) -> None:
-        """Make the database of the task."""
+        """Create the database of the task."""
         database = self.found[self.task_index].database
         if database.suffix == ".sql":
             build(self._path, database.read_text(encoding="utf-8"))
@@ -117,7 +118,7 @@ class McpMark(Databases):
             shutil.copyfile(database, self._path)
 
     def wrong(self) -> list[str]:
-        """What ``verify.py`` says."""
+        """Return the complaints of ``verify.py``."""
         path = self.found[self.task_index].path
         try:
             done = subprocess.run(
@@ -129,14 +130,14 @@ class McpMark(Databases):
         return [] if done.returncode == 0 else ["verify.py"]
 
     def oracle_tool_call(self) -> tuple[str, dict[str, Any]] | None:
-        """The reference solution, where there is one."""
+        """Return the tool call of the reference solution if there is one."""
         return super().oracle_tool_call() if self.task.solution else None
 
     def best_move(self) -> str | None:
         return super().best_move() if self.task.solution else None
 
     def table_names(self) -> list[str]:
-        """Tables of the database."""
+        """Return the names of the tables."""
         link = sqlite3.connect(self._path)
         try:
             return [row[0] for row in link.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -145,10 +146,10 @@ class McpMark(Databases):
 
 
 def _task(path: Path, databases: Path | None) -> Found:
-    """A task.
+    """Read a task.
 
     Raises:
-        DataError: It is not one for SQLite.
+        DataError: The task is not for SQLite.
     """
     meta = path / "meta.json"
     try:
@@ -164,7 +165,7 @@ def _task(path: Path, databases: Path | None) -> Found:
     files = [Path(f"{place}{ending}") for place in places for ending in (".db", ".sqlite", ".sql")]
     database = next((file for file in files if file.is_file()), None)
     if database is None:
-        raise DataError(f"there is no {category}.db, .sqlite or .sql for it")
+        raise DataError(f"its database is missing: no {category}.db, .sqlite or .sql")
     truth = path / "ground_truth.sql"
     solution = truth.read_text(encoding="utf-8") if truth.is_file() else ""
     text = (path / "description.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a database task is: a database, an instruction, and the state that the reference solution leads to."""
+"""A database task: a database, an instruction, and the state after the reference solution."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Task:
     """One task with its names and numbers drawn.
 
     Attributes:
-        instruction: What is to be done.
-        setup: SQL that makes the database.
-        solution: SQL that does it.
-        wrong: SQL that ends close by; grading refuses each.
-        answer: What the box has to hold; None where it only says that the task is done.
-        wrong_answers: That come close.
-        probes: SQL that is tried on what is left and has to do the same as on the state of the solution:
-            return the same rows, or fail. For what rows do not show, such as a constraint or a trigger.
+        instruction: Instruction for the player.
+        setup: SQL that creates the database.
+        solution: SQL of the reference solution.
+        wrong: SQL whose results are close but wrong; grading rejects each of them.
+        answer: Required content of the box; None if the box only says that the task is done.
+        wrong_answers: Wrong answers that come close.
+        probes: SQL that must have the same effect on the resulting database as on the reference: return the
+        same rows, or fail. Probes test what rows do not show, such as a constraint or a trigger.
     """
 
     instruction: str
@@ -47,7 +47,7 @@ task = TASKS.add
 
 
 def build(path: Path, script: str) -> None:
-    """Make a database at `path` from SQL, in the place of what is there."""
+    """Create a database at `path` from SQL, replacing any existing file."""
     path.unlink(missing_ok=True)
     link = sqlite3.connect(path)
     try:
@@ -58,17 +58,17 @@ def build(path: Path, script: str) -> None:
 
 
 def change(path: Path, script: str) -> None:
-    """Run SQL on a database, under the limits that a model has."""
+    """Run SQL on a database under the limits that apply to a model."""
     with opened(path, write=True) as link:
         for statement in statements(script):
             link.execute(statement)
 
 
 def differences(found: Path, wanted: Path, probes: Sequence[str] = ()) -> list[str]:
-    """In which tables, views, indexes and probes two databases differ, by name; empty for none.
+    """Return the names of the tables, views, indexes and probes in which two databases differ.
 
-    The order of rows does not count, nor how a table was declared as long as its columns have the same names;
-    whole numbers equal fractions of the same value.
+    The order of rows does not matter, nor does the declaration of a table as long as its columns have the
+    same names. A whole number equals a fraction of the same value.
     """
     return _differing(_state(found, probes), _state(wanted, probes))
 
@@ -128,7 +128,7 @@ def _plain(value: object) -> object:
 
 
 def _tried(path: Path, probe: str) -> Any:
-    """What a script leads to, all of which is taken back."""
+    """Return the effects of a script, which is rolled back."""
     try:
         with opened(path, write=True) as link:
             outcomes = [_outcome(link, statement) for statement in statements(probe)]
@@ -138,14 +138,14 @@ def _tried(path: Path, probe: str) -> Any:
 
 
 class _Back(Exception):
-    """Ends a transaction without its changes."""
+    """Raised to roll back a transaction."""
 
 
 # -- helpers for tasks ----------------------------------------------------------------------------
 
 
 def table(name: str, columns: str, rows: Iterable[Sequence[Any]]) -> str:
-    """SQL of a table and its rows."""
+    """Return SQL that creates a table and its rows."""
     values = ",\n".join("(" + ", ".join(map(_literal, row)) + ")" for row in rows)
     return f"CREATE TABLE {name} ({columns});\n" + (
         f"INSERT INTO {name} VALUES {values};\n" if values else ""

@@ -79,23 +79,23 @@ class DataSetEnv(Env):
     # -- hooks --------------------------------------------------------------------------------
 
     def question(self, row: Row) -> Observation:
-        """The first observation."""
+        """Return the first observation."""
         raise NotImplementedError
 
     def parse(self, text: str) -> str | None:
-        """The answer in a response; None is a format error."""
+        """Return the answer in a response; None is a format error."""
         raise NotImplementedError
 
     def grade(self, answer: str, row: Row) -> Graded:
-        """The score of an answer."""
+        """Return the score of an answer."""
         raise NotImplementedError
 
     def right_answer(self, row: Row) -> str | None:
-        """A whole response that is right, where the item tells."""
+        """Return a whole response that is right, where the item tells."""
         return None
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """A whole response with a readable answer; by default the right answer of some item."""
+        """Return a whole response with a readable answer; by default the right answer of some item."""
         answer = self.right_answer(self.rows[random.randrange(len(self.rows))])
         return answer if answer is not None else f"\\boxed{{{random.randrange(100)}}}"
 
@@ -282,7 +282,7 @@ class _ListRows:
 
 @lru_cache(maxsize=8)
 def _split_by_content(rows: Any, columns: tuple[str, ...]) -> ItemSplit:
-    """The split of rows that the environments of a process share, computed once."""
+    """Return the split of rows that the environments of a process share, computed once."""
     return split_by_content(rows.scan(columns))
 
 
@@ -298,7 +298,7 @@ def check_eval_only(value: Any) -> bool | None:
 
 
 def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:
-    """Whether the split, or without one the file, is called test or validation."""
+    """Return whether the split, or without one the file, is called test or validation."""
     name = split or (
         Path(dataset_name).name if dataset_name and Path(dataset_name).suffix in SUFFIXES else ""
     )
@@ -306,7 +306,7 @@ def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:
 
 
 def text_of(row: Row, column: str, rows: Rows) -> str:
-    """The text in a column.
+    """Return the text in a column.
 
     Raises:
         DataError: The row has no text there.
@@ -318,7 +318,7 @@ def text_of(row: Row, column: str, rows: Rows) -> str:
 
 
 def references(row: Row, column: str, rows: Rows) -> list[str]:
-    """The right answers in a column: one text or number, or a list of them.
+    """Return the right answers in a column: one text or number, or a list of them.
 
     Raises:
         DataError: The row has none.
@@ -335,7 +335,7 @@ def references(row: Row, column: str, rows: Rows) -> list[str]:
 
 
 def _listed(text: str) -> Any:
-    """A list that a file without lists holds as JSON text; anything else ("[1,2]") as it is."""
+    """Return a list that a file without lists holds as JSON text; anything else ("[1,2]") as it is."""
     import json
 
     try:

@@ -120,6 +120,6 @@ class CodeEnv(DataSetEnv):
         return f"```python\n{text_of(row, self.keys[2], self.rows).strip()}\n```"
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """A short program that runs."""
+        """Return a short program that runs."""
         line = random.choice(["print(input())", f"print({random.randrange(100)})", "print(len(input()))"])
         return f"```python\n{line}\n```"

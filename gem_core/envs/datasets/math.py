@@ -118,7 +118,7 @@ def ask_with_images(problem: str, images: list[dict[str, Any]]) -> list[dict[str
 
 
 def _image(image: Any, rows: Rows) -> dict[str, Any]:
-    """The content part of what an image column holds.
+    """Return the content part of what an image column holds.
 
     Raises:
         DataError: That is no image; names the data set.

@@ -1,4 +1,4 @@
-"""Text games. This module holds their table of ids; the games are imported when they are made."""
+"""Text games and the table of their ids. A game is imported when an environment is made."""
 
 from __future__ import annotations
 
@@ -133,6 +133,6 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str], ...] = (
 
 
 def register_games() -> None:
-    """File the ids of all games."""
+    """Register the ids of all games."""
     for id, entry_point, kwargs, description in _TABLE:
         register(id, entry_point, description=description, **kwargs)

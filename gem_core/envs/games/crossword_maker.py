@@ -8,13 +8,13 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 _LAYOUTS = 5
-"""Layouts that are begun before the words that cross nothing are put below the others."""
+"""Number of layouts to try before words that cross nothing are placed below the others."""
 
 Cells: TypeAlias = dict[tuple[int, int], str]
 
 
 class Placed(NamedTuple):
-    """A word in the grid, from its first letter on."""
+    """A word in the grid, at the position of its first letter."""
 
     word: str
     row: int
@@ -22,16 +22,16 @@ class Placed(NamedTuple):
     across: bool
 
     def cells(self) -> list[tuple[int, int]]:
-        """Where its letters are."""
+        """Cells of its letters."""
         down, right = (0, 1) if self.across else (1, 0)
         return [(self.row + i * down, self.col + i * right) for i in range(len(self.word))]
 
 
 def lay_out(random: Random, words: Sequence[str], num_words: int, most_cells: int) -> list[Placed]:
-    """Place `num_words` of the words, with `most_cells` letters in all; the first cells are row and column 0.
+    """Place `num_words` of the words, with at most `most_cells` letters.
 
-    Each word crosses an earlier one where that can be done, and no letters stand side by side but those
-    of a word. There must be `num_words` words of at most 4 letters, and 4 cells for each.
+    Each word crosses an earlier one if possible, and adjacent letters always belong to a common word. There
+    must be `num_words` words of at most 4 letters, and 4 cells for each.
     """
     best: list[Placed] = []
     for _ in range(_LAYOUTS):
@@ -54,7 +54,7 @@ def _grow(random: Random, words: Sequence[str], num_words: int, most_cells: int)
     layout: list[Placed] = []
     cells: Cells = {}
     for word in random.sample(words, min(len(words), 40 * num_words)):
-        room = most_cells - 4 * (num_words - len(layout) - 1)  # 4 cells are kept for each other word
+        room = most_cells - 4 * (num_words - len(layout) - 1)  # reserve 4 cells for each other word
         if layout:
             options = _crossings(word, layout, cells)
             if not options:
@@ -73,7 +73,7 @@ def _grow(random: Random, words: Sequence[str], num_words: int, most_cells: int)
 
 
 def _crossings(word: str, layout: list[Placed], cells: Cells) -> list[Placed]:
-    """All places where a word may cross one of the layout."""
+    """Return all places where a word may cross another word of the layout."""
     options = []
     for placed in layout:
         for row, col in placed.cells():
@@ -88,13 +88,13 @@ def _crossings(word: str, layout: list[Placed], cells: Cells) -> list[Placed]:
 
 
 def _fits(option: Placed, cells: Cells) -> bool:
-    """Whether it agrees with the letters that are there, and touches no others."""
+    """Return whether a word agrees with the existing letters and touches no others."""
     down, right = (0, 1) if option.across else (1, 0)
     places = option.cells()
     (first_row, first_col), (last_row, last_col) = places[0], places[-1]
     if (first_row - down, first_col - right) in cells or (last_row + down, last_col + right) in cells:
         return False
-    if any(a in cells and b in cells for a, b in pairwise(places)):  # a shorter word would be a part of it
+    if any(a in cells and b in cells for a, b in pairwise(places)):  # it would contain a shorter word
         return False
     for (row, col), letter in zip(places, option.word, strict=True):
         there = cells.get((row, col))

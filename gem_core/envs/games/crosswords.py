@@ -18,13 +18,13 @@ _SIZES = ((False, 30, 3), (True, 40, 3))
 
 
 class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
-    r"""Find the words that clues describe, and enter them in a grid one letter at a time.
+    r"""Find words from clues and enter them into a grid, one letter at a time.
 
-    Action: ``\boxed{row col letter}``, row and column from 0, the letter in either case. A cell that is
-    out of the grid, belongs to no word or is filled is illegal. A wrong letter is not entered, and uses
-    up the turn.
+    Action: ``\boxed{row col letter}``, row and column from 0, the letter in either case. A cell
+    outside the grid, one that belongs to no word and a filled one are illegal. A wrong letter is not entered
+    but uses up the turn.
 
-    Rewards: 1 / cells with a letter for each right letter, 1 in all for the solved grid. Nothing is
+    Rewards: 1 / cells with a letter for each right letter, 1 in total for the solved grid. Nothing is
     paid at the turn limit. A format error ends the episode with -0.1.
 
     The grid never has more cells than turns. `max_return` is 1; the oracle knows the words, enters them
@@ -36,13 +36,13 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
     def __init__(
         self, hardcore: bool | None = False, max_turns: int | None = 100, num_words: int | None = 5
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            hardcore: Whether the clues are the hard ones: rarer words and plays on words.
-            max_turns: Turn limit, at least 4 for each word. None (together with the two others) draws
+            hardcore: Whether to use the hard clues: rarer words and wordplay.
+            max_turns: Turn limit, at least 4 per word. None (together with the two others) draws
                 (hardcore, turns, words) from (False, 30, 3) and (True, 40, 3) at each reset.
-            num_words: Words in the grid, 1 to 20.
+            num_words: Number of words in the grid, 1 to 20.
 
         Raises:
             ConfigError: Only some of the three are None, or one is out of range.

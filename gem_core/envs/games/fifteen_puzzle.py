@@ -1,4 +1,4 @@
-"""The fifteen puzzle and its smaller and larger kin: slide tiles into order."""
+"""The fifteen puzzle in several sizes: slide tiles into order."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from gem_core.text import direction
 
 _SIZES = ((2, 10), (3, 20), (4, 50))
 _SEARCH = 2000
-"""Positions that the oracle looks at for one move, about 0.05 s."""
+"""Number of positions the oracle searches for one move, about 0.05 s."""
 
 
 class FifteenPuzzle(TurnBasedEnv[str]):
     r"""Slide the tiles of a square board into order, with the blank in the last corner.
 
-    Action: ``\boxed{up}``, ``down``, ``left`` or ``right``: the way in which a tile moves into the
-    blank, so ``up`` moves the tile below it. A move for which there is no tile is illegal.
+    Action: ``\boxed{up}``, ``down``, ``left`` or ``right``: the direction in which a tile
+    moves into the blank, so ``up`` moves the tile below the blank. A move without such a tile is illegal.
 
-    Rewards: 1 for the solved board. The last turn, if its move is legal, earns the fraction of the
-    cells, the blank's included, that are right. A format error ends the episode with -0.1.
+    Rewards: 1 for the solved board. The last turn, if its move is legal, earns the fraction of cells
+    (including the blank) that are right. A format error ends the episode with -0.1.
 
-    The board is set up by sliding the solved one about, at most `max_turns` times and never back, so
-    every board can be solved within its turns.
+    The initial board is the solved one after at most `max_turns` slides, none of them straight back, so every
+    board can be solved within its turns.
 
-    `max_return` is 1, and the oracle reaches it in every variant: it takes a shortest way where one is
-    found among 2,000 positions (nearly always for 2 and 3 rows), else it undoes the slides.
+    `max_return` is 1, and the oracle reaches it in every variant: it plays a shortest solution if it
+    finds one among 2,000 positions (nearly always for 2 and 3 rows), and otherwise undoes the slides.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "rows", "tiles", "way_back")
 
     def __init__(self, num_rows: int | None = 2, max_turns: int | None = 20) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            num_rows: Rows, and columns, of the board.
+            num_rows: Number of rows, and of columns, of the board.
             max_turns: Turn limit. None (together with `num_rows`) draws (rows, turns) from (2, 10),
                 (3, 20) and (4, 50) at each reset.
 
@@ -51,9 +51,9 @@ class FifteenPuzzle(TurnBasedEnv[str]):
 
     def new_game(self) -> None:
         self.rows, self.turn_limit = self.size or self.random.choice(_SIZES)
-        most = min(self.turn_limit, 20 * self.rows * self.rows)  # more does not mix it any better
+        most = min(self.turn_limit, 20 * self.rows * self.rows)  # more slides do not mix the board any better
         self._mix(self.random.randint((most + 1) // 2, most))
-        if self._solved():  # only with 2 rows, where 12 slides lead round to the start
+        if self._solved():  # only with 2 rows, where 12 slides can lead back to the start
             self._slide(self.way_back[-1])
 
     def _mix(self, count: int) -> None:
@@ -115,7 +115,7 @@ class FifteenPuzzle(TurnBasedEnv[str]):
         return not self.tiles[-1] and tuple(self.tiles) == goal(self.rows)
 
     def _slide(self, move: str) -> int:
-        """Move a tile into the blank, if there is one on that side; which one, or 0."""
+        """Move a tile into the blank; return its number, or 0 if there is no tile on that side."""
         tiles, rows = self.tiles, self.rows
         blank = tiles.index(0)
         if move == "up":
@@ -145,7 +145,7 @@ class FifteenPuzzle(TurnBasedEnv[str]):
 
 @lru_cache(maxsize=16)
 def _turns(rows: int) -> dict[tuple[int, str], tuple[tuple[int, str], ...]]:
-    """By the cell of the blank and the move that goes back: the other moves, as tile and way back."""
+    """Map the cell of the blank and the reverse move to the other moves, as tile and reverse move."""
     return {
         (blank, back): tuple((source, OPPOSITE[move]) for move, source in moves if move != back)
         for blank, moves in enumerate(slides(rows))

@@ -1,4 +1,4 @@
-"""Shortest ways to solve a sliding puzzle: A* with Manhattan distance and linear conflicts."""
+"""Shortest solutions of a sliding puzzle: A* with Manhattan distance and linear conflicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 @lru_cache(maxsize=16)
 def slides(rows: int) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """For each cell of the blank the moves, each with the cell of the tile that moves into it."""
+    """Return the moves for each cell of the blank, each with the cell of the tile that moves into it."""
     return tuple(
         tuple(
             (move, (row + down) * rows + col + right)
@@ -22,18 +22,18 @@ def slides(rows: int) -> tuple[tuple[tuple[str, int], ...], ...]:
 
 @lru_cache(maxsize=16)
 def goal(rows: int) -> tuple[int, ...]:
-    """The solved board, row by row, with 0 for the blank."""
+    """Return the solved board, row by row, with 0 for the blank."""
     return (*range(1, rows * rows), 0)
 
 
 @lru_cache(maxsize=64)
 def shortest_way(tiles: tuple[int, ...], rows: int, budget: int) -> tuple[str, ...] | None:
-    """The moves of a shortest solution, or None when it is not found among `budget` positions."""
+    """Return the moves of a shortest solution; None if `budget` positions are not enough to find one."""
     neighbours = slides(rows)
     came_from: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {tiles: None}
     cost = {tiles: 0}
     first = _distance(tiles, rows)
-    waiting = [(first, first, tiles)]  # of equally long ways the one that is nearer to its end
+    waiting = [(first, first, tiles)]  # among equally long paths, the one nearer to its end first
     done: set[tuple[int, ...]] = set()
     while waiting and len(done) < budget:
         _, left, current = heappop(waiting)
@@ -67,7 +67,7 @@ def _moves(
 
 
 def _distance(tiles: tuple[int, ...], rows: int) -> int:
-    """A lower bound of the moves that are left; 0 for the solved board only."""
+    """Return a lower bound on the number of moves left; 0 only for the solved board."""
     total = 0
     for i in range(rows):
         total += _line(tiles[i * rows : (i + 1) * rows], i, rows, False) + _line(
@@ -78,11 +78,11 @@ def _distance(tiles: tuple[int, ...], rows: int) -> int:
 
 @lru_cache(maxsize=200_000)
 def _line(line: tuple[int, ...], index: int, rows: int, column: bool) -> int:
-    """What a row costs: the rows its tiles are away from home, and two moves for each tile that must
-    leave it to let another pass; for a column alike.
+    """Return the cost of a row: the distance of its tiles from home, and two moves for each tile that must
+    leave it to let another one pass. Likewise for a column.
     """
     cost = 0
-    home = []  # where in this line its own tiles belong, in the order in which they stand
+    home = []  # home positions of the tiles of this line, in their current order
     for tile in line:
         if tile:
             row, col = divmod(tile - 1, rows)
@@ -94,7 +94,7 @@ def _line(line: tuple[int, ...], index: int, rows: int, column: bool) -> int:
 
 
 def _longest_rising(values: list[int]) -> int:
-    """Length of the longest part, gaps allowed, that rises."""
+    """Return the length of the longest increasing subsequence."""
     best: list[int] = []
     for i, value in enumerate(values):
         best.append(1 + max((best[j] for j in range(i) if values[j] < value), default=0))

@@ -17,20 +17,20 @@ _SIZES = ((16, 20), (32, 30), (64, 50))
 
 
 class Game2048(TurnBasedEnv[str]):
-    r"""Slide all tiles; equal ones that meet become one of twice their number. Make the target tile.
+    r"""Slide all tiles; equal tiles that meet merge into one of twice the number. Make the target tile.
 
     Action: ``\boxed{up}``, ``down``, ``left`` or ``right``. A move that changes nothing is illegal.
     After each move a 2 (nine times out of ten) or a 4 appears in an empty cell.
 
     Rewards: each doubling of the largest tile earns 1 / (doublings from the largest tile at the start
-    to the target), so an episode that makes the target earns 1 in all, and ends. A full board without
-    a move ends it with no success. Nothing is paid at the turn limit. A format error ends the episode
-    with -0.1.
+    to the target), so an episode that makes the target earns 1 in total, and ends. A full board without
+    a move ends the episode without success. Nothing is paid at the turn limit. A format error ends the
+    episode with -0.1.
 
-    `max_return` is 1, or None where the turns are too few for the target even if every new tile were a
-    4: all tiles together cannot reach it. So it is in the variants ``hard`` and ``extreme-hard``, which
-    keep the sizes that GEM gave them. The oracle looks at its move, the new tile and its next move, and
-    takes the best board by a fixed measure (empty cells, order, tiles that can merge).
+    `max_return` is 1, or None if the turns are too few for the target even if every new tile were a 4, as in
+    the variants ``hard`` and ``extreme-hard``, which keep GEM's sizes. The oracle searches its move, the new
+    tile and its next move, and picks the best board by a fixed measure (empty cells, order, tiles that can
+    merge).
     """
 
     oracle_certain = False
@@ -39,13 +39,13 @@ class Game2048(TurnBasedEnv[str]):
     def __init__(
         self, target_tile: int | None = 2048, max_turns: int | None = 1000, board_size: int = 4
     ) -> None:
-        """Set the target, or leave it to chance.
+        """Set the target, or have it drawn at each reset.
 
         Args:
-            target_tile: A power of 2 from 8 on.
+            target_tile: A power of 2, at least 8.
             max_turns: Turn limit. None (together with `target_tile`) draws (target, turns) from (16, 20),
                 (32, 30) and (64, 50) at each reset.
-            board_size: Rows, and columns, of the board: 2 to 10.
+            board_size: Number of rows, and of columns, of the board: 2 to 10.
 
         Raises:
             ConfigError: Only one of the first two is None, or one is out of range.

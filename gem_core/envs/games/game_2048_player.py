@@ -14,7 +14,7 @@ _LOST = -1e6
 
 
 def best_direction(cells: Sequence[int], size: int) -> str:
-    """The move with the best board to be expected after the next move, of those that change anything."""
+    """Return the legal move with the highest expected value of the board after the next tile."""
     best, chosen = float("-inf"), ""
     for move in DIRECTIONS:
         after = moved(cells, size, move)
@@ -27,7 +27,7 @@ def best_direction(cells: Sequence[int], size: int) -> str:
 
 
 def _after_new_tile(cells: list[int], size: int) -> float:
-    """The mean over the empty cells; the new tile is taken to be a 2."""
+    """Return the mean value over the empty cells, assuming that the new tile is a 2."""
     empty = [cell for cell, tile in enumerate(cells) if not tile]
     total = 0.0
     for cell in empty:
@@ -50,7 +50,7 @@ def _measure(cells: list[int], size: int) -> float:
 
 @lru_cache(maxsize=200_000)
 def _line(line: tuple[int, ...]) -> float:
-    """Worth of a row or column: empty cells, neighbours that merge, and tiles that rise to one end."""
+    """Return the value of a row or column: empty cells, mergeable neighbors, and order towards one end."""
     levels = [log2(tile) if tile else 0.0 for tile in line]
     value = 600.0 * line.count(0)
     rising = falling = 0.0

@@ -12,17 +12,17 @@ _FARTHEST = 10**12
 
 
 class GuessTheNumber(TurnBasedEnv[int]):
-    r"""Find a hidden number; each guess is answered with higher or lower.
+    r"""Find a hidden number; the answer to each guess is higher or lower.
 
-    Action: ``\boxed{7}``. A number out of range is an illegal move. A number that was guessed
-    before is answered again, and wastes the turn.
+    Action: ``\boxed{7}``. A number out of range is an illegal move. A repeated guess gets the
+    same answer and wastes the turn.
 
     Rewards: 1 for the number. On the last turn a wrong guess earns 1 - distance / (max - min),
-    unless it was out of range or guessed before, which earn nothing. A format error ends the
+    unless it was out of range or a repetition, which earn nothing. A format error ends the
     episode with -0.1.
 
     `max_return` is 1. The oracle bisects, which needs at most ``floor(log2(numbers)) + 1`` turns:
-    every registered variant leaves that many, so there it always reaches the maximum.
+    every registered variant has that many, so there it always reaches the maximum.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "low", "high", "number", "guesses")
@@ -39,7 +39,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
                 1..10 to min + 5..50, with ``ceil(sqrt(max - min)) + 1`` turns.
 
         Raises:
-            ConfigError: Only some of the three are None, or the range holds less than two numbers.
+            ConfigError: Only some of the three are None, or the range has fewer than two numbers.
         """
         check_together(min_number=min_number, max_number=max_number, max_turns=max_turns)
         self.size: tuple[int, int, int] | None = None
@@ -80,7 +80,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
         return f"The number is {hint} than {move}.", 0.0, "continue"
 
     def progress(self) -> float:
-        """Closeness of the last guess in range, 0 when it was guessed before."""
+        """Return the closeness of the last guess in range; 0 if it was a repetition."""
         if not self.guesses:
             return 0.0
         last = self.guesses[-1]
@@ -93,7 +93,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
         return str(random.randint(self.low, self.high))
 
     def best_move(self) -> str:
-        """The middle of what the hints leave."""
+        """Return the middle of the remaining range."""
         low = max((guess + 1 for guess in self.guesses if guess < self.number), default=self.low)
         high = min((guess - 1 for guess in self.guesses if guess > self.number), default=self.high)
         return str((low + high) // 2)

@@ -16,16 +16,16 @@ _SIZES = ((3, 10), (5, 15), (7, 20))
 class Hangman(TurnBasedEnv[str]):
     r"""Find a hidden English word by guessing letters, or the whole word.
 
-    Action: ``\boxed{e}`` or ``\boxed{apple}``, in either case. A letter or word that was guessed
-    before, and a word of the wrong length, are illegal. Any word of the right length may be guessed.
+    Action: ``\boxed{e}`` or ``\boxed{apple}``, in either case. A repeated letter or word and a
+    word of the wrong length are illegal. Any word of the right length may be guessed.
 
     Rewards: a letter earns .5 times the fraction of the word that it reveals; the word, guessed whole
     or with the last letter, earns .5 times the fraction that was hidden, and .5 more. So an episode
-    that finds it earns 1 in all. Nothing is paid at the turn limit. A format error ends the episode
+    that finds it earns 1 in total. Nothing is paid at the turn limit. A format error ends the episode
     with -0.1.
 
-    `max_return` is 1. The oracle guesses the letter that splits the words that fit best, and a word
-    when at most two fit. It needs luck where many words differ in one letter: see `oracle_action`.
+    `max_return` is 1. The oracle guesses the letter that best splits the matching words, and a word if
+    at most two match. It needs luck if many words differ in one letter: see `oracle_action`.
     """
 
     oracle_certain = False
@@ -34,11 +34,11 @@ class Hangman(TurnBasedEnv[str]):
     def __init__(
         self, word_length: int | None = 5, hardcore: bool = False, max_turns: int | None = 20
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            word_length: Letters of the word: 3 to 10.
-            hardcore: Whether the word is one of the rarer words instead of the common ones.
+            word_length: Number of letters: 3 to 10.
+            hardcore: Whether to pick a rarer word instead of a common one.
             max_turns: Turn limit. None (together with `word_length`) draws (letters, turns) from (3, 10),
                 (5, 15) and (7, 20) at each reset.
 
@@ -56,8 +56,8 @@ class Hangman(TurnBasedEnv[str]):
         length, self.turn_limit = self.size or self.random.choice(_SIZES)
         self.secret = self.random.choice(words(self.grade, length))
         self.shown = "_" * length
-        self.letters = ""  # those that were guessed, in order
-        self.wrong: list[str] = []  # words that were guessed
+        self.letters = ""  # guessed letters, in order
+        self.wrong: list[str] = []  # guessed words
 
     def rules(self) -> str:
         length = len(self.secret)
@@ -102,18 +102,18 @@ class Hangman(TurnBasedEnv[str]):
         return f"{move} is the word.", reward, "solved"
 
     def progress(self) -> float:
-        """Fraction of the word that is shown."""
+        """Return the fraction of the word that is shown."""
         return 1 - self.shown.count("_") / len(self.shown)
 
     def random_move(self, random: Random) -> str:
-        """A letter, or one time in four a word."""
+        """Return a letter, or with probability 1/4 a word."""
         letters = [letter for letter in ascii_lowercase if letter not in self.letters]
         if letters and random.random() < 0.75:
             return random.choice(letters)
         return random.choice([w for w in words(self.grade, len(self.secret)) if w not in self.wrong])
 
     def oracle_action(self) -> str | None:
-        r"""The letter that splits the words that fit best, as ``\boxed{e}``, or a word.
+        r"""Return the letter that best splits the matching words, as ``\boxed{e}``, or a word.
 
         Of the common words it finds 0.84 of those of 3 letters in 10 turns (mean return 0.89, counted
         over all 264), and all of 5 letters in 15 turns and of 7 in 20 (over every second and third).

@@ -1,4 +1,4 @@
-"""A player of Hangman: of the words that fit, the letter that splits them best, or the last one left."""
+"""A player of Hangman: guesses the letter that best splits the matching words, or the last matching word."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from string import ascii_lowercase
 from gem_core.envs.games.words import Grade, words
 
 _WEIGHED = 300
-"""Words, from all over the alphabet, on which the letters are weighed."""
+"""Number of matching words, spread over the alphabet, on which letters are evaluated."""
 
 
 @lru_cache(maxsize=1024)
 def fitting(grade: Grade, shown: str, letters: str, wrong: tuple[str, ...]) -> tuple[str, ...]:
-    """The hidden words that agree with what is known.
+    """Return the possible hidden words.
 
     Args:
-        grade: Where the hidden word comes from.
+        grade: Grade of the hidden word.
         shown: The word with ``_`` for each hidden letter.
-        letters: Letters that were guessed.
-        wrong: Words that were guessed.
+        letters: Guessed letters.
+        wrong: Guessed words.
     """
     return tuple(
         word
@@ -35,7 +35,7 @@ def fitting(grade: Grade, shown: str, letters: str, wrong: tuple[str, ...]) -> t
 
 
 def best_guess(candidates: Sequence[str], letters: str) -> str:
-    """A letter, or a word when no more than two are left."""
+    """Return a letter, or a word if at most two are left."""
     if len(candidates) < 3:
         return candidates[0]
     weighed = candidates[:: -(-len(candidates) // _WEIGHED)]
@@ -46,7 +46,7 @@ def best_guess(candidates: Sequence[str], letters: str) -> str:
 
 
 def _expected_left(candidates: Sequence[str], letter: str) -> float:
-    """How many words are left after the letter, on average; a little less where it is in the word."""
+    """Return the mean number of words left after the letter, a little less if it is in the word."""
     groups = Counter(
         tuple([place for place, other in enumerate(word) if other == letter]) for word in candidates
     )

@@ -17,18 +17,18 @@ _ORACLE_CODES = 100_000
 
 
 class Mastermind(TurnBasedEnv[list[int]]):
-    r"""Find a code of numbers; a guess learns how many are in place and how many elsewhere.
+    r"""Find a code of numbers; each guess reveals how many are in place and how many occur elsewhere.
 
     Action: ``\boxed{3 1 4 2}``, with spaces or commas. A guess of the wrong length, with a number
-    out of range or (unless `duplicate_numbers`) with one number twice is illegal.
+    out of range or (unless `duplicate_numbers`) with a repeated number is illegal.
 
     Rewards: each guess earns (b - best so far) / code_length when its b numbers in place are more
-    than those of every guess before, so an episode that finds the code earns 1 in all. Nothing is
+    than those of every guess before, so an episode that finds the code earns 1 in total. Nothing is
     paid at the turn limit. A format error ends the episode with -0.1.
 
-    `max_return` is 1. The oracle guesses the first code that agrees with all answers so far. It needs
+    `max_return` is 1. The oracle guesses the first code consistent with all answers so far. It needs
     at most 5 turns for 2 of 6 numbers, 6 for 4 of 6 and 7 for 4 of 8 (counted over all codes), so it
-    always reaches the maximum in the registered variants. It knows no move where there are more
+    always reaches the maximum in the registered variants. It knows no move if there are more
     than 100,000 codes.
     """
 
@@ -41,18 +41,18 @@ class Mastermind(TurnBasedEnv[list[int]]):
         max_turns: int | None = 20,
         duplicate_numbers: bool = False,
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            code_length: Numbers in the code.
-            num_numbers: The code's numbers are from 1 to this.
+            code_length: Length of the code.
+            num_numbers: Largest number in the code; the smallest is 1.
             max_turns: Turn limit. None (together with the two above) draws (length, numbers, turns) from
                 (2, 4, 10), (4, 6, 20) and (4, 8, 30) at each reset.
             duplicate_numbers: Whether a number may occur more than once in code and guess.
 
         Raises:
             ConfigError: Only some of the sizes are None, one is out of range, or the code is too long
-                for different numbers.
+                for distinct numbers.
         """
         check_together(code_length=code_length, num_numbers=num_numbers, max_turns=max_turns)
         self.size: tuple[int, int, int] | None = None
@@ -111,7 +111,7 @@ class Mastermind(TurnBasedEnv[list[int]]):
         return " ".join(map(str, self._draw(random, len(self.code))))
 
     def best_move(self) -> str | None:
-        """The first code in ascending order that would have earned every answer so far."""
+        """Return the first code, in ascending order, that is consistent with every answer so far."""
         answers = [(guess, pegs(guess, self.code)) for guess in self.guesses]
         for code in self._codes():
             if all(pegs(guess, code) == answer for guess, answer in answers):
@@ -130,7 +130,7 @@ class Mastermind(TurnBasedEnv[list[int]]):
 
 
 def pegs(guess: Sequence[int], code: Sequence[int]) -> tuple[int, int]:
-    """How many numbers of `guess` are in place in `code`, and how many others occur elsewhere in it."""
+    """Return how many numbers of `guess` are in place in `code`, and how many others occur elsewhere."""
     black = sum(map(eq, guess, code))
     numbers = set(guess)
     if len(numbers) == len(guess):  # the usual case: each number counts once

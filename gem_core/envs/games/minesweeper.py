@@ -14,19 +14,19 @@ HIDDEN, FLAG, MINE = ".", "F", "*"
 
 
 class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
-    r"""Reveal every cell without a mine; a revealed cell shows how many of its 8 neighbours hold one.
+    r"""Reveal every cell without a mine; a revealed cell shows how many of its 8 neighbors have one.
 
     Action: ``\boxed{reveal r c}`` or ``\boxed{flag r c}``, row and column from 0. Revealing a cell
-    without mines around it reveals its neighbours too. Mines are placed at the first reveal, none
-    within one step of it. A flag only guards a cell: flagging it again takes the flag off. Revealing a
+    without mines around it also reveals its neighbors. Mines are placed at the first reveal, none of them
+    within one step of it. A flag only protects a cell; flagging it again removes the flag. Revealing a
     flagged or revealed cell, flagging a revealed one and leaving the board are illegal moves.
 
-    Rewards: newly revealed cells / cells without a mine, 1 in all for a solved board, at which the
-    episode ends with success. A mine ends it with 0 and no success. Nothing is paid at the turn
+    Rewards: newly revealed cells / cells without a mine, 1 in total for a solved board, which ends
+    the episode with success. A mine ends it with 0 and no success. Nothing is paid at the turn
     limit. A format error ends the episode with -0.1.
 
-    `max_return` is 1. The oracle opens a cell that must be safe, or else one whose exact chance of a
-    mine is lowest. Some boards cannot be solved without luck: see `oracle_action`.
+    `max_return` is 1. The oracle opens a cell that must be safe, or else one with the lowest exact
+    probability of a mine. Some boards cannot be solved without luck: see `oracle_action`.
     """
 
     oracle_certain = False
@@ -39,12 +39,12 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         num_mines: int | None = 10,
         max_turns: int | None = 64,
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            rows: Rows of the board.
-            cols: Columns of the board.
-            num_mines: Mines; at most the cells outside the 3x3 around the first reveal.
+            rows: Number of rows.
+            cols: Number of columns.
+            num_mines: Number of mines, at most the number of cells outside the 3x3 around the first reveal.
             max_turns: Turn limit. None (together with the three above) draws n from 5 to 8 at each
                 reset: an n x n board, n * n // 5 mines, n * n turns.
 
@@ -127,13 +127,13 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         hidden = [cell for cell, shown in enumerate(self.cells) if shown == HIDDEN]
         if hidden:
             return self._words("reveal", random.choice(hidden))
-        return self._words("flag", self.cells.index(FLAG))  # all is flagged: take one off
+        return self._words("flag", self.cells.index(FLAG))  # all cells are flagged: remove a flag
 
     def oracle_action(self) -> str | None:
-        r"""A move of least risk, as ``\boxed{reveal r c}``; takes a flag off that stands in the way.
+        r"""Return a move of least risk, as ``\boxed{reveal r c}``, or the removal of a flag in the way.
 
-        The chance of a mine is exact, from all placements that agree with what is shown. The turns
-        of the registered variants always suffice, yet some boards leave nothing but a guess. Over
+        The probability of a mine is exact, from all placements consistent with the board. The turns of
+        the registered variants always suffice, but some boards require a guess. Over
         2,000 seeds it solved 0.90 of the plain boards (mean return 0.99), 0.80 of the easy (0.97), 0.82
         of the hard (0.98) and 0.85 of the random ones (0.98).
         """
@@ -163,7 +163,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         self.mines = self.random.sample([c for c in range(len(self.cells)) if c not in safe], self.num_mines)
 
     def _open(self, cell: int) -> int:
-        """Reveal a safe cell, and around every cell without a clue all others; how many were revealed."""
+        """Reveal a safe cell and all cells around cells without a clue; return how many were revealed."""
         around, mines, cells = _neighbours(self.rows, self.cols), set(self.mines), self.cells
         opened, waiting = 0, [cell]
         while waiting:
@@ -180,7 +180,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
 
 @lru_cache(maxsize=64)
 def _neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
-    """For each cell, row by row, the cells around it."""
+    """Return, for each cell in row order, the cells around it."""
     return tuple(
         tuple(
             r * cols + c
@@ -195,6 +195,6 @@ def _neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=64)
 def _template(rows: int, cols: int) -> str:
-    """The board with a %s for each cell."""
+    """Return the template of the board, with a %s for each cell."""
     head = "   " + " ".join(f"{col:>2}" for col in range(cols))
     return "\n".join([head, *(f"{row:>2}" + "  %s" * cols for row in range(rows))])

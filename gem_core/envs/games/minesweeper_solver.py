@@ -1,10 +1,10 @@
-"""Exact chance of a mine in each hidden cell of a Minesweeper board.
+"""Exact probability of a mine in each hidden cell of a Minesweeper board.
 
 Hidden cells with the same clues around them form a group: only the number of mines in it matters.
-Groups that share clues form a part of the board. In each part the placements are counted group by
-group, keeping for every combination of what the clues still lack the number of placements by the
-number of mines (a forward and a backward pass, as in a hidden Markov model). That is exact and
-stays small because few clues are half counted at a time. All counts are integers.
+Groups that share clues form a part of the board. The placements in a part are counted group by group:
+for every combination of mines that the clues still lack, the number of placements by number of mines (a
+forward and a backward pass, as in a hidden Markov model). That is exact, and small because few clues are
+partially counted at a time. All counts are integers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TypeAlias
 Ways: TypeAlias = dict[int, int]
 """Number of placements by number of mines."""
 Needs: TypeAlias = tuple[int, ...]
-"""Mines that each clue of a part still lacks."""
+"""Number of mines that each clue of a part still lacks."""
 _NOTHING: Ways = {0: 1}
 
 
 @dataclass
 class _Group:
-    """Hidden cells with the same clues around."""
+    """Hidden cells with the same clues around them."""
 
     clues: tuple[int, ...]
     cells: list[int] = field(default_factory=list)
@@ -36,18 +36,18 @@ class _Part:
     groups: list[_Group]
     ways: Ways
     mined: list[Ways]
-    """For each group: mines in it, summed over the placements, by number of mines in the part."""
+    """Per group: number of mines in it, summed over the placements, by number of mines in the part."""
 
 
 def mine_risks(
     clues: Mapping[int, int], neighbours: Sequence[Sequence[int]], num_mines: int
 ) -> dict[int, float]:
-    """Chance of a mine in each hidden cell, all placements that agree with the clues being as likely.
+    """Return the probability of a mine in each hidden cell; all consistent placements are equally likely.
 
     Args:
-        clues: Mines around each revealed cell.
-        neighbours: For each cell of the board the cells around it.
-        num_mines: Mines on the whole board.
+        clues: Number of mines around each revealed cell.
+        neighbours: The cells around each cell of the board.
+        num_mines: Number of mines on the whole board.
 
     Returns:
         Hidden cell to probability, exactly 0 for a cell that must be safe.
@@ -61,7 +61,7 @@ def mine_risks(
     parts = [_count(part, clues) for part in _split(list(groups.values()))]
 
     def on_board(ways: Ways) -> int:
-        """Placements on the whole board, given those outside `free`."""
+        """Return the placements on the whole board, given those outside `free`."""
         return sum(n * comb(len(free), num_mines - k) for k, n in ways.items() if k <= num_mines)
 
     everywhere = _NOTHING
@@ -84,9 +84,9 @@ def mine_risks(
 
 
 def _split(groups: list[_Group]) -> list[list[_Group]]:
-    """The parts, each in an order that leaves few clues half counted."""
+    """Return the parts, each in an order that leaves few clues partially counted."""
     parts: list[list[_Group]] = []
-    seen: set[int] = set()  # clues of the part at hand
+    seen: set[int] = set()  # clues of the current part
     while groups:
         linked = [group for group in groups if not seen.isdisjoint(group.clues)]
         if not linked:
@@ -102,12 +102,12 @@ def _split(groups: list[_Group]) -> list[list[_Group]]:
 def _count(groups: list[_Group], clues: Mapping[int, int]) -> _Part:
     names = sorted({clue for group in groups for clue in group.clues})
     places = [[names.index(clue) for clue in group.clues] for group in groups]
-    room = [[0] * len(names)]  # room[i]: for each clue the cells in the groups from i on, built backwards
+    room = [[0] * len(names)]  # room[i]: cells per clue in the groups from i on, built backwards
     for group, counted in zip(reversed(groups), reversed(places), strict=True):
         room.insert(0, [cells + len(group.cells) * (p in counted) for p, cells in enumerate(room[0])])
 
     def moves(i: int, needs: Needs) -> list[tuple[int, int, Needs]]:
-        """(mines, placements of them, what the clues lack then) for group i."""
+        """Return (mines, number of placements, remaining needs) for group i."""
         size = len(groups[i].cells)
         least = max(0, *(needs[place] - room[i + 1][place] for place in places[i]))
         most = min(size, *(needs[place] for place in places[i]))
@@ -150,7 +150,7 @@ def _add(total: Ways, ways: Ways, mines: int, count: int) -> None:
 
 
 def _product(first: Ways, second: Ways) -> Ways:
-    """Placements of both together."""
+    """Return the placements of both together."""
     result: Ways = {}
     for mines, count in first.items():
         _add(result, second, mines, count)

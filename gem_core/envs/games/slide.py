@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 def moved(cells: Sequence[int], size: int, move: str) -> list[int]:
-    """The board, row by row, after all tiles have slid; equal to `cells` when none can."""
+    """Return the board, row by row, after all tiles have slid; equal to `cells` when none can."""
     result = list(cells)
     merged = _to_start if move == "left" or move == "up" else _to_end
     if move == "left" or move == "right":
@@ -22,7 +22,7 @@ def moved(cells: Sequence[int], size: int, move: str) -> list[int]:
 
 @lru_cache(maxsize=50_000)
 def _to_start(line: tuple[int, ...]) -> tuple[int, ...]:
-    """A row or column after its tiles have slid to its first cell."""
+    """Return a row or column after its tiles have slid to its first cell."""
     tiles: list[int] = []
     open_to_merge = False
     for tile in line:

@@ -15,24 +15,24 @@ from gem_core.text import direction
 
 _SIZES = ((6, 6, 2, 20), (8, 8, 5, 50))
 _SEARCH = 1000
-"""Positions that the oracle looks at for one move, about 0.1 s."""
+"""Number of positions the oracle searches for one move, about 0.1 s."""
 
 
 class Sokoban(TurnBasedEnv[str]):
-    r"""Push every box onto a target; boxes can be pushed one at a time, and never pulled.
+    r"""Push every box onto a target; boxes can only be pushed, one at a time.
 
     Action: ``\boxed{up}``, ``down``, ``left`` or ``right``. A move into a wall, or into a box with a
     wall or a box behind it, is illegal.
 
     Rewards: 1 when every box is on a target. The last turn, if its move is legal, earns the fraction of
-    the boxes that are on targets. A format error ends the episode with -0.1.
+    boxes on targets. A format error ends the episode with -0.1.
 
-    Rooms are made backwards from the solved one, in at most `max_turns` moves, so each can be solved
-    within its turns.
+    A room is generated backwards from its solved state, in at most `max_turns` moves, so every room can be
+    solved within its turns.
 
-    `max_return` is 1. The oracle plays a shortest solution where one is found among 1,000 positions,
-    else the one that the room was made with: from the start it reaches 1 in every registered variant.
-    After pushes that left both it knows no move, because such a position is as a rule lost.
+    `max_return` is 1. The oracle plays a shortest solution if it finds one among 1,000 positions, and
+    otherwise the solution from the generation of the room; from the start it reaches 1 in every registered
+    variant. After pushes that leave both it knows no move, because such a position is usually lost.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "cols", "room", "boxes", "player", "way")
@@ -43,11 +43,11 @@ class Sokoban(TurnBasedEnv[str]):
         num_boxes: int | None = 3,
         max_turns: int | None = 100,
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            dim_room: Rows and columns, walls included: 5 to 20 each.
-            num_boxes: Boxes, at most one for four cells within the outer walls.
+            dim_room: Numbers of rows and columns, including walls: 5 to 20 each.
+            num_boxes: Number of boxes, at most one per four cells within the outer walls.
             max_turns: Turn limit. None (together with the two above) draws (rows, columns, boxes, turns)
                 from (6, 6, 2, 20) and (8, 8, 5, 50) at each reset.
 
@@ -66,7 +66,7 @@ class Sokoban(TurnBasedEnv[str]):
         rows, self.cols, num_boxes, self.turn_limit = self.size or self.random.choice(_SIZES)
         room = make_room(self.random, rows, self.cols, num_boxes, self.turn_limit)
         self.room, self.boxes, self.player = room.cells, room.boxes, room.player
-        self.way = room.way  # moves that solve it, the next one last; empty once a push has left them
+        self.way = room.way  # moves of a known solution, the next one last; empty once a push has left it
 
     def rules(self) -> str:
         boxes = len(self.boxes)
@@ -140,7 +140,7 @@ class Sokoban(TurnBasedEnv[str]):
         return cell not in self.boxes or (self.room[beyond] != WALL and beyond not in self.boxes)
 
     def _walked(self, move: str) -> None:
-        """Keep the known way right: it begins with the move, or else the move is taken back first."""
+        """Update the known solution: remove the move from it, or add its reverse."""
         if self.way:
             if self.way[-1] == move:
                 self.way.pop()

@@ -1,6 +1,6 @@
-"""Rooms for Sokoban, made backwards: from the solved room, boxes are pulled away from their targets.
+"""Rooms for Sokoban, generated backwards: from the solved room, boxes are pulled away from their targets.
 
-The moves that were taken back are a solution, so every room has one within the given number of moves.
+The reversed moves are a solution, so every room has one within the given number of moves.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gem_core.envs.games.sokoban_solver import walks
 
 FLOOR, WALL, TARGET = ".", "#", "o"
 _ATTEMPTS = 8
-"""Rooms that are tried until one has every box off its target; the best of them is taken."""
+"""Number of rooms to try until every box is off its target; the best of them is used."""
 
 
 @dataclass
 class Room:
-    """A room to start from.
+    """An initial room.
 
     Attributes:
         cells: Walls, floor and targets, row by row.
-        boxes: Where the boxes are.
-        player: Where the player is.
-        way: Moves that solve it, the next one last.
+        boxes: Cells of the boxes.
+        player: Cell of the player.
+        way: Moves of a solution, the next one last.
     """
 
     cells: str
@@ -34,12 +34,12 @@ class Room:
 
     @property
     def moved(self) -> int:
-        """Boxes that are off the targets."""
+        """Number of boxes off the targets."""
         return sum(self.cells[box] != TARGET for box in self.boxes)
 
 
 def make_room(random: Random, rows: int, cols: int, num_boxes: int, most_moves: int) -> Room:
-    """A room that can be solved in at most `most_moves` moves; at least one box is off the targets."""
+    """Return a room that can be solved in at most `most_moves` moves; at least one box is off the targets."""
     best: Room | None = None
     for _ in range(_ATTEMPTS):
         cells = _carve(random, rows, cols)
@@ -58,7 +58,7 @@ def make_room(random: Random, rows: int, cols: int, num_boxes: int, most_moves: 
 
 
 def _plain_room(random: Random, rows: int, cols: int, num_boxes: int, most_moves: int) -> Room:
-    """Without inner walls and with the targets along the top, where the last box can always be pulled."""
+    """Return a room without inner walls, its targets at the top, where the last box can always be pulled."""
     inner = [row * cols + col for row in range(1, rows - 1) for col in range(1, cols - 1)]
     cells = "".join(FLOOR if cell in inner else WALL for cell in range(rows * cols))
     targets = inner[:num_boxes]
@@ -76,7 +76,7 @@ def _with_targets(cells: str, targets: list[int]) -> str:
 
 
 def _carve(random: Random, rows: int, cols: int) -> str:
-    """Floor with about a fifth of walls inside; what cannot be walked to becomes a wall too."""
+    """Return floor with about a fifth of inner walls; unreachable cells become walls, too."""
     inner = [row * cols + col for row in range(1, rows - 1) for col in range(1, cols - 1)]
     cells = [WALL] * (rows * cols)
     for cell in inner:
@@ -102,7 +102,7 @@ def _pull_apart(
     most_moves: int,
     way: list[str] | None = None,
 ) -> Room:
-    """Walk to boxes and pull them, backwards in time, as long as `most_moves` moves allow."""
+    """Walk to boxes and pull them, backwards in time, for up to `most_moves` moves."""
     steps = {name: down * cols + right for name, (down, right) in DIRECTIONS.items()}
     room = Room(cells, list(boxes), player, list(way or ()))
     last = -1
@@ -137,7 +137,7 @@ def _pull_apart(
 
 
 def _way_to(area: dict[int, tuple[int, str]], cell: int) -> list[str]:
-    """The moves from where a walk began to `cell`."""
+    """Return the moves from the start of a walk to `cell`."""
     moves = []
     while (step := area[cell])[1]:
         cell = step[0]

@@ -1,4 +1,4 @@
-"""Solve Sokoban by A* over pushes: the fewest moves, with each box at least as far as it is alone."""
+"""Solve Sokoban in the fewest moves by A* over pushes; the bound takes each box alone."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TypeAlias
 from gem_core.envs.games.grid import DIRECTIONS
 
 Walks: TypeAlias = dict[int, tuple[int, str]]
-"""For each cell in reach the cell before it and the move from there; the start has no move."""
+"""Maps each reachable cell to the cell before it and the move from there; the start has no move."""
 _State: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 def walks(cells: str, boxes: Collection[int], player: int, cols: int) -> Walks:
-    """Where the player can go without a push, by shortest ways."""
+    """Return the cells that the player can reach without a push, by shortest paths."""
     found = {player: (player, "")}
     border = [player]
     steps = _steps(cols)
-    for cell in border:  # it grows while it is read
+    for cell in border:  # grows during the loop
         for name, step in steps:
             beside = cell + step
             if beside not in found and cells[beside] != "#" and beside not in boxes:
@@ -31,14 +31,14 @@ def walks(cells: str, boxes: Collection[int], player: int, cols: int) -> Walks:
 
 @lru_cache(maxsize=256)
 def solve(cells: str, boxes: tuple[int, ...], player: int, cols: int, budget: int) -> tuple[str, ...] | None:
-    """The moves of a shortest solution; None when `budget` positions do not show one.
+    """Return the moves of a shortest solution; None if `budget` positions are not enough to find one.
 
     Args:
         cells: Walls (``#``), targets (``o``) and floor, row by row; walls all around.
-        boxes: Where the boxes are.
-        player: Where the player is.
-        cols: Columns of the room.
-        budget: Positions to look at, each after a push.
+        boxes: Cells of the boxes.
+        player: Cell of the player.
+        cols: Number of columns of the room.
+        budget: Number of positions to search, each after a push.
     """
     away = _pushes(cells, cols)
     start: _State = (player, tuple(sorted(boxes)))
@@ -47,7 +47,7 @@ def solve(cells: str, boxes: tuple[int, ...], player: int, cols: int, budget: in
     cost = {start: 0}
     came_from: dict[_State, tuple[_State, list[str]]] = {}
     done: set[_State] = set()
-    order = count()  # so that equal ones come in the order of their discovery
+    order = count()  # breaks ties in order of discovery
     waiting = [(_sum(away, boxes), next(order), start)]
     while waiting and len(done) < budget:
         _, _, state = heappop(waiting)
@@ -89,7 +89,7 @@ def _sum(away: tuple[int | None, ...], boxes: Collection[int]) -> int:
 
 @lru_cache(maxsize=64)
 def _pushes(cells: str, cols: int) -> tuple[int | None, ...]:
-    """For each cell the pushes that a box there is away from a target; None: it can never reach one."""
+    """Return, per cell, the pushes that a box there needs to reach a target; None if it never can."""
     away: list[int | None] = [0 if kind == "o" else None for kind in cells]
     border = [cell for cell, kind in enumerate(cells) if kind == "o"]
     for cell in border:

@@ -13,38 +13,38 @@ from gem_core.text import integers
 
 _SIZES = ((6, 15, 4), (31, 50, 9))
 _FEWEST = {4: 4, 9: 24}
-"""Given cells of the bundled puzzles, for each scale."""
+"""Number of given cells of the bundled puzzles, by scale."""
 
 
 class Sudoku(TurnBasedEnv[list[int]]):
     r"""Fill the empty cells so that every row, column and box holds each number once.
 
-    Action: ``\boxed{row col number}``, all from 1. A move that leaves the board, names a cell that is
-    filled, or puts a number where its row, column or box has it already is illegal. Any other number
-    that is not the solution's is refused as wrong: that is a legal move, and uses up the turn.
+    Action: ``\boxed{row col number}``, all from 1. A move that leaves the board, names a filled cell, or
+    repeats a number in its row, column or box is illegal. Any other number that differs from the solution is
+    rejected as wrong; that is a legal move and uses up the turn.
 
-    Rewards: 1 / cells that were empty at the start for each right number, 1 in all for the solved
+    Rewards: 1 / initially empty cells for each right number, 1 in total for the solved
     board. Nothing is paid at the turn limit. A format error ends the episode with -0.1.
 
-    Every puzzle has exactly one solution: it is one of 212 bundled puzzles that are proven to have one,
-    with numbers relabelled, rows and columns exchanged and more cells given, none of which adds a
-    solution. There are more than 10**14 of 9x9.
+    Every puzzle has exactly one solution: it is one of 212 bundled puzzles proven to have one solution,
+    with numbers relabeled, rows and columns exchanged and more cells given, none of which adds a solution.
+    There are more than 10**14 9x9 puzzles.
 
-    `max_return` is 1. The oracle fills the cell with the fewest candidates with the number of the only
-    solution, and reaches it where `max_turns` is at least the number of empty cells, as in every
+    `max_return` is 1. The oracle fills the cell with the fewest candidates with its number in the
+    only solution, and reaches the maximum if `max_turns` is at least the number of empty cells, as in every
     registered variant.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "scale", "cells", "solution", "empty")
 
     def __init__(self, clues: int | None = 30, max_turns: int | None = 100, scale: int | None = 9) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            clues: Cells that are given: 4 to 15 of 16, or 24 to 80 of 81.
+            clues: Number of given cells: 4 to 15 of 16, or 24 to 80 of 81.
             max_turns: Turn limit. None (together with the two others) draws (clues, turns, scale) from
                 (6, 15, 4) and (31, 50, 9) at each reset.
-            scale: Rows and columns: 4 or 9.
+            scale: Number of rows and of columns: 4 or 9.
 
         Raises:
             ConfigError: Only some of the three are None, or one is out of range.
@@ -70,14 +70,14 @@ class Sudoku(TurnBasedEnv[list[int]]):
         self.empty = len(line) - clues
 
     def _exchanged(self) -> list[int]:
-        """The cells, row by row, after exchanges of rows and columns that the rules do not notice."""
+        """Return the cells, row by row, after exchanges of rows and columns that keep the rules."""
         rows, cols = self._shuffled_lines(), self._shuffled_lines()
         if self.random.random() < 0.5:
             return [col * self.scale + row for row in rows for col in cols]
         return [row * self.scale + col for row in rows for col in cols]
 
     def _shuffled_lines(self) -> list[int]:
-        """Rows or columns in a new order: those of a box stay together."""
+        """Return rows or columns in a new order that keeps those of a box together."""
         box = 2 if self.scale == 4 else 3
         draw = self.random.sample
         return [band * box + i for band in draw(range(box), box) for i in draw(range(box), box)]
@@ -124,7 +124,7 @@ class Sudoku(TurnBasedEnv[list[int]]):
         return self._words(cell, random.choice(candidates(self.cells, cell, self.scale)))
 
     def best_move(self) -> str:
-        """The number of the only solution, for the cell with the fewest candidates."""
+        """Return the solution of the cell with the fewest candidates."""
         empty = [cell for cell, number in enumerate(self.cells) if not number]
         cell = min(empty, key=lambda cell: len(candidates(self.cells, cell, self.scale)))
         return self._words(cell, self.solution[cell])
@@ -135,14 +135,14 @@ class Sudoku(TurnBasedEnv[list[int]]):
 
 @cache
 def _puzzles(scale: int) -> tuple[tuple[int, ...], ...]:
-    """The bundled puzzles: for each cell its number, negative where it is not given."""
+    """Return the bundled puzzles: the number of each cell, negative if it is not given."""
     lines = [line for line in read_lines("sudoku.txt") if len(line) == scale * scale]
     return tuple(tuple(int(c) if c.isdigit() else 96 - ord(c) for c in line) for line in lines)
 
 
 @lru_cache(maxsize=4)
 def _template(scale: int) -> str:
-    """The board with a %d for each cell; no digit 0 is in it."""
+    """Return the template of the board, with a %d for each cell and no digit 0."""
     box = 2 if scale == 4 else 3
 
     def line(label: str, fields: list[str]) -> str:

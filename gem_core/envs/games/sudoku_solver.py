@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4)
 def peers(scale: int) -> tuple[tuple[int, ...], ...]:
-    """For each cell, row by row, the other cells of its row, column and box."""
+    """Return, for each cell in row order, the other cells of its row, column and box."""
     box = 2 if scale == 4 else 3
     place = [(r, c, r // box * box + c // box) for r in range(scale) for c in range(scale)]
     return tuple(
@@ -20,13 +20,13 @@ def peers(scale: int) -> tuple[tuple[int, ...], ...]:
 
 
 def candidates(cells: Sequence[int], cell: int, scale: int) -> list[int]:
-    """The numbers that an empty cell may hold by the rules."""
+    """Return the numbers that an empty cell may hold by the rules."""
     taken = {cells[peer] for peer in peers(scale)[cell]}
     return [number for number in range(1, scale + 1) if number not in taken]
 
 
 def solutions(cells: Sequence[int], scale: int) -> Iterator[tuple[int, ...]]:
-    """All solutions."""
+    """Yield all solutions."""
     board = list(cells)
     around = peers(scale)
     everything = (1 << scale) - 1  # bit n - 1 stands for the number n

@@ -16,19 +16,19 @@ class TowerofHanoi(TurnBasedEnv[str]):
     r"""Move all disks from peg A to peg C, one at a time, never a larger one onto a smaller one.
 
     Action: ``\boxed{A C}`` moves the top disk of A to C; ``A,C``, ``AC`` and ``A->C`` are read
-    alike, in either case. A move that the rules forbid, or that names no peg, is illegal.
+    alike, in either case. A move that breaks the rules or names no peg is illegal.
 
-    Rewards: 1 when all disks are on C. The last turn, if its move is legal, earns the fraction of
-    the disks on C. A format error ends the episode with -0.1.
+    Rewards: 1 when all disks are on C. The last turn, if its move is legal, earns the fraction
+    of the disks on C. A format error ends the episode with -0.1.
 
     `max_return` is 1. The oracle plays the shortest solution from any position: 2**n - 1 moves from
-    the start, which every registered variant leaves, so there it always reaches the maximum.
+    the start. Every registered variant has that many turns, so there it always reaches the maximum.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "pegs")
 
     def __init__(self, num_disks: int | None = 4, max_turns: int | None = 20) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
             num_disks: Number of disks.
@@ -96,11 +96,11 @@ class TowerofHanoi(TurnBasedEnv[str]):
         return f"{_PEGS[source]} {_PEGS[target]}"
 
     def best_move(self) -> str:
-        """The first move of the shortest way to C.
+        """Return the first move of a shortest solution.
 
-        From the largest disk down, each has a peg where it is wanted. A disk that lies elsewhere must
-        move there, and then the smaller ones are wanted on the third peg; the smallest disk that must
-        move goes first.
+        From the largest disk down, each disk has a target peg. A disk on another peg must move there,
+        which makes the third peg the target of the smaller disks; the smallest disk that must move goes
+        first.
         """
         wanted, move = 2, (0, 2)
         where = {disk: peg for peg, disks in enumerate(self.pegs) for disk in disks}
@@ -111,6 +111,6 @@ class TowerofHanoi(TurnBasedEnv[str]):
         return f"{_PEGS[move[0]]} {_PEGS[move[1]]}"
 
 
-@lru_cache(maxsize=1024)  # the rows are few, and all are shown after every turn
+@lru_cache(maxsize=1024)  # there are few rows, and every turn shows all of them
 def _row(disks: tuple[int, ...]) -> str:
     return " ".join(map(str, disks)) or "-"

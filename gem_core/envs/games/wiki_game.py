@@ -21,30 +21,31 @@ _VARIANTS = {
 _SIZES = tuple((turns, variant) for turns in (30, 15) for variant in _VARIANTS)
 _UNITS = ("characters", "words", "sentences")
 _DRAWS = 20
-"""Pages that a server is asked for until one has links, is no disambiguation and is not the start."""
+"""Number of random pages to try until one has links, is not a disambiguation page and not the start."""
 
 
 class WikiGame(TurnBasedEnv[str]):
-    r"""Reach a target page of an encyclopaedia by following links.
+    r"""Reach a target page of an encyclopedia by following links.
 
-    Action: ``\boxed{Title}`` of a page that the present one links to; case and underscores do not
+    Action: ``\boxed{Title}`` of a page that the current page links to; case and underscores do not
     matter. Any other answer is illegal, unless the variant allows it.
 
-    | variant | what else is allowed |
+    | variant | also allowed |
     |---|---|
-    | ``noregrets`` | nothing; a page without links ends the episode, with no success |
-    | ``oneback`` | ``\boxed{<PREV_PAGE>}`` goes back to the page before, not twice in a row |
+    | ``noregrets`` | nothing; a page without links ends the episode without success |
+    | ``oneback`` | ``\boxed{<PREV_PAGE>}`` goes back to the previous page, not twice in a row |
     | ``freenav`` | ``\boxed{<PREV_PAGE>}`` at any time |
-    | ``eidetic`` | any page that was listed in this episode; no going back |
+    | ``eidetic`` | any page listed earlier in this episode; no going back |
 
-    With ``oneback`` and ``freenav`` a page without links sends you back at once, which costs a turn more.
+    With ``oneback`` and ``freenav`` a page without links sends the player back at once, which costs an extra
+    turn.
 
-    Rewards: 1 for the target, -0.05 for every other step (twice that for a page that sends you back),
+    Rewards: 1 for the target, -0.05 for every other step (twice that for a page that sends the player back),
     -0.2 for an illegal move and for a format error, neither of which ends the episode.
 
-    `max_return` is None: it is 1 - 0.05 * (steps - 1) by the shortest way, which differs between
-    episodes. With the bundled encyclopaedia the target can always be reached within the turns, and the
-    oracle takes a shortest way. It knows none on a server.
+    `max_return` is None: it is 1 - 0.05 * (steps - 1) on a shortest path, which differs between episodes.
+    With the bundled encyclopedia the target can always be reached within the turns, and the oracle follows
+    a shortest path. It knows no path on a server.
     """
 
     state_fields = (
@@ -68,21 +69,21 @@ class WikiGame(TurnBasedEnv[str]):
         page_summary_length: Sequence[Any] = (100, "characters"),
         variant: str | None = "noregrets",
     ) -> None:
-        """Choose the rules and where pages come from.
+        """Set the rules and the source of the pages.
 
         Args:
             max_turns: Turn limit. None (together with `variant`) draws 30 or 15 turns and one of the
                 variants at each reset.
-            backend: ``"bundled"``, an encyclopaedia of over 400 pages that comes with the package;
+            backend: ``"bundled"``, an encyclopedia of over 400 pages that is part of the package;
                 ``"mw"``, the API of a MediaWiki such as Wikipedia; or ``"kiwix"``, a kiwix-serve. A
-                server draws its own random pages, so a seed does not fix the episode there.
-            trawler_kwargs: Arguments of the server: of `MediaWikiPages` or `KiwixPages`. None for none.
-            page_summary_length: How much of a page is shown: a number and ``"characters"``, ``"words"``
-                or ``"sentences"``.
+                server draws its own random pages, so there a seed does not determine the episode.
+            trawler_kwargs: Arguments of `MediaWikiPages` or `KiwixPages`; None means no arguments.
+            page_summary_length: Length of the shown part of a page: a number and ``"characters"``,
+                ``"words"`` or ``"sentences"``.
             variant: ``"noregrets"``, ``"oneback"``, ``"freenav"`` or ``"eidetic"``.
 
         Raises:
-            ConfigError: Only one of `max_turns` and `variant` is None, or a value is not known.
+            ConfigError: Only one of `max_turns` and `variant` is None, or a value is unknown.
         """
         check_together(max_turns=max_turns, variant=variant)
         self.size: tuple[int, str] | None = None
@@ -92,7 +93,7 @@ class WikiGame(TurnBasedEnv[str]):
             self.size = (check_count("max_turns", max_turns, 1), variant)
         self.summary = _summary_length(page_summary_length)
         self.pages = _pages(backend, trawler_kwargs or {})
-        self.blocking = backend != "bundled"  # a server makes the caller wait
+        self.blocking = backend != "bundled"  # requests to a server block
 
     def new_game(self) -> None:
         self.turn_limit, self.variant = self.size or self.random.choice(_SIZES)
@@ -102,9 +103,9 @@ class WikiGame(TurnBasedEnv[str]):
         else:
             target = self._draw_page(start)
         self.target: dict[str, Any] = _as_json(target)
-        self.trail: list[str] = []  # titles of the pages before the present one
+        self.trail: list[str] = []  # titles of the pages before the current one
         self.went_back = False
-        self.listed: list[str] = []  # all links that were shown, for the variant eidetic
+        self.listed: list[str] = []  # all links shown so far, for the variant eidetic
         self._show(start)
 
     def rules(self) -> str:
@@ -154,7 +155,7 @@ class WikiGame(TurnBasedEnv[str]):
         return f"You are on {page.title}.", -0.05, "continue"
 
     def progress(self) -> float:
-        """1 on the target, else 0."""
+        """Return 1 on the target, else 0."""
         return float(self.current["title"] == self.target["title"])
 
     def random_move(self, random: Random) -> str:
@@ -169,7 +170,7 @@ class WikiGame(TurnBasedEnv[str]):
     # -- plumbing -----------------------------------------------------------------------------
 
     def _choices(self) -> Sequence[str]:
-        """Titles that may be given now."""
+        """Return the titles that are legal now."""
         if self.variant != "eidetic":
             links: Sequence[str] = self.current["links"]
             return links
@@ -198,7 +199,7 @@ class WikiGame(TurnBasedEnv[str]):
     def _page(self, title: str) -> Page:
         page = self.pages.page(title)
         if page is None:
-            raise ServiceError(f"the page {title!r} is linked to, but the server does not have it")
+            raise ServiceError(f"the linked page {title!r} does not exist on the server")
         return page
 
     def _draw_page(self, start: Page | None) -> Page:
@@ -208,7 +209,7 @@ class WikiGame(TurnBasedEnv[str]):
             if fits and (start is None or page.title != start.title):
                 return page
         raise ServiceError(
-            f"{_DRAWS} random pages of the server were of no use: without links, or all the same"
+            f"{_DRAWS} random pages of the server were unusable: without links, or all the same"
         )
 
     def _summary(self, page: Mapping[str, Any]) -> str:
@@ -253,5 +254,5 @@ def _as_json(page: Page) -> dict[str, Any]:
 
 
 def _plain(title: str) -> str:
-    """A title as far as it matters."""
+    """Normalize a title for comparison."""
     return title.replace("_", " ").casefold()

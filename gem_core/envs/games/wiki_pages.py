@@ -1,4 +1,4 @@
-"""Pages of the wiki game, and the bundled encyclopaedia that they come from unless a server is asked."""
+"""Pages of the wiki game, and the bundled encyclopedia, their default source."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Page:
     """A page.
 
     Attributes:
-        title: Its title.
-        text: What it says, as plain text.
-        links: Titles of the pages it links to, in the order of the text, none twice.
+        title: Title of the page.
+        text: Content as plain text.
+        links: Titles of the linked pages, in the order of the text, without duplicates.
     """
 
     title: str
@@ -31,17 +31,17 @@ class Page:
 
 
 class Pages(Protocol):
-    """Where pages come from."""
+    """Interface of a source of pages."""
 
     def page(self, title: str) -> Page | None:
-        """The page of that title, None when there is none."""
+        """Return the page with a title; None if there is no such page."""
 
     def random_page(self, random: Random) -> Page:
-        """Any page; a server may draw it with its own generator."""
+        """Return a random page; a server may draw it with its own generator."""
 
 
 class BundledPages:
-    """A small encyclopaedia of over 400 pages, each of which can be reached from every other."""
+    """A small encyclopedia of over 400 pages, each of which is reachable from every other."""
 
     def page(self, title: str) -> Page | None:
         return _pages().get(title)
@@ -53,20 +53,20 @@ class BundledPages:
 
 @lru_cache(maxsize=512)
 def distances(target: str) -> dict[str, int]:
-    """Steps from each bundled page to `target`."""
+    """Return the number of steps from each bundled page to `target`."""
     return _search(target, _origins())
 
 
 @lru_cache(maxsize=2048)
 def within(start: str, most_steps: int) -> tuple[str, ...]:
-    """Bundled pages that are from 2 to `most_steps` steps away from `start`; if 1 is the most, then 1."""
+    """Return the bundled pages at 2 to `most_steps` steps from `start` (at 1 step if `most_steps` is 1)."""
     away = _search(start, {title: page.links for title, page in _pages().items()})
     least = min(2, most_steps)
     return tuple(title for title, steps in away.items() if least <= steps <= most_steps)
 
 
 def _search(first: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Steps from `first` to each page, in the order of their discovery."""
+    """Return the number of steps from `first` to each page, in order of discovery."""
     found = {first: 0}
     border = deque([first])
     while border:
@@ -90,7 +90,7 @@ def _pages() -> dict[str, Page]:
 
 @cache
 def _origins() -> dict[str, list[str]]:
-    """For each page those that link to it."""
+    """Return, for each page, the pages that link to it."""
     origins: dict[str, list[str]] = {title: [] for title in _pages()}
     for page in _pages().values():
         for link in page.links:

@@ -18,11 +18,11 @@ from gem_core.errors import ConfigError, ServiceError
 _AGENT = "gem-core (text games for language models)"
 _MOST_BYTES = 20_000_000
 _MOST_PARTS = 20
-"""Answers that are put together for the links of one page."""
+"""Maximum number of responses to combine for the links of one page."""
 
 
 class _Server:
-    """What both servers share: polite, bounded requests."""
+    """Base class of both servers: polite, bounded requests."""
 
     def __init__(self, url: str, query_delay_ms: float, timeout_s: float) -> None:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
@@ -35,7 +35,7 @@ class _Server:
         self.timeout_s = timeout_s
 
     def _get(self, url: str) -> tuple[str, str] | None:
-        """Text and final address of a page; None when there is no such page.
+        """Return the text and the final address of a page; None if there is no such page.
 
         Raises:
             ServiceError: The server cannot be reached, or fails.
@@ -60,8 +60,8 @@ class MediaWikiPages(_Server):
 
     Args:
         url: Address of ``api.php``.
-        query_delay_ms: Pause before each request.
-        timeout_s: Longest wait for an answer.
+        query_delay_ms: Pause before each request, in milliseconds.
+        timeout_s: Request timeout in seconds.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class MediaWikiPages(_Server):
         try:
             title = found["query"]["random"][0]["title"]
         except (KeyError, IndexError, TypeError) as error:
-            raise ServiceError(f"{self.url} named no random page: {str(found)[:200]}") from error
+            raise ServiceError(f"{self.url} returned no random page: {str(found)[:200]}") from error
         page = self.page(title)
         if page is None:
-            raise ServiceError(f"{self.url} drew the page {title!r} and does not have it")
+            raise ServiceError(f"{self.url} returned the random page {title!r}, which does not exist")
         return page
 
     def page(self, title: str) -> Page | None:
@@ -101,7 +101,9 @@ class MediaWikiPages(_Server):
                 links += [link["title"] for link in page.get("links", ())]
                 more = found.get("continue", {})
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ServiceError(f"{self.url} gave no page for {title!r}: {str(found)[:200]}") from error
+                raise ServiceError(
+                    f"{self.url} returned no page for {title!r}: {str(found)[:200]}"
+                ) from error
             if not more:
                 break
         return Page(name, text, tuple(dict.fromkeys(links)))
@@ -114,7 +116,7 @@ class MediaWikiPages(_Server):
         try:
             return json.loads(answer[0])
         except ValueError as error:
-            raise ServiceError(f"{self.url} did not answer in JSON; give the address of api.php") from error
+            raise ServiceError(f"{self.url} did not return JSON; give the address of api.php") from error
 
 
 class KiwixPages(_Server):
@@ -123,8 +125,8 @@ class KiwixPages(_Server):
     Args:
         zimfile: Name of the ZIM file as the server lists it.
         url: Address of the server.
-        query_delay_ms: Pause before each request.
-        timeout_s: Longest wait for an answer.
+        query_delay_ms: Pause before each request, in milliseconds.
+        timeout_s: Request timeout in seconds.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class KiwixPages(_Server):
         return self._read(*answer)
 
     def page(self, title: str) -> Page | None:
-        for folder in ("A/", ""):  # where articles lie in older and in newer ZIM files
+        for folder in ("A/", ""):  # folder of the articles in older and in newer ZIM files
             answer = self._get(f"{self._content}{folder}{quote(title.replace(' ', '_'))}")
             if answer is not None:
                 return self._read(*answer)
@@ -162,7 +164,7 @@ class KiwixPages(_Server):
         return Page(own, " ".join("".join(reader.text).split()), tuple(links))
 
     def _title(self, url: str) -> str:
-        """Title of the article at an address; "" for what is no article of the ZIM file."""
+        """Return the title of the article at an address; "" if it is not an article of the ZIM file."""
         path = urldefrag(url).url
         if not path.startswith(self._content):
             return ""
@@ -173,7 +175,7 @@ class KiwixPages(_Server):
 
 
 class _PageReader(HTMLParser):
-    """Heading, text of the paragraphs and links of an article."""
+    """Reads the heading, the paragraphs and the links of an article."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from gem_core.text import integers
 _SIZES = ((False, 20, 5), (True, 20, 5))
 _LENGTHS = {False: range(3, 9), True: range(5, 11)}
 _TRIES = 30
-"""Random places that are tried for a word before one that is free by construction."""
+"""Number of random positions to try for a word before using one that is free by construction."""
 
 
 class WordSearch(TurnBasedEnv[list[int]]):
@@ -24,11 +24,11 @@ class WordSearch(TurnBasedEnv[list[int]]):
     Action: ``\boxed{row0 col0 row1 col1}``: the first and the last letter of a word, in either order,
     from 0. A line that leaves the grid, is neither a row nor a column, or was tried before is illegal.
 
-    Rewards: 1 / hidden words for each that is found, 1 in all; a word counts wherever it is spelled.
+    Rewards: 1 / hidden words for each word found, 1 in total; a word counts wherever it is spelled.
     Nothing is paid at the turn limit. A format error ends the episode with -0.1.
 
-    `max_return` is 1. The oracle knows where the words are, and reaches it where `max_turns` is at least
-    the number of words, as in every registered variant.
+    `max_return` is 1. The oracle knows where the words are and reaches it if `max_turns` is at least the
+    number of words, as in every registered variant.
     """
 
     state_fields = (
@@ -46,13 +46,13 @@ class WordSearch(TurnBasedEnv[list[int]]):
     def __init__(
         self, hardcore: bool | None = False, max_turns: int | None = 20, num_words: int | None = 5
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            hardcore: Whether the words are longer, rarer, and not listed: only their lengths are told.
+            hardcore: Whether the words are longer, rarer and not listed; only their lengths are shown.
             max_turns: Turn limit. None (together with the two others) draws `hardcore` at each reset, with
                 5 words and 20 turns.
-            num_words: Hidden words, 1 to 30.
+            num_words: Number of hidden words, 1 to 30.
 
         Raises:
             ConfigError: Only some of the three are None, or one is out of range.
@@ -67,7 +67,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
         hardcore, self.turn_limit, num_words = self.size or self.random.choice(_SIZES)
         self.hidden = self._draw_words(hardcore, num_words)
         self.side = max(max(map(len, self.hidden)) * 3 // 2, num_words + 3)
-        self.places, letters = self._place()  # for each word row and column of both ends
+        self.places, letters = self._place()  # row and column of both ends of each word
         self.shown = [
             letters.get(cell) or self.random.choice(ascii_lowercase) for cell in range(self.side**2)
         ]
@@ -123,7 +123,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
         return len(self.found) / len(self.hidden)
 
     def random_move(self, random: Random) -> str:
-        """A line of at least two letters; a new one unless nearly all were tried."""
+        """Return a line of at least two letters, a new one unless nearly all were tried."""
         for _ in range(_TRIES):
             low, high = sorted(random.sample(range(self.side), 2))
             across = random.randrange(self.side)
@@ -141,7 +141,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
     # -- plumbing -----------------------------------------------------------------------------
 
     def _draw_words(self, hardcore: bool, num_words: int) -> list[str]:
-        """Different words, as far as possible none within another."""
+        """Return distinct words, if possible none of them within another."""
         drawn: list[str] = []
         spare: list[str] = []
         for text in self.random.sample(_pool(hardcore), 4 * num_words):
@@ -150,7 +150,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
         return [*drawn, *spare][:num_words]
 
     def _place(self) -> tuple[list[list[int]], dict[int, str]]:
-        """A line for each word, and the letters that this puts into the grid."""
+        """Return a line for each word, and the letters that these lines put into the grid."""
         places: list[list[int]] = []
         letters: dict[int, str] = {}
         for text in self.hidden:
@@ -161,7 +161,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
                     places.append(line)
                     letters.update(spelled)
                     break
-            else:  # a row for each word always works
+            else:  # one row per word always works
                 places = [[row, 0, row, len(other) - 1] for row, other in enumerate(self.hidden)]
                 cells = [_line(line, self.side) for line in places]
                 return places, dict(zip(chain(*cells), "".join(self.hidden), strict=True))
@@ -175,7 +175,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
 
 
 def _line(line: list[int], side: int) -> range:
-    """The cells from the first end of a line to the last."""
+    """Return the cells from the first end of a line to the last."""
     row, col, last_row, last_col = line
     step = 1 if row == last_row else side
     return range(row * side + col, last_row * side + last_col + 1, step)

@@ -11,18 +11,18 @@ from gem_core.text import word
 
 
 class Wordle(TurnBasedEnv[str]):
-    r"""Find a hidden English word; each guess learns which of its letters are right.
+    r"""Find a hidden English word; each guess reveals which of its letters are right.
 
     Action: ``\boxed{crane}``, in either case; blanks between the letters do not matter. A guess of the
-    wrong length, one that was made before and (with `only_real_words`) one that is no word of the
-    bundled dictionary are illegal.
+    wrong length, a repeated guess and (with `only_real_words`) a word outside the bundled dictionary are
+    illegal.
 
-    Rewards: .5 / word_length for each place that is right for the first time, and .5 more for the word, so
-    an episode that finds it earns 1 in all. Nothing is paid at the turn limit. A format error ends
+    Rewards: .5 / word_length for each position that is right for the first time, and .5 more for the word,
+    so an episode that finds it earns 1 in total. Nothing is paid at the turn limit. A format error ends
     the episode with -0.1.
 
-    `max_return` is 1. The oracle guesses a word that agrees with all marks so far, of those the one that
-    tells most of the others apart. It finds every word of 3 letters in at most 12 turns, of 4 in 9, of
+    `max_return` is 1. The oracle guesses the word, among those consistent with all marks so far, that best
+    distinguishes the others. It finds every word of 3 letters in at most 12 turns, of 4 in 9, of
     5 in 8 and of 6 in 6 (counted over all hidden words), so it reaches the maximum in every variant.
     """
 
@@ -34,14 +34,14 @@ class Wordle(TurnBasedEnv[str]):
         only_real_words: bool = True,
         max_turns: int | None = 20,
     ) -> None:
-        """Set the size, or leave it to chance.
+        """Set the size, or have it drawn at each reset.
 
         Args:
-            word_length: Letters of the word: 3 to 6.
+            word_length: Number of letters: 3 to 6.
             only_real_words: Whether a guess has to be in the bundled dictionary (14,000 words); the
                 hidden word always is.
             max_turns: Turn limit. None (together with `word_length`) draws a length from 3 to 5 at each
-                reset, with 5 turns for each letter.
+                reset, with 5 turns per letter.
 
         Raises:
             ConfigError: Only one of `word_length` and `max_turns` is None, or one is out of range.
@@ -58,7 +58,7 @@ class Wordle(TurnBasedEnv[str]):
     def new_game(self) -> None:
         length, self.turn_limit = self.size or self._draw_size()
         self.secret = self.random.choice(words("common", length))
-        self.right = [False] * length  # places that some guess had right
+        self.right = [False] * length  # positions that some guess had right
         self.guesses: list[str] = []
 
     def _draw_size(self) -> tuple[int, int]:
@@ -98,7 +98,7 @@ class Wordle(TurnBasedEnv[str]):
         return f"{' '.join(move)}\n{' '.join(marked)}", reward, "continue"
 
     def progress(self) -> float:
-        """Fraction of the places that some guess had right."""
+        """Return the fraction of positions that some guess had right."""
         return sum(self.right) / len(self.right)
 
     def random_move(self, random: Random) -> str:

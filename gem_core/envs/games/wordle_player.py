@@ -1,4 +1,4 @@
-"""The marks of Wordle, and a player that guesses words which agree with all of them."""
+"""The marks of Wordle, and a player whose guesses are consistent with all of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gem_core.envs.games.words import words
 History: TypeAlias = tuple[tuple[str, str], ...]
 """Guesses, each with its marks."""
 _TRIED, _TOLD_APART = 40, 120
-"""Words that are weighed as a guess, and words that they are weighed on."""
+"""Number of words evaluated as a guess, and number of words to evaluate them on."""
 
 
 def marks(guess: str, secret: str) -> str:
-    """G for a letter in place, Y for one that is elsewhere (each as often as it occurs), else -."""
+    """Return G for a letter in place, Y for one elsewhere in the word (as often as it occurs), else -."""
     found, rest = [], []
     for letter, other in zip(guess, secret, strict=True):
         if letter == other:
@@ -31,7 +31,7 @@ def marks(guess: str, secret: str) -> str:
 
 @lru_cache(maxsize=1024)
 def best_guess(length: int, history: History) -> str:
-    """Of the hidden words that agree with the history the one that tells most of them apart."""
+    """Return the possible hidden word that best distinguishes the others."""
     left = _left(length, history)
     if len(left) < 3:
         return left[0]
@@ -41,7 +41,7 @@ def best_guess(length: int, history: History) -> str:
 
 @lru_cache(maxsize=1024)
 def _left(length: int, history: History) -> tuple[str, ...]:
-    """The hidden words that would have earned every mark."""
+    """Return the hidden words that are consistent with every mark."""
     if not history:
         return words("common", length)
     *earlier, (guess, marked) = history
@@ -49,5 +49,5 @@ def _left(length: int, history: History) -> tuple[str, ...]:
 
 
 def _spread(pool: tuple[str, ...], count: int) -> tuple[str, ...]:
-    """About `count` words from all over the pool."""
+    """Return about `count` words spread over the pool."""
     return pool[:: -(-len(pool) // count)]

@@ -1,4 +1,4 @@
-"""The bundled English words, by how common they are and by length."""
+"""The bundled English words, by frequency grade and length."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Grade: TypeAlias = Literal["common", "rare", "other"]
 
 @cache
 def words(grade: Grade, length: int) -> tuple[str, ...]:
-    """The words of a grade in alphabetical order; lengths are 3 to 10, of ``other`` 3 to 6."""
+    """Return the words of a grade in alphabetical order; lengths are 3 to 10, for ``other`` 3 to 6."""
     return _by_length(grade).get(length, ())
 
 
 @cache
 def dictionary(length: int) -> frozenset[str]:
-    """The words of all grades."""
+    """Return the words of all grades."""
     return frozenset((*words("common", length), *words("rare", length), *words("other", length)))
 
 

@@ -1,4 +1,4 @@
-"""Generated data sets: they need no file and no network. This module holds their table of ids."""
+"""Generated data sets, which need neither files nor a network, and the table of their ids."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
 
 
 def register_generated() -> None:
-    """File the ids of all generated data sets."""
+    """Register the ids of all generated data sets."""
     for id, entry_point, kwargs, description, retry in _TABLE:
         register(id, entry_point, description=description, eval_kwargs=_TEST, **kwargs)
         if retry:

@@ -1,4 +1,4 @@
-"""Arithmetic with whole numbers, in signs and in words."""
+"""Arithmetic with whole numbers, in symbols and in words."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class ArithmeticRows(GeneratedRows):
 
 
 class ArithmeticEnv(LiteralEnv):
-    r"""Work out a line of arithmetic.
+    r"""Evaluate a line of arithmetic.
 
     Action: the number in ``\boxed{...}``, in digits; the last box with an answer counts.
 
-    Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step.
+    Rewards: 1 for the right number, 0 for anything else, including an expression with that value. One step.
     `max_return` is 1; the oracle reaches it.
 
-    Product before sum. The items are drawn when they are asked for; the two splits share no question.
+    Products come before sums. Items are generated on demand; the two splits share no question.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class ArithmeticEnv(LiteralEnv):
         size: int = 100_000,
         seed: int = 0,
     ) -> None:
-        """Choose the numbers.
+        """Set the ranges of the numbers.
 
         Args:
-            operations: Which of ``+``, ``-`` and ``*`` occur.
-            terms: Numbers in a line, from 2 to 9.
+            operations: The operations that occur, some of ``+``, ``-`` and ``*``.
+            terms: Number of numbers in a line, from 2 to 9.
             max_number: Largest number, at least 9.
             split: "train" or "test".
             size: Number of items.
-            seed: Another seed is another set of items.
+            seed: Random seed of the items.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
         """
         if not operations or set(operations) - set(_WORDS):
-            raise ConfigError(f"operations must be some of '+-*', not {operations!r}")
+            raise ConfigError(f"operations={operations!r}: expected some of '+-*'")
         check_count("terms", terms, 2, 9)
         check_count("max_number", max_number, 9, 10**9)
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")

@@ -1,4 +1,4 @@
-"""Arithmetic on a file that the model cannot see: it takes a tool to read it."""
+"""Arithmetic on a file that the model can only read with a tool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROGRAM = "print({}(map(int, open('" + FILE + "'))) % {})"
 
 
 class FileArithmeticRows(GeneratedRows):
-    """Files of `numbers` numbers from 10 to 99, and a question on each; its answer is below `modulus`."""
+    """Files of `numbers` numbers from 10 to 99, with one question each, whose answer is below `modulus`."""
 
     columns: tuple[str, ...] = ("problem", "answer", "file", "key")
     key = "key"
@@ -45,15 +45,15 @@ class FileArithmeticRows(GeneratedRows):
 
 
 class FileArithmeticEnv(LiteralEnv):
-    r"""Find the remainder of the sum, of the largest or of the smallest number in a file.
+    r"""Find the remainder of the sum, the largest or the smallest number in a file.
 
     Action: the remainder in ``\boxed{...}``, in digits; the last box with an answer counts.
 
-    Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step, besides
-    those of tools. `max_return` is 1; the oracle reaches it.
+    Rewards: 1 for the right number, 0 for anything else, including an expression with that value. One step,
+    besides tool calls. `max_return` is 1; the oracle reaches it.
 
-    The numbers are in no observation: `tool_files` holds the file, and the wrapper ``tools`` hands it to the
-    tools. ``math:FileArithmetic-v0-python`` has the Python tool around it, whose random player reads the
+    No observation contains the numbers: `tool_files` holds the file, and the wrapper ``tools`` passes it to
+    the tools. ``math:FileArithmetic-v0-python`` has the Python tool around it, whose random player reads the
     file with a random program half of the time.
     """
 
@@ -65,17 +65,17 @@ class FileArithmeticEnv(LiteralEnv):
         size: int = 100_000,
         seed: int = 0,
     ) -> None:
-        """Choose the files.
+        """Set the ranges of the numbers.
 
         Args:
-            numbers: In a file, from 2 to 1,000.
-            modulus: What is divided by, from 2 to 100; the last digit is asked for with 10.
+            numbers: Number of numbers in a file, from 2 to 1,000.
+            modulus: Divisor, from 2 to 100; 10 asks for the last digit.
             split: "train" or "test".
             size: Number of items.
-            seed: Another seed is another set of items.
+            seed: Random seed of the items.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
         """
         check_count("numbers", numbers, 2, 1000)
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
@@ -91,15 +91,15 @@ class FileArithmeticEnv(LiteralEnv):
 
     @property
     def tool_files(self) -> dict[str, str]:
-        """The file of this episode, for the tools."""
+        """Return the file of this episode, for the tools."""
         return {FILE: str(self.row["file"])}
 
     def sample_tool_call(self) -> tuple[str, dict[str, Any]]:
-        """A random program on the file, for a random player with tools."""
+        """Return a random program on the file, for a random player with tools."""
         function = self.action_random.choice(list(_FUNCTIONS.values()))
         return "python", {"code": _PROGRAM.format(function, self.modulus)}
 
     def oracle_tool_call(self) -> tuple[str, dict[str, Any]]:
-        """The program that finds the answer."""
+        """Return the program that finds the answer."""
         asked = str(self.row["key"]).partition(" of ")[0]
         return "python", {"code": _PROGRAM.format(_FUNCTIONS[asked], self.modulus)}

@@ -1,4 +1,4 @@
-"""Problems whose answer has to be a number in digits."""
+"""Problems whose answer must be a number in digits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gem_core.graders.tokens import tidy
 
 
 class LiteralEnv(MathEnv):
-    r"""A problem that asks for a number. An expression with its value is no answer: ``17 + 4``,
-    ``\frac{42}{2}`` and ``\sqrt{441}`` earn nothing where 21 is right, or the question itself would do.
-    A sign, decimals, thousands separators, a unit and a name in front (``x = 21``) may stand there.
+    r"""A problem that asks for a number. An expression with the same value is not accepted: ``17 + 4``,
+    ``\frac{42}{2}`` and ``\sqrt{441}`` earn nothing if 21 is right, because otherwise the question itself
+    would be an answer. A sign, decimals, thousands separators, a unit and a name in front (``x = 21``) are
+    allowed.
     """
 
     def grade(self, answer: str, row: Row) -> Graded:
@@ -24,7 +25,7 @@ class LiteralEnv(MathEnv):
 
 
 def is_number(answer: str) -> bool:
-    """Whether the answer is one number in digits, and not an expression to be worked out."""
+    """Return whether the answer is one number in digits, rather than an expression."""
     tree = read(tidy(answer))
     if tree is not None and tree[0] == "rel":
         names, value = tree[1][:-1], tree[1][-1]

@@ -1,6 +1,6 @@
-"""Questions that take several documents: a small made-up world, an encyclopaedia of it, and paths through it.
+"""Questions that need several documents: a small fictional world, its encyclopedia, and paths through it.
 
-The world is the same for every item of a seed; its documents can be written out for a search index:
+All items of a seed share a world; its documents can be written to a file for a search index:
 
     World(seed=0).documents()  ->  [{"id": "0", "title": "Ladonia Varn", "text": "Ladonia Varn is ..."}, ...]
 """
@@ -32,9 +32,9 @@ class _Relation(NamedTuple):
     subject: str
     object: str
     sentence: str
-    """What a document says, of {s} and {o}."""
+    """Sentence of a document, about {s} and {o}."""
     phrase: str
-    """How a question names the object, with {s} for the subject."""
+    """Description of the object in a question, with {s} for the subject."""
 
 
 _RELATIONS = (
@@ -55,7 +55,7 @@ _ASK = ("What is the name of {p}?", "Name {p}.", "Which name has {p}?", "Find {p
 
 
 class Document(TypedDict):
-    """One page of the encyclopaedia."""
+    """One page of the encyclopedia."""
 
     id: str
     title: str
@@ -63,7 +63,7 @@ class Document(TypedDict):
 
 
 class World:
-    """Things with names, and one object for every relation of each."""
+    """Named entities, with one object for every relation of each."""
 
     def __init__(self, seed: int) -> None:
         random = derive_rng("world", seed)
@@ -83,11 +83,11 @@ class World:
         }
 
     def documents(self) -> list[Document]:
-        """The whole encyclopaedia, a page for each thing."""
+        """Return the whole encyclopedia, one page per entity."""
         return [document.copy() for document in self._documents.values()]
 
     def document(self, title: str) -> Document:
-        """The page of one thing."""
+        """Return the page of one entity."""
         return self._documents[title]
 
     def write(self, path: str | Path) -> None:
@@ -95,11 +95,11 @@ class World:
         write_atomically(path, (json.dumps(document) + "\n" for document in self._documents.values()))
 
     def relations(self, kind: str) -> list[int]:
-        """Relations that a thing of this kind is the subject of."""
+        """Return the relations whose subject is of this kind."""
         return [number for number, relation in enumerate(_RELATIONS) if relation.subject == kind]
 
     def objects(self, title: str) -> list[str]:
-        """What the page of a thing mentions beside itself."""
+        """Return the other entities that a page mentions."""
         return [self.links[title, relation] for relation in self.relations(self.kinds[title])]
 
     def _text(self, title: str) -> str:
@@ -111,7 +111,7 @@ class World:
 
 @lru_cache(maxsize=4)
 def world(seed: int) -> World:
-    """The world of a seed, built once in a process."""
+    """Return the world of a seed, built once per process."""
     return World(seed)
 
 
@@ -128,7 +128,7 @@ class MultiHopRows(GeneratedRows):
 
     @property
     def templates(self) -> int:
-        """Questions that differ in more than their names: paths through the kinds, in four wordings."""
+        """Number of questions that differ in more than names: paths through the kinds, in four wordings."""
         paths = [[kind] for kind in _SIZES]
         for _ in range(self.hops):
             paths = [[*path, r.object] for path in paths for r in _RELATIONS if r.subject == path[-1]]
@@ -140,7 +140,7 @@ class MultiHopRows(GeneratedRows):
             phrase, titles = start, [start]
             for _ in range(self.hops):
                 choices = self.world.relations(self.world.kinds[here])
-                if not choices:  # a river is the subject of nothing
+                if not choices:  # a river is not the subject of any relation
                     break
                 relation = random.choice(choices)
                 phrase = _RELATIONS[relation].phrase.format(s=phrase)
@@ -152,31 +152,32 @@ class MultiHopRows(GeneratedRows):
 
 
 class MultiHopEnv(QaEnv):
-    """Answer a question that takes several facts.
+    """Answer a question that needs several facts.
 
     Action: the name in ``<answer>...</answer>``; the last one counts.
 
-    Rewards: 1 for the right name, letter case, punctuation and articles aside; 0 for anything else. One step.
+    Rewards: 1 for the right name, ignoring letter case, punctuation and articles; 0 for anything else. One
+        step.
     `max_return` is 1; the oracle reaches it.
 
-    With `documents` the facts stand in the question, among others; with 0 they have to be searched for,
-    in the documents of `World`.
+    With `documents`, the question contains the facts, among others; with 0, they must be found by searching
+    the documents of `World`.
     """
 
     def __init__(
         self, hops: int = 2, documents: int = 8, split: Split = "train", size: int = 100_000, seed: int = 0
     ) -> None:
-        """Choose the items.
+        """Set the size of the questions.
 
         Args:
-            hops: Facts that a question takes, from 1 to 4.
-            documents: Pages that are shown, the needed ones among them; 0 for none.
-            split: "train" or "test"; they share no question, but the world.
+            hops: Number of facts that a question needs, from 1 to 4.
+            documents: Number of pages in the question, including the needed ones; 0 for none.
+            split: "train" or "test"; they share the world but no question.
             size: Number of items.
-            seed: Another seed is another world.
+            seed: Random seed of the world.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
         """
         check_count("hops", hops, 1, 4)
         check_count("documents", documents, 0, 100)
@@ -196,7 +197,7 @@ class MultiHopEnv(QaEnv):
         return f"{pages}\n\n{asked}"
 
     def shown(self, row: Row) -> list[str]:
-        """Titles of the pages that stand in the question: the needed ones and others, in mixed order."""
+        """Return the titles of the pages in the question: the needed ones and others, shuffled."""
         random = Random(row["question"])
         others = [title for title in self.world.kinds if title not in row["titles"]]
         titles = [*row["titles"], *random.sample(others, max(0, self.documents - len(row["titles"])))]
@@ -204,14 +205,14 @@ class MultiHopEnv(QaEnv):
         return titles
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """A name that the shown pages mention, or some name of this world."""
+        """Return a name that the shown pages mention, or any name of this world."""
         shown = self.shown(row) if self.documents else []
         said = [name for title in shown for name in self.world.objects(title)]
         return f"<answer>{random.choice(said or list(self.world.kinds))}</answer>"
 
 
 def _name(random: Random, kind: str, taken: set[str]) -> str:
-    """A name that nothing else has."""
+    """Return an unused name."""
 
     def word(low: int, high: int) -> str:
         return "".join(random.choices(_SYLLABLES, k=random.randint(low, high))).capitalize()

@@ -1,7 +1,7 @@
 """Small programming tasks with tests and a solution.
 
-A task is a text with parameters, a solution with the same parameters, and a way to draw inputs. The
-expected outputs are the solution's own, run here: it is our code, not a model's.
+A task is a text with parameters, a solution with the same parameters, and a generator of inputs. Running the
+solution here gives the expected outputs; it is our code, not a model's.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _lines(random: Random) -> str:
 
 class _Task(NamedTuple):
     text: str
-    """With {k} and {m} for the parameters."""
+    """Text of the task, with {k} and {m} for the parameters."""
     solution: str
-    """A program with K and M for them."""
+    """Program that solves it, with K and M for the parameters."""
     draw: Callable[[Random], str]
     easy: bool = False
 
@@ -229,7 +229,7 @@ _TASKS = (
 
 
 class ProgramRows(GeneratedRows):
-    """Tasks with their tests; the skeletons are the templates."""
+    """Tasks with their tests."""
 
     columns: tuple[str, ...] = ("problem", "tests", "solution")
     key = "problem"
@@ -242,11 +242,11 @@ class ProgramRows(GeneratedRows):
 
     @property
     def templates(self) -> int:
-        """Tasks that differ in more than their numbers."""
+        """Number of tasks that differ in more than their numbers."""
         return len(self.tasks)
 
     def draw(self, random: Random) -> Row:
-        while True:  # until the tests tell every parameter from the next number
+        while True:  # until the tests distinguish every parameter from the next number
             task = random.choice(self.tasks)
             values = {name: random.randint(*bounds) for name, bounds in self.bounds.items()}
             solution = _filled(task.solution, values)
@@ -264,9 +264,10 @@ class ProgramRows(GeneratedRows):
 class SmallProgramEnv(CodeEnv):
     """Write a short Python program.
 
-    Action: the program in a fenced code block; the last block marked ``python`` counts, else the last block.
+    Action: the program in a fenced code block; the last block marked ``python`` counts, or else the last
+        block.
 
-    Rewards: 1 when every test passes, else 0; with `partial_credit` the share of the tests that pass; -0.1
+    Rewards: 1 when every test passes, else 0; with `partial_credit`, the share of passing tests; -0.1
     without a code block. One step. `max_return` is 1; the oracle reaches it.
     """
 
@@ -280,35 +281,35 @@ class SmallProgramEnv(CodeEnv):
         size: int = 100_000,
         seed: int = 0,
     ) -> None:
-        """Choose the items.
+        """Choose the tasks.
 
         Args:
-            easy: Only tasks that one short line solves.
-            num_tests: Tests of each task, from 1 to 50.
-            partial_credit: Pay the share of the tests that pass.
-            timeout: Seconds for each test.
+            easy: Whether to use only tasks that one short line solves.
+            num_tests: Number of tests per task, from 1 to 50.
+            partial_credit: Whether to pay the share of passing tests.
+            timeout: Time limit per test, in seconds.
             split: "train" or "test"; they share no task text.
             size: Number of items.
-            seed: Another seed is another set of items.
+            seed: Random seed of the items.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
         """
         if not isinstance(easy, bool):
-            raise ConfigError(f"easy must be True or False, not {easy!r}")
+            raise ConfigError(f"easy={easy!r}: expected True or False")
         check_count("num_tests", num_tests, 1, 50)
         self.set_tests(None, partial_credit, timeout)
         self.keys = "problem", "tests", "solution"
         self.use_rows(ProgramRows(easy, num_tests, split, size, seed))
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """The solution of another item."""
+        """Return the solution of another item."""
         other = self.rows[random.randrange(len(self.rows))]
         return f"```python\n{other['solution']}\n```"
 
 
 def run_here(solution: str, given: str) -> str:
-    """Output of one of our own solutions."""
+    """Return the output of one of our own solutions."""
     lines = iter(given.splitlines())
     written: list[str] = []
 
@@ -326,5 +327,5 @@ def _compiled(solution: str) -> Any:
 
 
 def _filled(program: str, values: dict[str, int]) -> str:
-    """The program with numbers for the names of one capital letter."""
+    """Return the program with numbers in place of the one-letter names."""
     return re.sub(r"\b[KMBW]\b", lambda match: str(values[match[0].lower()]), program)

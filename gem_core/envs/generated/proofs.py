@@ -1,8 +1,8 @@
-"""True or false: facts and rules about made-up people, and a statement that takes a number of steps.
+"""True or false: facts and rules about fictional people, and a statement that needs some steps to derive.
 
-Everything that cannot be derived is false (closed world). The depth of an item is the length of the
-shortest derivation that its statement, or the statement's opposite, needs; for a statement that cannot be
-derived it is the length of the longest derivation that there is about the same person.
+Everything that cannot be derived is false (closed world). The depth of an item is the length of the shortest
+derivation of its statement or of the statement's opposite; if neither can be derived, it is the length of the
+longest derivation about the same person.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TWO = (
 _ASK = ("Statement: {s} Is it true or false?", "Is this true or false? {s}", "{s} True or false?")
 
 _DRAWS = 1000
-"""Theories that are tried for one with the wanted statement; one to five are enough on average."""
+"""Number of theories to try for one with the desired statement; one to five suffice on average."""
 
 
 class _Rule(NamedTuple):
@@ -56,12 +56,14 @@ class ProofRows(GeneratedRows):
     def draw(self, random: Random) -> Row:
         kind: tuple[bool, bool] | None = None
         for draws in range(_DRAWS + 1):
-            last = draws == _DRAWS  # then a chain alone, and a statement that follows: there always is one
+            last = draws == _DRAWS  # then only a chain and a statement that follows, which always exists
             people = random.sample(_PEOPLE, 3)
             traits = random.sample(_TRAITS, 10)
             facts, rules = self._theory(random, people, traits, self.distractors and not last)
             steps = derive(facts, rules)
-            if kind is None:  # once: drawn anew with the theory, the kind that fits more theories prevails
+            if (
+                kind is None
+            ):  # drawn once: redrawing it with the theory would favor the kind that fits more theories
                 kind = random.random() < 0.5, random.random() < 0.3
             true, denied = kind
             follows = last or true != denied
@@ -77,7 +79,7 @@ class ProofRows(GeneratedRows):
     def _theory(
         self, random: Random, people: list[str], traits: list[str], distractors: bool
     ) -> tuple[list[tuple[str, str]], list[_Rule]]:
-        """A chain of the wanted length, and rules and facts beside it."""
+        """Return a chain of the desired length, plus other rules and facts."""
         chain = traits[: self.depth + 1]
         facts = {(people[0], chain[0])}
         rules = []
@@ -103,10 +105,11 @@ class ProofRows(GeneratedRows):
         steps: dict[tuple[str, str], int],
         follows: bool,
     ) -> list[tuple[str, str]]:
-        """Who and what of the wanted depth, that follows or does not.
+        """Return the statements of the desired depth that follow, or that do not.
 
-        What does not follow is the conclusion of some rule, as what follows is: else a look for such a rule
-        would tell the two apart. A chain without distractors leaves no such trait, and depth 0 needs none.
+        A statement that does not follow is the conclusion of some rule, like one that follows; otherwise
+        looking for such a rule would distinguish the two. A chain without distractors has no such trait, and
+        depth 0 needs none.
         """
         if follows:
             return sorted(fact for fact, depth in steps.items() if depth == self.depth)
@@ -123,7 +126,8 @@ class ProofEnv(QaEnv):
 
     Action: ``\boxed{True}`` or ``\boxed{False}``; the last box with an answer counts.
 
-    Rewards: 1 for the right one, 0 for anything else. One step. Half of the statements are true, so guessing
+    Rewards: 1 for the right answer, 0 for anything else. One step. Half of the statements are true, so
+        guessing
     earns 0.5 on average. `max_return` is 1; the oracle reaches it.
     """
 
@@ -136,19 +140,19 @@ class ProofEnv(QaEnv):
         *,
         distractors: bool = True,
     ) -> None:
-        """Choose the items.
+        """Set the size of the theories.
 
         Args:
-            depth: Steps that a derivation takes, from 0 (the fact is there) to 5.
+            depth: Number of steps of the derivation, from 0 (the fact is given) to 5.
             split: "train" or "test"; they share no question.
             size: Number of items.
-            seed: Another seed is another set of items.
-            distractors: Whether there are facts and rules beside those of the derivation. Without them an
-                item is about one person, there are fewer items (at depth 0 it is a fact and a statement),
-                and from depth 1 on a statement follows where some rule ends in its trait.
+            seed: Random seed of the items.
+            distractors: Whether to add facts and rules that the derivation does not need. Without them, an
+                item is about one person, there are fewer items (at depth 0, a fact and a statement), and from
+                depth 1 on a statement follows if some rule ends in its trait.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
         """
         check_count("depth", depth, 0, 5)
         self.keys = "question", "answer"
@@ -167,7 +171,7 @@ class ProofEnv(QaEnv):
 
 
 def derive(facts: list[tuple[str, str]], rules: list[_Rule]) -> dict[tuple[str, str], int]:
-    """Everything that follows, each with the number of steps of its shortest derivation."""
+    """Return everything that follows, with the number of steps of its shortest derivation."""
     steps = dict.fromkeys(facts, 0)
     people = sorted({who for who, _ in facts})
     for depth in range(1, len(rules) + 1):

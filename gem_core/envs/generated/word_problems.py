@@ -1,4 +1,4 @@
-"""Word problems of one to three steps, from templates of our own."""
+"""Word problems of one to three steps, from our own templates."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Template(NamedTuple):
     high: tuple[int, int, int, int] = (40, 40, 12, 12)
 
 
-# b is drawn up to a where the text takes it away: see `draw`.
+# b is drawn up to a if the text subtracts it: see `draw`.
 _TEMPLATES = (
     _Template(
         "{p} has {a} {t} and finds {b} more. How many {t} does {p} have now?",
@@ -209,7 +209,7 @@ _TEMPLATES = (
 
 
 class WordProblemRows(GeneratedRows):
-    """Word problems; their skeletons are the templates."""
+    """Word problems."""
 
     columns: tuple[str, ...] = ("problem", "answer")
     key = "problem"
@@ -220,7 +220,7 @@ class WordProblemRows(GeneratedRows):
         a, b, c, d = (
             random.randint(low, high) for low, high in zip(template.low, template.high, strict=True)
         )
-        a, b = max(a, b), min(a, b)  # nothing goes below zero
+        a, b = max(a, b), min(a, b)  # no number becomes negative
         p, q = random.sample(_NAMES, 2)
         values = {"a": a, "b": b, "c": c, "d": d, "f": a * c, "g": a + b, "h": c * d, "i": min(c, d)}
         problem = template.text.format(p=p, q=q, t=random.choice(_THINGS), **values)
@@ -228,26 +228,26 @@ class WordProblemRows(GeneratedRows):
 
 
 class WordProblemEnv(LiteralEnv):
-    r"""Solve a word problem, whose answer is a whole number.
+    r"""Solve a word problem whose answer is a whole number.
 
     Action: the number in ``\boxed{...}``, in digits; the last box with an answer counts.
 
-    Rewards: 1 for the right number, 0 for anything else, an expression with that value too. One step.
+    Rewards: 1 for the right number, 0 for anything else, including an expression with that value. One step.
     `max_return` is 1; the oracle reaches it.
 
-    The items are drawn when they are asked for; the two splits share no question.
+    Items are generated on demand; the two splits share no question.
     """
 
     def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
-        """Choose the items.
+        """Set the split and the number of items.
 
         Args:
             split: "train" or "test".
             size: Number of items.
-            seed: Another seed is another set of items.
+            seed: Random seed of the items.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
         """
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
         self.use_rows(WordProblemRows(split, size, seed))

@@ -1,4 +1,4 @@
-"""Figures drawn by code, with questions about them. This module holds their table of ids."""
+"""Questions about figures drawn by code, and the table of their ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLE: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 
 
 def register_geometry() -> None:
-    """File the ids of the drawn figures."""
+    """Register the ids of the drawn figures."""
     for id, kwargs, description, wrappers in _TABLE:
         register(
             id, _ENV, description=description, extra="vision", wrappers=wrappers,

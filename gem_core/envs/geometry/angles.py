@@ -1,4 +1,4 @@
-"""Figures that ask for an angle."""
+"""Figures with an unknown angle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASK = "Find the angle x in the figure, in degrees."
 
 
 def third_angle(random: Random) -> Item:
-    """Two angles of a triangle are given."""
+    """A triangle with two given angles."""
     a, b = _two_angles(random)
     corners = _triangle(a, b)
     one, two, three = corners
@@ -27,7 +27,7 @@ def third_angle(random: Random) -> Item:
 
 
 def exterior_angle(random: Random) -> Item:
-    """A side of a triangle is drawn on; two of the three angles at the other ends are given."""
+    """A triangle with one side extended; two of the three other angles are given."""
     a, b = _two_angles(random)
     corners = _triangle(a, b)
     one, two, three = corners
@@ -46,7 +46,7 @@ def exterior_angle(random: Random) -> Item:
 
 
 def isosceles(random: Random) -> Item:
-    """One angle of a triangle with two equal sides is given."""
+    """An isosceles triangle with one given angle."""
     base = random.randint(25, 77)
     top = 180 - 2 * base
     corners = _triangle(base, base)
@@ -64,7 +64,7 @@ def isosceles(random: Random) -> Item:
 
 
 def parallel_lines(random: Random) -> Item:
-    """A line crosses two parallel lines."""
+    """A line that crosses two parallel lines."""
     slope = random.choice([a for a in range(35, 146) if a != 90])
     below, above = 0j, complex(1 / math.tan(math.radians(slope)), 1)
     along = direction(slope)
@@ -87,7 +87,7 @@ def parallel_lines(random: Random) -> Item:
 
 
 def inscribed_angle(random: Random) -> Item:
-    """An angle at the centre of a circle and one on the circle over the same arc."""
+    """An angle at the center of a circle and an inscribed angle over the same arc."""
     half = random.randint(20, 75)
     share = random.randint(30, 70)
     place = 2 * half + (360 - 2 * half) * share / 100
@@ -110,13 +110,13 @@ def inscribed_angle(random: Random) -> Item:
 
 
 def fourth_angle(random: Random) -> Item:
-    """Three angles of a figure with four corners are given."""
+    """A quadrilateral with three given angles."""
     while True:
         p, q, r = (random.randint(55, 130) for _ in range(3))
         side = random.randint(6, 11) / 10
         one, two = 0j, 1 + 0j
         three = two + side * direction(180 - q)
-        # The fourth corner: on the line from the first at angle p, and on the one that leaves the third at r.
+        # The fourth corner is on the line from the first at angle p and on the line from the third at r.
         back, up = direction(360 - q - r), direction(p)
         turn = (up.conjugate() * back).imag
         if abs(turn) < 0.3:
@@ -139,7 +139,7 @@ def fourth_angle(random: Random) -> Item:
 
 
 def angles_with_x(random: Random) -> Item:
-    """Each angle of a triangle is a multiple of x and a number."""
+    """A triangle whose angles are linear in x."""
     a, b = _two_angles(random)
     x = random.randint(5, 30)
     texts, values = [], []
@@ -159,13 +159,13 @@ def angles_with_x(random: Random) -> Item:
 
 
 def _two_angles(random: Random) -> tuple[int, int]:
-    """Of a triangle none of whose angles is so small that there is no room for its text."""
+    """Return the angles of a triangle, each large enough for its label."""
     first = random.randint(25, 120)
     return first, random.randint(25, min(120, 155 - first))
 
 
 def _triangle(a: int, b: int) -> tuple[complex, complex, complex]:
-    """Corners of a triangle with those angles at the first two, from 0 to 1."""
+    """Return the corners of a triangle with these angles at the first two corners, 0 and 1."""
     side = math.sin(math.radians(b)) / math.sin(math.radians(a + b))
     return 0j, 1 + 0j, side * direction(a)
 

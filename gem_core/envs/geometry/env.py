@@ -1,4 +1,4 @@
-"""Questions about figures that code draws."""
+"""Questions about figures drawn by code."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ KINDS: dict[str, Callable[[Random], Item]] = {
 
 
 class GeometryRows(GeneratedRows):
-    """Figures of some kinds, each turned and mirrored at random.
+    """Figures of some kinds, each rotated and mirrored at random.
 
-    The shapes of a row are there, their image is not: drawing is for who looks at it. Whether a question
-    belongs to the training or the test split depends on its values and not on how the figure stands.
+    A row holds shapes rather than an image, which is drawn when it is shown. The split of a question depends
+    on its values, not on the orientation of its figure.
     """
 
     columns: tuple[str, ...] = ("problem", "answer", "figure", "shapes")
@@ -60,9 +60,9 @@ class GeometryEnv(MathEnv):
     Rewards: 1 for the right answer in any exact form (``5\sqrt{2}``, ``\sqrt{50}``), 0 for anything else.
     One step. `max_return` is 1; the oracle reaches it.
 
-    The observation is a list of content parts: the image, the question, how to answer. What the question
-    is about stands in the image alone, which is to scale. The items are drawn when they are asked for; the
-    two splits share no figure with the same values.
+    The observation is a list of content parts: the image, the question and the answer format. Only the image,
+    which is to scale, shows what the question is about. Items are generated on demand; the two splits share
+    no figure with the same values.
     """
 
     shows_images = True
@@ -78,14 +78,14 @@ class GeometryEnv(MathEnv):
         """Choose the figures.
 
         Args:
-            kinds: Kinds of figures, each as likely; None for all that there are (`KINDS`).
-            pixels: Width and height of an image, from 56 to 2048.
+            kinds: Kinds of figures, all equally likely; None means all of them (`KINDS`).
+            pixels: Width and height of the images, from 56 to 2048.
             split: "train" or "test".
             size: Number of items.
-            seed: Another seed is another set of items.
+            seed: Random seed of the items.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
             MissingDependency: Pillow is not installed.
         """
         chosen = list(KINDS) if kinds is None else kinds
@@ -93,7 +93,7 @@ class GeometryEnv(MathEnv):
             raise ConfigError(f"kinds={kinds!r}: expected a list of kinds of figures, or None for all")
         for kind in chosen:
             if kind not in KINDS:
-                raise ConfigError(f"there is no figure {kind!r}.{suggest(str(kind), list(KINDS))}")
+                raise ConfigError(f"unknown figure {kind!r}.{suggest(str(kind), list(KINDS))}")
         check_count("pixels", pixels, 56, 2048)
         require_pillow("a drawn figure")
         self.pixels = pixels

@@ -1,6 +1,6 @@
 """Figures: shapes in a plane, and their image.
 
-Points are complex numbers, so that turning a figure is a multiplication. Everything is drawn to scale.
+Points are complex numbers, so rotating a figure is a multiplication. Everything is drawn to scale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from gem_core.images import require_pillow
 
 SMOOTH = 2
-"""Figures are drawn this much larger and scaled down, which smooths their lines."""
+"""Factor by which figures are drawn larger and then scaled down, which smooths their lines."""
 
 
 class Path(NamedTuple):
@@ -34,7 +34,7 @@ class Circle(NamedTuple):
 
 
 class Angle(NamedTuple):
-    """The mark of the angle at a point between the directions to two others, and its text."""
+    """The mark of the angle at a point between the directions to two others, with a label."""
 
     at: complex
     one: complex
@@ -45,16 +45,16 @@ class Angle(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A text beside a point."""
+    """A label next to a point."""
 
     at: complex
     text: str
     away: complex = 0
-    """Direction in which the text stands off the point; 0 for on it."""
+    """Direction of the label from the point; 0 puts it on the point."""
 
 
 class Dot(NamedTuple):
-    """A point that shows."""
+    """A visible point."""
 
     at: complex
 
@@ -63,7 +63,7 @@ Shape: TypeAlias = Path | Circle | Angle | Label | Dot
 
 
 def side_label(a: complex, b: complex, text: str, inside: complex) -> Label:
-    """The text of the side from `a` to `b`, on the side where `inside` is not."""
+    """Return the label of the side from `a` to `b`, on the opposite side of `inside`."""
     outward = (b - a) * 1j
     middle = (a + b) / 2
     if ((inside - middle) * outward.conjugate()).real > 0:
@@ -72,7 +72,7 @@ def side_label(a: complex, b: complex, text: str, inside: complex) -> Label:
 
 
 def names(points: Sequence[complex], letters: Iterable[str]) -> list[Label]:
-    """A letter at each corner of a figure, outside of it."""
+    """Return a letter outside of each corner of a figure."""
     centre = sum(points) / len(points)
     return [
         Label(point, letter, (point - centre) / abs(point - centre))
@@ -81,7 +81,7 @@ def names(points: Sequence[complex], letters: Iterable[str]) -> list[Label]:
 
 
 def turned(shapes: Iterable[Shape], degrees: int, mirrored: bool) -> list[Shape]:
-    """The shapes turned about the origin, and before that mirrored."""
+    """Return the shapes, mirrored first and then rotated about the origin."""
     turn = cmath.rect(1.0, math.radians(degrees))
 
     def move(value: Any) -> Any:
@@ -93,7 +93,7 @@ def turned(shapes: Iterable[Shape], degrees: int, mirrored: bool) -> list[Shape]
 
 
 def draw(shapes: Sequence[Shape], size: int) -> bytes:
-    """The PNG file of an image of `size` times `size` pixels, in shades of grey.
+    """Draw shapes as a PNG file of `size` times `size` pixels in shades of gray.
 
     Raises:
         MissingDependency: Pillow is not installed.
@@ -110,7 +110,7 @@ def draw(shapes: Sequence[Shape], size: int) -> bytes:
 
 
 class _Pen:
-    """Draws shapes on a square canvas that they fill but for a margin."""
+    """Draws shapes so that they fill a square canvas up to a margin."""
 
     def __init__(self, canvas: Any, shapes: Sequence[Shape], size: int) -> None:
         self.canvas = canvas
@@ -139,7 +139,7 @@ class _Pen:
                 self._circle(self._place(shape.at), self.unit / 5, 0)
 
     def _place(self, point: complex) -> complex:
-        """Where a point stands on the canvas, whose second axis points down."""
+        """Return the position of a point on the canvas, whose second axis points down."""
         return self.centre + ((point - self.middle) * self.scale).conjugate()
 
     def _path(self, path: Path) -> None:
@@ -171,13 +171,13 @@ class _Pen:
         self._line(steps)
         if not angle.text:
             return
-        # Between two lines that almost meet a text needs to stand further out.
+        # Between two lines that almost meet, the label must be further out.
         room = self.unit * (1.0 + 0.22 * len(angle.text)) / max(0.3, math.sin(abs(turn) / 2))
         self._text(at + half * max(radius + self.unit * 0.8, room), angle.text)
 
     def _text(self, at: complex, text: str, away: complex = 0) -> None:
         left, top, right, bottom = self.canvas.textbbox((0, 0), text, font=self.font, anchor="mm")
-        if away:  # so far that the text's own box clears the point
+        if away:  # far enough for the box of the label to clear the point
             reach = abs(away.real) * (right - left) / 2 + abs(away.imag) * (bottom - top) / 2
             at += away * (reach + self.unit / 3)
         left, top, right, bottom = left + at.real, top + at.imag, right + at.real, bottom + at.imag

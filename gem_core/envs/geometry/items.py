@@ -1,4 +1,4 @@
-"""What the kinds of figures share: the item that they make, and numbers as answers."""
+"""Shared by all kinds of figures: the item they return, and numbers as answers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Item(NamedTuple):
     """A question about a figure."""
 
     values: tuple[int | str, ...]
-    """What tells this question from others of its kind, wherever the figure stands."""
+    """Identifies this question among others of its kind, in any orientation of the figure."""
     problem: str
     answer: str
     shapes: list[Shape]
 
 
 def direction(degrees: float) -> complex:
-    """The unit vector at that angle from the first axis."""
+    """Return the unit vector at an angle from the first axis."""
     return cmath.rect(1.0, math.radians(degrees))
 
 
 def two_numbers(random: Random, low: int, high: int, ratio: float = 3.0) -> tuple[int, int]:
-    """Two different numbers of which neither is more than `ratio` times the other, in any order."""
+    """Return two different numbers, neither more than `ratio` times the other, in any order."""
     small = random.randint(low, high - 1)
     large = random.randint(small + 1, max(small + 1, min(high, int(ratio * small))))
     return (small, large) if random.random() < 0.5 else (large, small)
 
 
 def root(square: int) -> str:
-    r"""The square root of a positive whole number: ``5``, ``\sqrt{7}`` or ``3\sqrt{2}``."""
+    r"""Return the square root of a positive whole number: ``5``, ``\sqrt{7}`` or ``3\sqrt{2}``."""
     factor = math.isqrt(square)
     while square % (factor * factor):
         factor -= 1
@@ -48,5 +48,5 @@ def root(square: int) -> str:
 
 
 def decimal(value: Fraction) -> str:
-    """A whole number or one with a half, in digits."""
+    """Return a whole or half number in digits."""
     return str(value.numerator) if value.denominator == 1 else f"{value.numerator / value.denominator:.1f}"

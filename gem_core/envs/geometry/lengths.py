@@ -1,4 +1,4 @@
-"""Figures that ask for a length or an area."""
+"""Figures with an unknown length or area."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gem_core.envs.geometry.items import LETTERS, Item, decimal, direction, root
 
 _X = "Find the length x in the figure."
 _EXACT = "Find the length x in the figure, in exact form."
-"""Where the answer may be a root."""
+"""Question whose answer may be a root."""
 _WIDE, _HIGH = 11, 9
-"""Of the grids, in squares."""
+"""Size of the grids, in squares."""
 
 
 def right_triangle(random: Random) -> Item:
-    """Two sides of a right triangle are given."""
+    """A right triangle with two given sides."""
     legs = list(two_numbers(random, 2, 90))
     sought = random.choice(("long side", "leg"))
-    if sought == "leg":  # the longest side is a whole number, the second leg need not be one
+    if sought == "leg":  # the hypotenuse is a whole number, the second leg need not be
         long, leg = sorted(two_numbers(random, 3, 90, ratio=2.5), reverse=True)
         square = long * long - leg * leg
         texts = [str(leg), "x", str(long)]
@@ -43,7 +43,7 @@ def right_triangle(random: Random) -> Item:
 
 
 def rectangle(random: Random) -> Item:
-    """Two sides of a rectangle are given."""
+    """A rectangle with two given sides."""
     width, height = two_numbers(random, 2, 99)
     asked = random.choice(("area", "perimeter", "diagonal"))
     corners = (0j, complex(width, 0), complex(width, height), complex(0, height))
@@ -64,7 +64,7 @@ def rectangle(random: Random) -> Item:
 
 
 def l_shape(random: Random) -> Item:
-    """A rectangle that lacks a corner; four of its six sides are given."""
+    """A rectangle with one corner cut out; four of its six sides are given."""
     width, height = two_numbers(random, 9, 60, ratio=2.0)
     right = random.randint(width // 3, 2 * width // 3)
     top = random.randint(height // 3, 2 * height // 3)
@@ -88,7 +88,7 @@ def l_shape(random: Random) -> Item:
 
 
 def circle(random: Random) -> Item:
-    """The radius or the diameter of a circle is given."""
+    """A circle; its radius or diameter is given."""
     radius = random.randint(2, 400)
     given, asked = random.choice(("radius", "diameter")), random.choice(("area", "circumference"))
     end = complex(radius, 0)
@@ -106,7 +106,7 @@ def circle(random: Random) -> Item:
 
 
 def trapezoid(random: Random) -> Item:
-    """The parallel sides of a trapezoid and its height are given."""
+    """A trapezoid; its parallel sides and its height are given."""
     long, short = sorted(two_numbers(random, 6, 80, ratio=2.5), reverse=True)
     height = random.randint(max(2, long // 3), long)
     offset = random.randint(0, long - short)
@@ -153,7 +153,7 @@ def similar_triangles(random: Random) -> Item:
 
 
 def tangent(random: Random) -> Item:
-    """A line touches a circle."""
+    """A tangent of a circle."""
     far, radius = sorted(two_numbers(random, 3, 99, ratio=2.6), reverse=True)
     square = far * far - radius * radius
     centre, point = 0j, complex(far, 0)
@@ -175,7 +175,7 @@ def tangent(random: Random) -> Item:
 
 
 def rhombus(random: Random) -> Item:
-    """Half of each diagonal of a figure with four equal sides is given."""
+    """A rhombus with half of each diagonal given."""
     one, two = two_numbers(random, 2, 90, ratio=2.5)
     asked = random.choice(("area", "side"))
     corners = (complex(one, 0), complex(0, two), complex(-one, 0), complex(0, -two))
@@ -195,7 +195,7 @@ def rhombus(random: Random) -> Item:
 
 
 def grid_polygon(random: Random) -> Item:
-    """A figure on squared paper; no number is given."""
+    """A figure on squared paper, without numbers."""
     while True:
         count = random.choice((3, 4))
         found = {complex(random.randint(0, _WIDE), random.randint(0, _HIGH)) for _ in range(count)}
@@ -203,7 +203,7 @@ def grid_polygon(random: Random) -> Item:
         if len(found) < count or centre in found:
             continue
         corners = sorted(found, key=lambda p: math.atan2((p - centre).imag, (p - centre).real))
-        # Areas of the triangles of two neighbours and the centre: all above 0, else lines fall together.
+        # Areas of the triangles of two neighbors and the center: all above 0, or else lines coincide.
         parts = [
             round(count * ((corners[n - 1] - centre).conjugate() * (corners[n] - centre)).imag)
             for n in range(count)
@@ -222,7 +222,7 @@ def grid_polygon(random: Random) -> Item:
 
 
 def grid_distance(random: Random) -> Item:
-    """Two points on squared paper; no number is given."""
+    """Two points on squared paper, without numbers."""
     while True:
         one, two = (complex(random.randint(0, _WIDE), random.randint(0, _HIGH)) for _ in range(2))
         step = two - one

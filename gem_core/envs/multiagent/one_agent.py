@@ -87,9 +87,7 @@ def one_side(env: MultiAgentEnv, opponent: str | Player, agent: str | None) -> E
     if opponent != "self":
         return OneAgent(env, agent, opponent)
     if agent is not None:
-        raise ConfigError(
-            f"agent={agent!r}: expected None with opponent='self'"
-        )
+        raise ConfigError(f"agent={agent!r}: expected None with opponent='self'")
     return env
 
 

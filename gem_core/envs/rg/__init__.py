@@ -36,7 +36,7 @@ def register_all() -> None:
 
 
 def names() -> list[str]:
-    """Names of the data sets of the installed reasoning-gym; the recorded ones when there is none."""
+    """Return names of the data sets of the installed reasoning-gym; the recorded ones when there is none."""
     recorded, *known = Path(__file__).with_name("names.txt").read_text(encoding="utf-8").split()
     return known if installed_version() in (None, recorded) else discover()
 
@@ -52,5 +52,5 @@ def installed_version() -> str | None:
 
 
 def discover() -> list[str]:
-    """Names that the installed package registers."""
+    """Return names that the installed package registers."""
     return sorted(importlib.import_module("reasoning_gym").factory.DATASETS)

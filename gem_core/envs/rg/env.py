@@ -175,13 +175,13 @@ class ReasoningGymEnv(DataSetEnv):
         return None if answer is None else f"\\boxed{{{answer}}}"
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """The answer of another item of the same chunk, which may be right by chance."""
+        """Return the answer of another item of the same chunk, which may be right by chance."""
         start = self.index - self.index % _CHUNK
         other = self.rows[start + random.randrange(min(_CHUNK, self._items.size - start))]
         return self.right_answer(other) or f"\\boxed{{{random.randrange(100)}}}"
 
     def _next(self, new_pass: bool) -> int:
-        """The items are drawn independently: a pass begins anywhere and goes on in order."""
+        """Return the items in order from a random start, because they are drawn independently."""
         size = self._items.size
         self.place = self.random.randrange(size) if new_pass or self.place < 0 else (self.place + 1) % size
         return self.place
@@ -244,7 +244,7 @@ class _Items:
         return item
 
     def score(self, answer: str, row: Row) -> float:
-        """The data set's own score of the answer as it stands, or of what is left without decoration.
+        """Return the data set's own score of the answer as it stands, or of what is left without decoration.
 
         As it stands comes first: blanks and stars are part of a drawing.
         """
@@ -288,7 +288,7 @@ def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=32)
 def _shared(name: str, size: int, seed: int, settings: str) -> Any:
-    """The data set itself, which the environments of a process share: some take a second to make."""
+    """Return the data set itself, which the environments of a process share: some take a second to make."""
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
@@ -322,7 +322,7 @@ def _runs_text(name: str) -> bool:
 
 @lru_cache
 def _uses_global_generators(name: str, parts: tuple[str, ...]) -> bool:
-    """Whether items are drawn from the generators of `random` or numpy, as far as the source tells."""
+    """Return whether items are drawn from the generators of `random` or numpy, as far as the source tells."""
     for part in parts or (name,):
         module = inspect.getmodule(reasoning_gym.factory.DATASETS[part][0])
         folder = sys.modules[module.__package__ or ""] if module else None
@@ -341,7 +341,7 @@ def _source(module: Any) -> str:
 
 @contextmanager
 def _own_generators(seed: int) -> Iterator[None]:
-    """The global generators seeded for one item, and afterwards as they were."""
+    """Yield the global generators seeded for one item, and afterwards as they were."""
     with _global_lock:
         before = random.getstate(), np.random.get_state()  # noqa: NPY002
         random.seed(seed)

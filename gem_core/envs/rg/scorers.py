@@ -132,7 +132,7 @@ def _calendar_arithmetic(data: Any, answer: str, row: Row) -> float:
 
 
 def _number_sorting(data: Any, answer: str, row: Row) -> float:
-    """A list of NaN is sorted, and no distance to NaN is too large."""
+    """Reject NaN: a list of NaN counts as sorted, and no distance to NaN is too large."""
     values = json.loads(answer.replace("'", '"'))
     if not isinstance(values, list) or not all(math.isfinite(float(value)) for value in values):
         return 0.0
@@ -140,7 +140,7 @@ def _number_sorting(data: Any, answer: str, row: Row) -> float:
 
 
 def _spell_backward(data: Any, answer: str, row: Row) -> float:
-    """The right word and more earns 0.8, also where a sum of fractions misses 1.0 by rounding."""
+    """Score the right word with additions 0.8, even if a sum of fractions misses 1.0 by rounding."""
     word, right = answer.lower(), row["answer"].lower()
     longer = word != right and word.startswith(right)
     return 0.8 if longer else float(data.score_answer(answer, row))

@@ -119,7 +119,7 @@ _most = max(1, min(8, os.cpu_count() or 1))
 
 
 def _take(module: str) -> _Worker:
-    """A worker of its own for one call; waits while all are busy."""
+    """Return a worker of its own for one call; waits while all are busy."""
     with _lock:
         semaphore = _free.setdefault(module, threading.Semaphore(_most))
     semaphore.acquire()

@@ -77,7 +77,7 @@ class Task:
 
 
 def said_anywhere(said: str, outputs: Sequence[str]) -> bool:
-    """Whether each output stands in what was said, be it within a word: the rule of tau-bench."""
+    """Return whether each output stands in what was said, be it within a word: the rule of tau-bench."""
     said = said.lower().replace(",", "")
     return all(output.lower().replace(",", "") in said for output in outputs)
 
@@ -107,11 +107,11 @@ class Domain:
     _goals: dict[int, Database] = field(default_factory=dict)
 
     def operation(self, name: str) -> Operation:
-        """The operation of that name."""
+        """Return the operation of that name."""
         return next(operation for operation in self.operations if operation.name == name)
 
     def goal(self, index: int) -> Database:
-        """The database after the reference solution of a task.
+        """Return the database after the reference solution of a task.
 
         Raises:
             DataError: One of its calls is to no operation of this domain.

@@ -176,7 +176,7 @@ class Service(MultiAgentEnv):
         return agent == USER and END in text
 
     def solved(self) -> bool:
-        """Whether the database is that of the goal, and everything was said and looked up that had to be."""
+        """Return whether the database matches the goal and all required facts were said and looked up."""
         goal = self.domain.goal(self.task_index)
         return self._said_all() and self.database == goal and self._looked_up(goal)
 

@@ -42,7 +42,7 @@ def make_tau_bench(
     max_turns: int = 60,
     user_model: str = "default",
 ) -> Env:
-    """The retail tasks of a checkout of tau-bench; see `load_tau_bench` and `make_shop`.
+    """Return the retail tasks of a checkout of tau-bench; see `load_tau_bench` and `make_shop`.
 
     Args:
         root: Folder of the checkout; it has to be given.

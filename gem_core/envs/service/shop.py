@@ -217,7 +217,7 @@ OPERATIONS = (
 
 
 def said_in_words(said: str, outputs: Sequence[str]) -> bool:
-    """Whether each output stands in what was said, as a word or number of its own.
+    """Return whether each output stands in what was said, as a word or number of its own.
 
     1,077 and 1077.00 are 1077; 17, 7.50, 7-day and TR7 hold no 7. Numbers do not count where more than
     `MOST_NUMBERS` different ones were said.
@@ -232,8 +232,9 @@ def said_in_words(said: str, outputs: Sequence[str]) -> bool:
 
 
 def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
-    """Whether the customer was found, by whatever tool, and, where nothing has to be said, the account or an
-    order of it looked at.
+    """Return whether the customer was identified by some tool.
+
+    Where nothing has to be said, the account or one of its orders must have been looked at, too.
     """
     database = shop_database()
     customer = task.actions[1][1]["customer"]

@@ -49,7 +49,7 @@ _COLOURS = ("red", "blue", "green")
 
 @lru_cache(maxsize=1)
 def _master() -> str:
-    """The database as JSON."""
+    """Return the database as JSON."""
     random = Random("an outdoor shop")
     products = {f"P{number:02}": _product(random, number, name) for number, name in enumerate(_PRODUCTS, 1)}
     customers: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def _master() -> str:
 
 
 def shop_database() -> Database:
-    """A new copy of the database: customers, orders and products by their numbers."""
+    """Return a new copy of the database: customers, orders and products by their numbers."""
     database: Database = json.loads(_master())
     return database
 

@@ -39,7 +39,7 @@ PAIRS = (
 
 @lru_cache(maxsize=1)
 def shop() -> Domain:
-    """The shop with its tasks: one for each single wish and each pair."""
+    """Return the shop with its tasks: one for each single wish and each pair."""
     database = shop_database()
     people = [Person(database, key) for key in database["customers"]]
     by_name = {wish.__name__: wish for wish in SINGLE}

@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 @lru_cache(maxsize=4)
 def load_tau_bench(root: str, split: str = "test") -> Domain:
-    """The retail service of a checkout.
+    """Return the retail service of a checkout.
 
     A conversation is graded as there: the database has to be the one after the reference actions, and the
     assistant has to have said the outputs.

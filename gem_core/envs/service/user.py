@@ -78,7 +78,7 @@ class LlmUser:
         self._temperature = temperature
 
     def __call__(self, env: MultiAgentEnv, agent: str, random: Random) -> str:
-        """The user's next message.
+        """Return the user's next message.
 
         Raises:
             ServiceError: The endpoint does not answer, or not as it should.

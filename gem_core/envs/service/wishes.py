@@ -41,12 +41,12 @@ class Person:
         self.card, self.gift, self.bank = self.about["payments"]
 
     def order(self, number: str) -> dict[str, Any]:
-        """An order of the customer."""
+        """Return an order of the customer."""
         found: dict[str, Any] = self.database["orders"][number]
         return found
 
     def item(self, number: str, place: int = 0) -> dict[str, Any]:
-        """An item of an order."""
+        """Return an item of an order."""
         found: dict[str, Any] = self.order(number)["items"][place]
         return found
 
@@ -60,12 +60,12 @@ class Person:
         }
 
     def other_payment(self, number: str) -> str:
-        """The card or bank transfer that an order is not paid with."""
+        """Return the card or bank transfer that an order is not paid with."""
         return str(self.bank if self.order(number)["payment"] == self.card else self.card)
 
 
 def described(variant: Mapping[str, Any]) -> str:
-    """A variant in words: its colour and its other option."""
+    """Return a variant in words: its colour and its other option."""
     return ", ".join(str(value) for key, value in variant.items() if key not in ("price", "in_stock"))
 
 
@@ -80,15 +80,15 @@ def wanted(variant: Mapping[str, Any]) -> dict[str, str]:
 
 
 def first(variants: Mapping[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """The first of some variants, by number."""
+    """Return the first of some variants, by number."""
     return next(iter(variants.items()))
 
 
 def by_price(variants: Mapping[str, dict[str, Any]], *, dearest: bool = False) -> tuple[str, dict[str, Any]]:
-    """The cheapest of some variants, or the dearest."""
+    """Return the cheapest of some variants, or the dearest."""
     return (max if dearest else min)(variants.items(), key=lambda entry: (entry[1]["price"], entry[0]))
 
 
 def swap(order: str, item: Mapping[str, Any], variant: str, how: str = "change_item") -> Call:
-    """The call that puts another variant in the place of an item."""
+    """Return the call that puts another variant in the place of an item."""
     return how, {"order": order, "variant": item["variant"], "new_variant": variant}

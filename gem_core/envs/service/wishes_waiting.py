@@ -129,7 +129,7 @@ def sold_out_variant(p: Person) -> Wish:
 
 
 def second_choice(p: Person) -> Wish:
-    """The first choice is sold out, the second is not."""
+    """An exchange whose first choice is sold out and whose second is not."""
     item = p.item(p.waiting, 1)
     _, gone = first(p.variants(item, in_stock=False))
     key, about = first(p.variants(item))

@@ -1,4 +1,4 @@
-"""Tasks in a shell. This module holds their table of ids."""
+"""Tasks in a shell, and the table of their ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GROUPS = {
 
 
 def register_terminal() -> None:
-    """File the ids of the terminal."""
+    """Register the ids of the terminal."""
     env = "gem_core.envs.terminal.env:Terminal"
     register("terminal:Tasks-v0", env, description="A task in a shell; tests decide")
     for name, what in _GROUPS.items():

@@ -1,4 +1,4 @@
-"""The files that a Dockerfile puts into its image, as far as a sandbox can have them without building one."""
+"""The files that a Dockerfile copies into its image, for sandboxes that do not build the image."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST = 32 * 2**20
 
 
 def files_of(path: Path) -> dict[str, File]:
-    """What ``/app`` holds at first, by path below it.
+    """Return the initial files of ``/app``, by path below it.
 
     Raises:
-        DataError: The image has more than files below ``/app``: something is installed, or lies elsewhere.
+        DataError: The image installs something or has files outside ``/app``.
     """
     files: dict[str, File] = {}
     if not path.is_file():
@@ -42,10 +42,10 @@ def files_of(path: Path) -> dict[str, File]:
             for name in shlex.split(rest)[2:]:
                 files[_below(folder / name)] = File(folder=True, mode=0o755)
         else:
-            raise DataError(f"its image is made with {word} {rest[:60]}")
+            raise DataError(f"its image needs the unsupported instruction {word} {rest[:60]}")
     files.pop(".", None)
     if sum(len(file.data) for file in files.values()) > _MOST:
-        raise DataError(f"its files have more than {_MOST >> 20} MiB")
+        raise DataError(f"its files are larger than {_MOST >> 20} MiB")
     return files
 
 
@@ -57,9 +57,9 @@ def _instructions(text: str) -> list[tuple[str, str]]:
 
 
 def _below(path: PurePosixPath) -> str:
-    """The path below ``/app``."""
+    """Return the path relative to ``/app``."""
     if not path.is_relative_to(HOME) or ".." in path.parts:
-        raise DataError(f"it has files in {path}, and a sandbox has them in {HOME}")
+        raise DataError(f"it has files in {path}, but a sandbox supports only files in {HOME}")
     return str(path.relative_to(HOME))
 
 
@@ -67,7 +67,7 @@ def _copy(context: Path, rest: str, folder: PurePosixPath, files: dict[str, File
     words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
     names = [word for word in words if not word.startswith("--")]
     if len(names) < 2 or any(word.startswith("--from") or "://" in word for word in words):
-        raise DataError(f"its image is made with COPY {rest[:60]}")
+        raise DataError(f"its image needs the unsupported instruction COPY {rest[:60]}")
     *sources, target = names
     into = folder / target
     many = target.endswith("/") or target in (".", "..") or len(sources) > 1
@@ -75,7 +75,7 @@ def _copy(context: Path, rest: str, folder: PurePosixPath, files: dict[str, File
         found = sorted(context.glob(source)) if "*" in source else [context / source]
         for path in found:
             if not path.resolve().is_relative_to(context.resolve()) or not path.exists():
-                raise DataError(f"its image needs {source}, which is not there")
+                raise DataError(f"its image needs {source}, which does not exist")
             if path.is_dir():
                 _copy_folder(path, into, context, files)
             else:

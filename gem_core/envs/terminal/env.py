@@ -1,4 +1,4 @@
-r"""`Terminal`: do a task in a shell; tests on the files that are left decide."""
+r"""`Terminal`: do a task in a shell; tests of the resulting files grade it."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ seconds and reads no input. When the task is done, give the command {submit} by 
 
 
 def shell_block(text: str) -> list[str]:
-    """The last block of shell commands in a response, or nothing."""
+    """Return the last block of shell commands in a response, as a list of at most one."""
     blocks = (last_code_block(text, language) for language in _LANGUAGES)
     return [block for block in blocks if block is not None][:1]
 
 
 class Terminal(TurnBasedEnv[str]):
-    r"""Do what an instruction asks for with the commands of a shell, in a sandbox without a network.
+    r"""Follow an instruction with shell commands, in a sandbox without network access.
 
-    Action: commands for bash in a block that starts with three backticks and ``bash``; the last block counts.
-    The command ``submit`` hands in.
+    Action: bash commands in a block that starts with three backticks and ``bash``; the last block counts. The
+    command ``submit`` submits the result.
 
-    Rewards: on handing in, 1 when every test on the files that are left passes, else 0. The last turn hands
-    in by itself. A format error earns -0.1 and uses up the turn; all else earns 0. The metric ``progress`` is
-    the share of the tests that pass.
+    Rewards: on submission, 1 if every test of the resulting files passes, else 0. The last turn submits
+    automatically. A format error earns -0.1 and uses up the turn; everything else earns 0. The metric
+    ``progress`` is the share of passing tests.
 
     `max_return` is 1, and the oracle, which runs the reference solution, reaches it.
 
-    The task is drawn by the seed, and so are its names and numbers; ``reset(options={"index": i})`` takes
-    task i. A saved state holds the commands, which are run again where it is restored.
+    The seed draws the task and its names and numbers; ``reset(options={"index": i})`` selects task i. A saved
+    state holds the commands; restoring it runs them again.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "task_index", "task_seed", "commands", "passed")
@@ -55,14 +55,14 @@ class Terminal(TurnBasedEnv[str]):
     blocking = True
     find = staticmethod(shell_block)
     whole_image: ClassVar[bool] = False
-    """Whether a container has its whole image, to be changed, and not just programs for ``/app``."""
+    """Whether a container uses its whole image, writable, and not just programs for ``/app``."""
 
     task_index: int
-    """Number of the task."""
+    """Number of the current task."""
     task_seed: int
-    """What its names and numbers are drawn from."""
+    """Seed of its names and numbers."""
     commands: list[str]
-    """That were run in this episode."""
+    """Commands run in this episode."""
     _shell: Shell | None = None
     _task: Task | None = None
 
@@ -78,18 +78,18 @@ class Terminal(TurnBasedEnv[str]):
         """Choose the tasks.
 
         Args:
-            tasks: Names of groups or of tasks. None for all.
+            tasks: Names of groups or tasks; None means all.
             max_turns: Turn limit.
-            seconds: On the clock, for one command.
-            max_output: Characters of the output of a command that are shown; of a longer one the beginning
-                and the end.
-            level: Isolation, "namespace" or "container"; None takes "namespace".
-            image: Of the container; it needs bash, python3 and the usual programs. None takes
-                GEM_CORE_SANDBOX_IMAGE.
+            seconds: Wall-clock limit per command.
+            max_output: Maximum number of characters shown of a command's output; the middle of a longer
+            output is cut out.
+            level: Isolation level, "namespace" or "container"; None means "namespace".
+            image: Container image; it needs bash, python3 and the usual programs. None means the environment
+            variable GEM_CORE_SANDBOX_IMAGE.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
-            SandboxError: The level is not available here, or too weak.
+            ConfigError: A name is unknown or a value out of range.
+            SandboxError: The level is unavailable on this machine, or too weak.
         """
         self.use(OwnTasks(tasks), max_turns, seconds, max_output)
         self.set_level(level, image)
@@ -98,21 +98,21 @@ class Terminal(TurnBasedEnv[str]):
         """Set the tasks and the limits.
 
         Raises:
-            ConfigError: A limit that is none.
+            ConfigError: A limit is out of range.
         """
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
-            raise ConfigError(f"seconds={seconds!r}: expected seconds above 0, up to 3600")
+            raise ConfigError(f"seconds={seconds!r}: expected a number of seconds above 0 and up to 3600")
         self.source, self.num_items = source, len(source)
         self.max_turns = check_count("max_turns", max_turns, 1)
         self.max_output = check_count("max_output", max_output, 100)
         self.limits = replace(LIMITS, wall_seconds=float(seconds))
 
     def set_level(self, level: str | None, image: str | None, packages: Sequence[str] = ()) -> None:
-        """Set the isolation; a shell is opened once, so that what is missing is told here.
+        """Set the isolation, and open a shell once so that anything missing is reported here.
 
         Raises:
-            SandboxError: The level is not available here, or too weak.
-            MissingDependency: One of the `packages`, which Python in the shell has, is not installed.
+            SandboxError: The level is unavailable on this machine, or too weak.
+            MissingDependency: One of the `packages` for Python in the shell is not installed.
         """
         self.level, self.image, self.packages = level, image, tuple(packages)
         self._open().close()
@@ -161,7 +161,7 @@ class Terminal(TurnBasedEnv[str]):
         super().set_state(state)
         self._drop()
         if self._running and not (0 <= self.task_index < self.num_items):
-            raise ConfigError("the state is of an episode with other tasks")
+            raise ConfigError("the state belongs to an environment with other tasks")
 
     def close(self) -> None:
         self._drop_shell()
@@ -180,7 +180,7 @@ class Terminal(TurnBasedEnv[str]):
         return self._written(SUBMIT if solution in self.commands else solution)
 
     def random_move(self, random: Random) -> str:
-        """A look around, or at a file; one in five hands in."""
+        """Return a command that lists or prints files; one in five submits."""
         if random.random() < 0.2:
             return SUBMIT
         files = [path for path, file in self.task.files.items() if not file.folder and file.target is None]
@@ -213,7 +213,7 @@ class Terminal(TurnBasedEnv[str]):
         )
 
     def _run(self, command: str) -> ShellResult:
-        """Run a command in the shell of this episode, which is made when it is first needed."""
+        """Run a command in the shell of this episode, opening the shell if needed."""
         if self._shell is None:
             self._shell = self._open()
             self._shell.write(self.task.files)
@@ -237,8 +237,8 @@ class Terminal(TurnBasedEnv[str]):
         return "\n".join(parts) or "(no output)"
 
     def _hand_in(self, before: str) -> MoveResult:
-        """Grade what is left."""
-        if not self.commands:  # every task refuses what it starts with
+        """Grade the resulting files."""
+        if not self.commands:  # no task accepts its initial files
             return f"{before}Nothing was done.", 0.0, "lost"
         if self._shell is None:  # a restored episode
             self._run(":")

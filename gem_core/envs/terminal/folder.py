@@ -1,11 +1,11 @@
-r"""`TerminalBench`: tasks in the format of terminal-bench, or of Harbor, which came after it, from a folder.
+r"""`TerminalBench`: tasks from a folder in the format of terminal-bench or of its successor, Harbor.
 
 | part | terminal-bench | Harbor |
 |---|---|---|
-| what is to be done | ``instruction`` in ``task.yaml`` | ``instruction.md`` |
-| the machine | ``Dockerfile`` | ``environment/Dockerfile`` |
-| the tests | ``tests/``, ``run-tests.sh`` | ``tests/``, with ``test.sh`` |
-| the reference solution | ``solution.sh`` | ``solution/solve.sh`` |
+| instruction | ``instruction`` in ``task.yaml`` | ``instruction.md`` |
+| machine | ``Dockerfile`` | ``environment/Dockerfile`` |
+| tests | ``tests/``, ``run-tests.sh`` | ``tests/``, with ``test.sh`` |
+| reference solution | ``solution.sh`` | ``solution/solve.sh`` |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gem_core.errors import ConfigError, DataError, MissingDependency, SandboxEr
 from gem_core.sandbox.shell import File, Shell
 
 _TEST_SECONDS = 180.0
-_PYTEST = (  # isolated: a module that the player has put into its folder is no pytest
+_PYTEST = (  # isolated, so that no module in the player's folder can replace pytest
     'cd /app; python3 -I -c \'import sys; sys.path.append("/packages"); import pytest; '
     "sys.exit(pytest.main(sys.argv[1:]))' -rA -q --tb=no -p no:cacheprovider {} 2>&1"
 )
@@ -39,16 +39,16 @@ _REWARD = "cat /logs/verifier/reward.txt"
 
 
 class TerminalBench(Terminal):
-    r"""Tasks of terminal-bench from a folder, with their own tests.
+    r"""Tasks of terminal-bench, with their own tests, from a folder.
 
     Action: as in `Terminal`.
 
-    Rewards: as in `Terminal`; the tests are those of the task. Like there, they run on the machine that the
-    player has worked on, after all its processes were ended.
+    Rewards: as in `Terminal`, with the tests of the task. As in terminal-bench, they run on the machine that
+    the player has worked on, after all its processes have been stopped.
 
-    `max_return` is 1. The oracle runs the reference solution where a task has one.
+    `max_return` is 1. The oracle runs the reference solution if a task has one.
 
-    The seed draws the task; ``reset(options={"index": i})`` takes task i, in the order of the names.
+    The seed draws the task; ``reset(options={"index": i})`` selects task i, in order of name.
     """
 
     whole_image = True
@@ -69,27 +69,28 @@ class TerminalBench(Terminal):
         """Read the tasks.
 
         Args:
-            folder: With a folder for each task, or of one task.
-            tasks: Names of tasks. None for all that can be played at the level.
+            folder: Folder that contains one folder per task, or the folder of a single task.
+            tasks: Names of tasks; None means all that can run at the level.
             max_turns: Turn limit.
-            seconds: On the clock, for one command.
-            max_output: Characters of the output of a command that are shown.
-            level: Isolation. "namespace" (None) plays the tasks whose image holds only files below ``/app``;
-                "container" those whose image you have built.
-            image: At level "container": name of the image, with ``{task}`` in the place of the task's name.
-            packages: At level "namespace": distributions that Python in the shell and the tests can import.
-            run_script: Run the task's own script of tests, which may need a network. If not, pytest runs its
-                files of tests, and the script runs only where there are none.
-            eval_only: Whether all tasks are for evaluation only; False: all may be trained on.
+            seconds: Wall-clock limit per command.
+            max_output: Maximum number of characters shown of a command's output.
+            level: Isolation level. "namespace" (or None) plays the tasks whose image only has files below
+            ``/app``; "container" plays tasks whose image you have built.
+            image: Name of the image at level "container"; ``{task}`` in it is replaced by the name of the
+            task.
+            packages: Distributions that Python in the shell and the tests can import at level "namespace".
+            run_script: Whether to run the task's own test script, which may need network access. Otherwise
+            pytest runs the test files, and the script runs only if there are none.
+            eval_only: Whether all tasks are for evaluation only; False lets all of them be trained on.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
-            DataError: The folder holds no task that can be played; the message says why.
-            SandboxError: The level is not available here, or too weak.
+            ConfigError: A value is out of range, or a task unknown.
+            DataError: The folder has no playable task; the message says why.
+            SandboxError: The level is unavailable on this machine, or too weak.
             MissingDependency: A package is not installed.
         """
         if folder is None:
-            raise DataError("give folder=, a folder with tasks in the format of terminal-bench or Harbor")
+            raise DataError("folder=None: expected a folder of terminal-bench or Harbor tasks")
         wanted = (packages,) if isinstance(packages, str) else tuple(packages)
         files = level != "container"
         source = FolderTasks(folder, (tasks,) if isinstance(tasks, str) else tasks, files, run_script)
@@ -113,23 +114,23 @@ class FolderTasks:
     """The tasks of a folder.
 
     Args:
-        folder: With a folder for each task, or of one task.
-        names: Of tasks; None for all that can be played.
-        files: Whether the files of the image are made from its Dockerfile, because no image is used.
-        run_script: Run the task's own script of tests.
+        folder: Folder that contains one folder per task, or the folder of a single task.
+        names: Names of tasks; None means all that can be played.
+        files: Whether to create the files of the image from its Dockerfile, because no image is used.
+        run_script: Whether to run the task's own test script.
 
     Raises:
-        ConfigError: No such task, or one that cannot be played.
-        DataError: None can be played.
+        ConfigError: A task is unknown or cannot be played.
+        DataError: No task can be played.
     """
 
     def __init__(self, folder: str, names: Sequence[str] | None, files: bool, run_script: bool) -> None:
         root = Path(folder)
         if not root.is_dir():
-            raise DataError(f"folder={folder!r} is no folder")
+            raise DataError(f"folder={folder!r}: expected a folder")
         self.run_script = run_script
         self.skipped: dict[str, str] = {}
-        """Tasks that cannot be played, and why."""
+        """Reason, by task that cannot be played."""
         self._tasks: dict[str, tuple[Path, Task]] = {}
         paths = [root] if _is_task(root) else [path for path in sorted(root.iterdir()) if _is_task(path)]
         for path in paths:
@@ -143,20 +144,20 @@ class FolderTasks:
         if not self._tasks:
             why = "; ".join(f"{name}: {reason}" for name, reason in list(self.skipped.items())[:3])
             advice = "; build the images and use level='container'" if why else ""
-            raise DataError(f"{folder} holds no task that can be played ({why or 'none at all'}){advice}")
+            raise DataError(f"{folder} has no playable task ({why or 'no task at all'}){advice}")
         self.names = list(self._tasks)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def task(self, index: int, seed: int) -> Task:
-        """See `TaskSet`; nothing is drawn."""
+        """See `TaskSet`. Nothing is drawn."""
         return self._tasks[self.names[index]][1]
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
-        """See `TaskSet`; the tests run in the shell of the episode, as the format has it."""
+        """See `TaskSet`. The tests run in the shell of the episode, as the format requires."""
         path = next(path for path, one in self._tasks.values() if one is task)
-        shell.read()  # ends what still runs
+        shell.read()  # stops running processes
         folder = path / "tests"
         tests = {f.relative_to(folder).as_posix(): File(f.read_bytes(), f.stat().st_mode & 0o777)
                  for f in sorted(folder.rglob("*")) if f.is_file()}  # fmt: skip
@@ -166,7 +167,7 @@ class FolderTasks:
         shell.run(_CLEAR)
         try:
             shell.write(tests, "/tests")
-        except SandboxError:  # the player has seen to it
+        except SandboxError:  # the player has prevented it
             return Grade(["the tests could not be put in place"], 1)
         seconds = _seconds(path)
         found = [name for name in tests if re.fullmatch(r"test_\w+\.py", name)]
@@ -196,10 +197,10 @@ def _is_task(path: Path) -> bool:
 
 
 def _read(path: Path, files: bool) -> Task:
-    """A task.
+    """Read a task.
 
     Raises:
-        DataError: It cannot be played.
+        DataError: The task cannot be played.
     """
     harbor = (path / "instruction.md").is_file()
     if harbor:
@@ -217,7 +218,7 @@ def _read(path: Path, files: bool) -> Task:
 
 
 def _seconds(path: Path) -> float:
-    """What the tests may take."""
+    """Return the time limit of the tests in seconds."""
     if (path / "task.yaml").is_file():
         found = _yaml(path / "task.yaml").get("max_test_timeout_sec")
     else:

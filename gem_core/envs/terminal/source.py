@@ -1,25 +1,25 @@
-"""Where the tasks of a terminal come from: `TaskSet`, and `OwnTasks`, those of this package."""
+"""Sources of terminal tasks: `TaskSet`, and `OwnTasks`, the tasks of this package."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from gem_core.envs.terminal.task import TASKS, Check, End, Task
+from gem_core.envs.terminal.task import TASKS, End, EndCheck, Task
 from gem_core.sandbox.shell import Shell
 
 
 class Grade(NamedTuple):
-    """What the tests of a task say."""
+    """Result of the tests of a task."""
 
     failed: list[str]
-    """Names of those that do not pass."""
+    """Names of the failing tests."""
     tests: int
-    """How many there are."""
+    """Total number of tests."""
 
 
 class TaskSet(Protocol):
-    """Numbered tasks."""
+    """Interface of a numbered set of tasks."""
 
     def __len__(self) -> int: ...
 
@@ -28,12 +28,12 @@ class TaskSet(Protocol):
         ...
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
-        """How far what a shell has left is what `task` wants.
+        """Grade the files of a shell.
 
         Args:
-            task: As `task` made it.
-            shell: Of the episode; nothing of it is needed afterwards.
-            open: Makes a new shell.
+            task: A task returned by `task`.
+            shell: The shell of the episode; not needed afterwards.
+            open: Opens a new shell.
         """
         ...
 
@@ -42,10 +42,10 @@ class OwnTasks:
     """The tasks of this package.
 
     Args:
-        names: Of groups or of tasks; None for all.
+        names: Names of groups or tasks; None means all.
 
     Raises:
-        ConfigError: No such group or task.
+        ConfigError: A name is unknown.
     """
 
     def __init__(self, names: Sequence[str] | str | None = None) -> None:
@@ -57,14 +57,14 @@ class OwnTasks:
         return len(self._choice)
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
-        """See `TaskSet`; the files are copied, so that no process of the player is near the tests."""
+        """See `TaskSet`. The files are copied, so that no process of the player can reach the tests."""
         end = End(shell.read(), open)
         failed = [condition.name for condition in task.tests if not _holds(condition.check, end)]
         return Grade(failed, len(task.tests))
 
 
-def _holds(check: Check, end: End) -> bool:
+def _holds(check: EndCheck, end: End) -> bool:
     try:
         return check(end)
-    except Exception:  # it has found something else than it has to find: text that is no JSON, no such key
+    except Exception:  # unexpected content: invalid JSON, a missing key
         return False

@@ -1,4 +1,4 @@
-"""What a terminal task is: files, an instruction, and tests on what a shell has made of the files."""
+"""A terminal task: files, an instruction, and tests of the files at the end of the episode."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SECONDS = 60.0
 
 
 class End:
-    """What an episode has left in ``/app``.
+    """The contents of ``/app`` at the end of an episode.
 
     Args:
-        files: By path.
-        open: Makes a new shell.
+        files: Files by path.
+        open: Opens a new shell.
     """
 
     def __init__(self, files: Files, open: Callable[[], Shell]) -> None:
@@ -27,17 +27,17 @@ class End:
         self._open = open
 
     def text(self, path: str) -> str | None:
-        """A file as text; None when there is no such file."""
+        """Return the text of a file; None if it does not exist."""
         file = self.files.get(path)
         return None if file is None or file.folder or file.target is not None else file.text
 
     def lines(self, path: str) -> list[str] | None:
-        """Its lines, without blanks at their ends and without empty lines at the end of the file."""
+        """Return the lines of a file, without trailing whitespace and without empty lines at its end."""
         text = self.text(path)
         return None if text is None else [line.rstrip() for line in text.rstrip().split("\n")]
 
     def below(self, folder: str) -> dict[str, File]:
-        """Files and links below a folder, by their path in it; no folders."""
+        """Return the files and links below a folder, by relative path, without folders."""
         start = f"{folder}/"
         return {
             path[len(start) :]: file
@@ -46,34 +46,34 @@ class End:
         }
 
     def run(self, command: str, more: Mapping[str, str] | None = None) -> ShellResult:
-        """Run a command on a copy of the files, with `more` files beside them; it has a minute."""
+        """Run a command for at most a minute on a copy of the files, plus the files in `more`."""
         with closing(self._open()) as shell:
             shell.write({**self.files, **texts(more or {})})
             return shell.run(command, seconds=_SECONDS)
 
 
-Check: TypeAlias = Callable[[End], bool]
+EndCheck: TypeAlias = Callable[[End], bool]
 
 
 class Condition(NamedTuple):
-    """One thing that has to be so at the end."""
+    """A test: a condition that has to hold at the end of an episode."""
 
     name: str
-    """What it looks at, for the player."""
-    check: Check
-    """Whether it is so; one that raises has found something else than it has to find."""
+    """Name of the test, shown to the player."""
+    check: EndCheck
+    """Tells whether the condition holds. An exception counts as False."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task with its numbers and names drawn.
+    """A task whose numbers and names have been drawn.
 
     Attributes:
-        instruction: What is to be done.
-        files: In ``/app`` at the start.
-        tests: All of which have to pass.
-        solution: Commands that do it.
-        wrong: Commands that end close by; the tests refuse each.
+        instruction: Instruction for the player.
+        files: Initial files in ``/app``.
+        tests: Conditions that all have to hold at the end.
+        solution: Shell commands of the reference solution.
+        wrong: Shell commands whose results are close but wrong; the tests reject each of them.
     """
 
     instruction: str
@@ -89,23 +89,23 @@ TASKS: Drawn[Task] = Drawn(
 task = TASKS.add
 
 
-# -- files and tests that many tasks have ---------------------------------------------------------
+# -- files and tests that many tasks share --------------------------------------------------------
 
 
 def texts(files: Mapping[str, str]) -> dict[str, File]:
-    """Files from texts; one that starts with ``#!`` can be run."""
+    """Return files with the given texts; a text that starts with ``#!`` becomes executable."""
     return {
         path: File(text.encode(), 0o755 if text.startswith("#!") else 0o644) for path, text in files.items()
     }
 
 
 def has_lines(path: str, *expected: str) -> Condition:
-    """A file with exactly these lines."""
+    """Return the condition that a file has exactly these lines."""
     return Condition(f"the content of {path}", lambda end: end.lines(path) == list(expected))
 
 
 def has_files(folder: str, expected: Mapping[str, str]) -> Condition:
-    """A folder with exactly these files."""
+    """Return the condition that a folder has exactly these files."""
     return Condition(
         f"the files in {folder}",
         lambda end: (
@@ -117,7 +117,7 @@ def has_files(folder: str, expected: Mapping[str, str]) -> Condition:
 
 
 def unchanged(files: Files, *paths: str) -> Condition:
-    """Files that stay as they were, all of them unless some are named."""
+    """Return the condition that files are unchanged: the named ones, or all of them."""
     kept = paths or tuple(files)
     return Condition(
         "what was to stay as it was",
@@ -126,7 +126,7 @@ def unchanged(files: Files, *paths: str) -> Condition:
 
 
 def prints(name: str, command: str, expected: str, more: Mapping[str, str] | None = None) -> Condition:
-    """A command that ends well and prints this, blanks at the ends of lines aside."""
+    """Return the condition that a command succeeds and prints this text, ignoring trailing whitespace."""
 
     def check(end: End) -> bool:
         result = end.run(command, more)

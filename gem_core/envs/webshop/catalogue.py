@@ -107,12 +107,12 @@ class Catalogue:
         self.search = Search(product.searched_text() for product in products)
 
     def product(self, asin: str) -> Product:
-        """The product with a code."""
+        """Return the product with a code."""
         return self.products[self.numbers[asin]]
 
 
 def price_limit(asin: str, number: int, price: float) -> float | None:
-    """A round price above `price` as a limit, as WebShop draws it; None above 980 dollars.
+    """Return a round price above `price` as a limit, as WebShop draws it; None above 980 dollars.
 
     The same product and number give the same limit.
     """
@@ -121,5 +121,5 @@ def price_limit(asin: str, number: int, price: float) -> float | None:
 
 
 def price_words(limit: float | None) -> str:
-    """The limit as the end of an instruction."""
+    """Return the limit as the end of an instruction."""
     return "" if limit is None else f", for less than {limit:.2f} dollars"

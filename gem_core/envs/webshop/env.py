@@ -86,7 +86,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             seed: Of the generated catalogue.
 
         Raises:
-            ConfigError: A value that cannot be honoured.
+            ConfigError: A value is out of range or of the wrong type.
             DataError: The files in `data` are missing or cannot be read.
         """
         for name, value, choices in (
@@ -195,7 +195,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         return f"search[{name.replace('{', '').replace('}', '')}]"
 
     def _next_choice(self) -> str | None:
-        """The option that is still to be chosen for the goal."""
+        """Return the option that is still to be chosen for the goal."""
         wishes = self.goal.options
         right = {n: v for n, v in self.chosen.items() if any(same_option(n, v, wish) for wish in wishes)}
         for wish in wishes:
@@ -228,7 +228,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             raise ConfigError("the state is of an episode with another catalogue")
 
     def _parts(self) -> list[Part]:
-        """The open page, made once."""
+        """Return the open page, made once."""
         if self._open is None:
             self._open = self._page()
         return self._open

@@ -35,7 +35,7 @@ _WISHES = ("Find", "I need", "I would like to buy", "Please get me", "I am looki
 
 @lru_cache(maxsize=4)
 def generated_catalogue(num_products: int, seed: int) -> Catalogue:
-    """The catalogue of a seed, made once in a process."""
+    """Return the catalogue of a seed, built once per process."""
     random = derive_rng("webshop", seed)
     brands = [_brand(random) for _ in range(60)]
     products, goals = [], []
@@ -77,7 +77,7 @@ def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
 
 
 def _option(random: Random, word: str) -> tuple[str, list[str]]:
-    """Name and values of an option; the values keep their order."""
+    """Return name and values of an option; the values keep their order."""
     name, values = VALUES[word]
     chosen = set(random.sample(values, random.randint(2, min(6, len(values)))))
     return name, [value for value in values if value in chosen]

@@ -44,7 +44,7 @@ _MONEY = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?")
 
 @lru_cache(maxsize=4)
 def official_catalogue(folder: str, num_products: int | None, human_goals: bool) -> Catalogue:
-    """The catalogue in a folder, read once in a process.
+    """Return the catalogue in a folder, read once in a process.
 
     Args:
         folder: Where the files are.
@@ -152,7 +152,7 @@ def _file(folder: str, names: tuple[str, ...]) -> Path:
 
 
 def _by_product(path: Path) -> dict[str, Any]:
-    """A file that is one JSON object."""
+    """Return a file that is one JSON object."""
     found = _json(path)
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected one JSON object, by product")
@@ -176,7 +176,7 @@ def _json(path: Path) -> Any:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON list, read as they are asked for: the whole file is larger than most memories."""
+    """Yield the objects of a JSON list one by one, because the whole file may exceed the memory."""
     decoder = json.JSONDecoder()
     with open(path, encoding="utf-8") as file:
         text, place = _read(file, path).lstrip(), 1

@@ -38,7 +38,7 @@ def head(instruction: str, *buttons: str) -> list[Part]:
 
 
 def start_page(instruction: str) -> list[Part]:
-    """The page with the search box."""
+    """Return the page with the search box."""
     return [Part("text", "WebShop"), *head(instruction), Part("search", "Search")]
 
 
@@ -60,7 +60,7 @@ def results_page(
 
 
 def item_page(instruction: str, product: Product, chosen: Mapping[str, str]) -> list[Part]:
-    """The page of a product with its options."""
+    """Return the page of a product with its options."""
     parts = head(instruction, BACK, PREVIOUS)
     for name, values in product.options.items():
         parts.append(Part("text", name))
@@ -71,7 +71,7 @@ def item_page(instruction: str, product: Product, chosen: Mapping[str, str]) -> 
 
 
 def tab_page(instruction: str, product: Product, tab: str) -> list[Part]:
-    """The description, the features or the reviews of a product."""
+    """Return the description, the features or the reviews of a product."""
     said = {
         "Description": (product.description,),
         "Features": product.features,
@@ -90,7 +90,7 @@ def clickable(parts: Sequence[Part]) -> dict[str, Part]:
 
 
 def show(parts: Sequence[Part], mode: Mode) -> str:
-    """The page in one of the three forms."""
+    """Return the page in one of the three forms."""
     return _FORMS[mode](parts)
 
 

@@ -53,14 +53,14 @@ def score(bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Produc
 
 
 def has_attribute(product: Product, attribute: str) -> bool:
-    """Whether a product has an attribute, by its own list or in the words of its pages."""
+    """Return whether a product has an attribute, by its own list or in the words of its pages."""
     if any(token_set_ratio(own, attribute) > _ALIKE for own in product.attributes):
         return True
     return attribute.lower() in product.text
 
 
 def same_option(name: str, value: str, wanted: str) -> bool:
-    """Whether the value of an option is the one that is wanted: sizes exactly, others nearly."""
+    """Return whether the value of an option is the one that is wanted: sizes exactly, others nearly."""
     if name.lower() in _EXACT:
         return value.lower().split() == wanted.lower().split()
     return token_set_ratio(value, wanted) > _ALIKE

@@ -39,7 +39,7 @@ class Search:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in small letters, without the most frequent ones and without the s of a plural."""
+    """Return the words of a text in lower case, without stop words and without the plural s."""
     found = _WORD.findall(text.lower())
     return [_singular(word) for word in found if word not in _DULL]
 

@@ -82,7 +82,7 @@ def test_tasks_that_cannot_be_played(folder):
     with pytest.raises(ConfigError, match="task 'elsewhere': it is for postgres"):
         gem_core.make("eval:MCPMark", folder=str(folder), tasks="elsewhere")
     (folder / "standard" / "firm.db").unlink()
-    with pytest.raises(DataError, match=r"there is no firm\.db"):
+    with pytest.raises(DataError, match=r"no firm\.db"):
         gem_core.make("eval:MCPMark", folder=str(folder))
     for given in (None, str(folder / "nowhere")):
         with pytest.raises(DataError, match="give a folder"):

@@ -122,8 +122,9 @@ def test_tricks_do_not_pass(env, trick):
 
 def test_tasks_that_need_an_image_are_left_out_with_the_reason(env, folder):
     assert env.unwrapped.source.names == ["upper", "upper-harbor"]
-    assert env.unwrapped.skipped == {"web": "its image is made with RUN apt-get install -y nginx"}
-    with pytest.raises(ConfigError, match="task 'web': its image is made with RUN apt-get"):
+    reason = "its image needs the unsupported instruction RUN apt-get install -y nginx"
+    assert env.unwrapped.skipped == {"web": reason}
+    with pytest.raises(ConfigError, match=f"task 'web': {reason}"):
         gem_core.make("eval:TerminalBench", folder=str(folder), tasks="web")
     with pytest.raises(DataError, match="build the images and use level='container'"):
         gem_core.make("eval:TerminalBench", folder=str(folder / "web"))
@@ -132,9 +133,9 @@ def test_tasks_that_need_an_image_are_left_out_with_the_reason(env, folder):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({}, "give folder="),
-        ({"folder": "/nowhere"}, "is no folder"),
-        ({"folder": "."}, "none at all"),
+        ({}, "folder=None: expected a folder"),
+        ({"folder": "/nowhere"}, "expected a folder"),
+        ({"folder": "."}, "no task at all"),
     ],
 )
 def test_folders_without_tasks(kwargs, said, tmp_path, monkeypatch):

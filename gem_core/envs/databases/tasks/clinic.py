@@ -9,7 +9,7 @@ from gem_core.envs.drawn import PEOPLE
 
 
 def clinic(random: Random) -> str:
-    """A clinic; two visits may be at the same time, but not with the same doctor."""
+    """Return SQL of a clinic. Visits may overlap, except with the same doctor."""
     people = random.sample(PEOPLE, 17)
     patients = [
         (n, p.title(), f"555-{random.randint(1000, 9999)}", random.randint(1940, 2015))
@@ -47,7 +47,7 @@ def clinic(random: Random) -> str:
 
 @task
 def stand_in(random: Random) -> Task:
-    """A doctor is ill."""
+    """Reassign the visits of a doctor who is ill."""
     ill, other = random.sample(range(1, 6), 2)
     day = f"2025-03-{random.randint(1, 6):02}"
     setup = clinic(random) + f"DELETE FROM visits WHERE day = '{day}' AND doctor_id IN ({ill}, {other});\n"
@@ -73,7 +73,7 @@ def stand_in(random: Random) -> Task:
 
 @task
 def phone_log(random: Random) -> Task:
-    """The database is to remember changes."""
+    """Log changes with a trigger."""
     patient = random.randint(1, 12)
     trigger = (
         "CREATE TRIGGER log_phone AFTER UPDATE OF phone ON patients {} BEGIN INSERT INTO phone_log "
@@ -101,7 +101,7 @@ def phone_log(random: Random) -> Task:
 
 @task
 def forget(random: Random) -> Task:
-    """Patients who are to be forgotten."""
+    """Erase the data of some patients."""
     year = random.randint(1965, 1985)
     update = "UPDATE patients SET name = 'patient ' || id, phone = NULL WHERE {};"
     none = "id NOT IN (SELECT patient_id FROM visits{})"
@@ -123,7 +123,7 @@ def forget(random: Random) -> Task:
 
 @task
 def clashes(random: Random) -> Task:
-    """A question."""
+    """Answer a question about the data."""
     setup = clinic(random) + "".join(
         f"INSERT INTO visits SELECT {200 + 10 * n} + id, patient_id, doctor_id, day, hour, 'planned' FROM "
         f"visits WHERE id = {n};\n"
@@ -145,7 +145,7 @@ def clashes(random: Random) -> Task:
 
 @task
 def free_hours(random: Random) -> Task:
-    """A table of what is left over."""
+    """Create a table of the free hours."""
     doctor, first = random.randint(1, 5), random.randint(8, 10)
     insert = (
         f"WITH RECURSIVE h(hour) AS (SELECT {first} UNION ALL SELECT hour + 1 FROM h WHERE hour < {{}}) "

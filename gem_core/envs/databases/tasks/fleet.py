@@ -9,7 +9,7 @@ from gem_core.envs.drawn import PEOPLE, PLACES
 
 
 def fleet(random: Random) -> str:
-    """A fleet; the trips of a truck follow each other."""
+    """Return SQL of a fleet. The trips of a truck do not overlap."""
     depots = [place.title() for place in random.sample(PLACES, 3)]
     trucks = [(n, f"T-{random.randint(10, 99)}{n}", depots[n % 3], 1000 * n) for n in range(1, 7)]
     drivers = [(n, person.title(), depots[n % 3]) for n, person in enumerate(random.sample(PEOPLE, 9), 1)]
@@ -37,7 +37,7 @@ def fleet(random: Random) -> str:
 
 @task
 def odometers(random: Random) -> Task:
-    """Counters that are behind."""
+    """Correct outdated odometers."""
     update = "UPDATE trucks SET km = (SELECT {}(end_km) FROM trips WHERE truck_id = trucks.id) WHERE {};"
     behind = "km < (SELECT max(end_km) FROM trips WHERE truck_id = trucks.id)"
     high = random.randint(90, 99) * 1000
@@ -55,7 +55,7 @@ def odometers(random: Random) -> Task:
 
 @task
 def missing_drivers(random: Random) -> Task:
-    """Trips that nobody drives."""
+    """Assign drivers to trips without one."""
     gaps = random.sample(range(1, 20), 5)
     update = (
         "UPDATE trips SET driver_id = (SELECT {}(d.id) FROM drivers d JOIN trucks t ON t.depot = d.depot "
@@ -88,7 +88,7 @@ def missing_drivers(random: Random) -> Task:
 
 @task
 def monthly_fuel(random: Random) -> Task:
-    """A view by month."""
+    """Create a view by month."""
     at_least = random.randint(1, 3)
     view = (
         "CREATE VIEW monthly_fuel AS SELECT substr(day, 1, {}) AS month, count(*) AS trips, sum(end_km - "
@@ -118,7 +118,7 @@ def monthly_fuel(random: Random) -> Task:
 
 @task
 def secret_trips(random: Random) -> Task:
-    """A question."""
+    """Answer a question about the data."""
     truck, other = random.sample(range(1, 7), 2)
     gap = random.randint(3000, 5000)
     setup = fleet(random)
@@ -149,7 +149,7 @@ def secret_trips(random: Random) -> Task:
 
 @task
 def close_depot(random: Random) -> Task:
-    """Trucks go to where there are fewest."""
+    """Move the trucks of a depot to the depots with the fewest."""
     sizes = random.sample([2, 3, 4, 5], 3)
     names = [place.title() for place in random.sample(PLACES, 4)]
     placed = [names[0]] * 2 + [name for name, size in zip(names[1:], sizes, strict=True) for _ in range(size)]

@@ -11,7 +11,7 @@ _GENRES = ("poetry", "travel", "history", "crime", "science")
 
 
 def library(random: Random) -> str:
-    """A library that is in order: nobody has a book that another has."""
+    """Return SQL of a consistent library: no book is lent to two members at once."""
     books = [
         (
             n,
@@ -43,7 +43,7 @@ def library(random: Random) -> str:
 
 @task
 def fines(random: Random) -> Task:
-    """For books that came back late."""
+    """Charge fines for late returns."""
     days, rate = random.choice([14, 21, 28]), random.randint(5, 40)
     late = "CAST(julianday(returned) - julianday(taken) AS INTEGER)"
     insert = f"INSERT INTO fines SELECT id, ({late} - {{}}) * {rate} FROM loans WHERE {late} > {{}};"
@@ -61,7 +61,7 @@ def fines(random: Random) -> Task:
 
 @task
 def one_loan_at_a_time(random: Random) -> Task:
-    """A rule that the database is to keep."""
+    """Enforce a rule with a constraint."""
     book = random.randint(1, 6)
     index = "CREATE UNIQUE INDEX {} ON loans ({}) {};"
     return Task(
@@ -86,7 +86,7 @@ def one_loan_at_a_time(random: Random) -> Task:
 
 @task
 def orphans(random: Random) -> Task:
-    """Loans of books or members that are not there."""
+    """Delete loans of missing books or members."""
     book, member = random.randint(7, 14), random.randint(1, 7)
     bad = "book_id NOT IN (SELECT id FROM books) {} member_id NOT IN (SELECT id FROM members)"
     move = "INSERT INTO lost_loans SELECT id, {} FROM loans WHERE {}; DELETE FROM loans WHERE {};"
@@ -115,7 +115,7 @@ def orphans(random: Random) -> Task:
 
 @task
 def inactive(random: Random) -> Task:
-    """Who has not come for a while."""
+    """Mark members without recent loans."""
     day = f"2024-{random.randint(8, 10):02}-01"
     update = "UPDATE members SET active = 0 WHERE id NOT IN (SELECT member_id FROM loans WHERE {});"
     recent = f"taken >= '{day}'"
@@ -139,7 +139,7 @@ def inactive(random: Random) -> Task:
 
 @task
 def genres(random: Random) -> Task:
-    """A column becomes a table."""
+    """Move a column into a table of its own."""
     make = (
         "CREATE TABLE genres (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO genres SELECT row_number() "
         "OVER (ORDER BY genre{}), genre FROM (SELECT DISTINCT genre FROM books);"
@@ -161,7 +161,7 @@ def genres(random: Random) -> Task:
 
 @task
 def eager_reader(random: Random) -> Task:
-    """A question."""
+    """Answer a question about the data."""
     rows = [(100 + n, n % 14 + 1, 8, f"2023-01-{n + 1:02}", f"2023-01-{n + 2:02}") for n in range(20)]
     setup = library(random) + "".join(
         f"INSERT INTO loans VALUES ({', '.join(map(repr, row))});\n" for row in rows

@@ -11,7 +11,7 @@ _COURSES = ("algebra", "biology", "chess", "drawing", "economics", "french")
 
 
 def school(random: Random) -> str:
-    """A school; a student may have several grades in a course."""
+    """Return SQL of a school. A student may have several grades in a course."""
     students = [
         (n, person.title(), random.randint(5, 9)) for n, person in enumerate(random.sample(PEOPLE, 14), 1)
     ]
@@ -32,7 +32,7 @@ def school(random: Random) -> str:
 
 @task
 def reports(random: Random) -> Task:
-    """What each student has reached in each course."""
+    """Summarize the grades of each student by course."""
     limit = random.randint(45, 65)
     insert = (
         "INSERT INTO reports SELECT e.student_id, e.course_id, round(avg(g.points), 1), {} FROM "
@@ -60,7 +60,7 @@ def reports(random: Random) -> Task:
 
 @task
 def waiting_list(random: Random) -> Task:
-    """Free places go to those who wait."""
+    """Fill free places from the waiting list."""
     course = random.randint(1, 6)
     waiting = [(n, s, course, 100 - n) for n, s in enumerate(random.sample(range(1, 15), 5), 1)]
     waiting += [(9, 13, course % 6 + 1, 1)]
@@ -97,7 +97,7 @@ def waiting_list(random: Random) -> Task:
 
 @task
 def prerequisites(random: Random) -> Task:
-    """Who may not be in a course."""
+    """Remove students who lack a prerequisite."""
     needed, limit = random.sample(range(1, 7), 2), random.randint(50, 70)
     rules = [(needed[0], needed[1])]
     has = (
@@ -128,7 +128,7 @@ def prerequisites(random: Random) -> Task:
 
 @task
 def rooms(random: Random) -> Task:
-    """A new table with rules of its own."""
+    """Create a table with constraints."""
     low, high = random.randint(5, 12), random.randint(60, 120)
     create = (
         "CREATE TABLE rooms (id INTEGER PRIMARY KEY, name TEXT NOT NULL {}, seats INTEGER NOT NULL {}, "
@@ -169,7 +169,7 @@ def rooms(random: Random) -> Task:
 
 @task
 def next_year(random: Random) -> Task:
-    """Everybody moves up."""
+    """Advance every student by a year."""
     last = random.choice([9, 10])
     leave = (
         f"INSERT INTO former SELECT id, name FROM students WHERE year = {last}; DELETE FROM enrolments "
@@ -197,7 +197,7 @@ def next_year(random: Random) -> Task:
 
 @task
 def hardest_course(random: Random) -> Task:
-    """A question."""
+    """Answer a question about the data."""
     chosen, crowded = random.sample(range(1, 7), 2)
     setup = (
         school(random) + f"DELETE FROM grades WHERE course_id IN ({chosen}, {crowded});\nINSERT INTO grades "

@@ -9,7 +9,7 @@ from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
 
 
 def shop(random: Random) -> str:
-    """A shop that is in order."""
+    """Return SQL of a consistent shop."""
     people, things = random.sample(PEOPLE, 10), random.sample(THINGS, 9)
     customers = [
         (n, p.title(), f"{p}@{random.choice(PLACES)}.example", random.choice(PLACES).title())
@@ -49,7 +49,7 @@ def shop(random: Random) -> str:
 
 @task
 def merge_customers(random: Random) -> Task:
-    """The same customer twice."""
+    """Merge duplicate customers."""
     twins = random.sample(range(1, 10), 3)
     more = "".join(
         f"INSERT INTO customers SELECT {20 + n}, name, upper(email), city FROM customers WHERE id = "
@@ -73,7 +73,7 @@ def merge_customers(random: Random) -> Task:
 
 @task
 def restock(random: Random) -> Task:
-    """Order what runs out."""
+    """Reorder products that run out."""
     factor = random.randint(2, 4)
     buy = "INSERT INTO purchases SELECT id, {} FROM products WHERE stock < minimum;"
     raise_ = "UPDATE products SET stock = {} * minimum WHERE stock {} minimum;"
@@ -94,7 +94,7 @@ def restock(random: Random) -> Task:
 
 @task
 def cancel_unpaid(random: Random) -> Task:
-    """Old orders that nobody paid."""
+    """Cancel old unpaid orders."""
     day = f"2024-{random.randint(7, 10):02}-15"
     which = f"SELECT id FROM orders WHERE state = 'unpaid' AND day < '{day}'"
     back = (
@@ -115,7 +115,7 @@ def cancel_unpaid(random: Random) -> Task:
 
 @task
 def discount(random: Random) -> Task:
-    """What does not sell becomes cheaper."""
+    """Discount products that do not sell."""
     percent = random.choice([5, 15, 25])
     unsold = "WHERE id NOT IN (SELECT product_id FROM items)"
     log = f"INSERT INTO price_changes SELECT id, price, price * {100 - percent} / 100 FROM products {unsold};"
@@ -132,7 +132,7 @@ def discount(random: Random) -> Task:
 
 @task
 def best_customers(random: Random) -> Task:
-    """A new table with the three best."""
+    """Create a table of the three best customers."""
     query = (
         "SELECT c.name AS name, sum(i.pieces * p.price) AS total FROM customers c JOIN orders o ON "
         "o.customer_id = c.id JOIN items i ON i.order_id = o.id JOIN products p ON p.id = i.product_id "
@@ -151,7 +151,7 @@ def best_customers(random: Random) -> Task:
 
 @task
 def order_values(random: Random) -> Task:
-    """A view."""
+    """Create a view of order values."""
     where = "LEFT JOIN items i ON i.order_id = o.id LEFT JOIN products p ON p.id = i.product_id"
     query = (
         "SELECT o.id AS order_id, o.day AS day, coalesce(sum(i.pieces * p.price), 0) AS value FROM "
@@ -173,7 +173,7 @@ def order_values(random: Random) -> Task:
 
 @task
 def bestseller(random: Random) -> Task:
-    """A question."""
+    """Answer a question about the data."""
     setup = (
         shop(random) + "INSERT INTO items SELECT 24, id, 400 FROM products WHERE price = (SELECT min(price) "
         "FROM products) LIMIT 1;\n"

@@ -8,6 +8,6 @@ from importlib.resources import files
 
 @cache
 def read_lines(name: str) -> tuple[str, ...]:
-    """The lines of a data file that are not empty; a line that begins with # is a comment."""
+    """Return the lines of a data file that are not empty; a line that begins with # is a comment."""
     text = files(__name__).joinpath(name).read_text(encoding="utf-8")
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))

@@ -1,1 +1,1 @@
-"""The tasks, a module a group; importing one files its tasks."""
+"""The tasks, one module per group; importing a module registers its tasks."""

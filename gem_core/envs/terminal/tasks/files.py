@@ -1,4 +1,4 @@
-"""Files to arrange: names, folders, permissions, links, archives."""
+"""Tasks about arranging files: names, folders, permissions, links, archives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 2**22
 
 @task
 def sort_by_ending(random: Random) -> Task:
-    """Into a folder for each ending."""
+    """Sort files into one folder per extension."""
     endings = random.sample(["txt", "csv", "log", "md", "cfg"], 3)
     names = [f"{word}.{random.choice(endings)}" for word in random.sample(THINGS, 9)]
     plain = random.sample(PEOPLE, 2)
@@ -37,12 +37,12 @@ def sort_by_ending(random: Random) -> Task:
 
 @task
 def turn_dates(random: Random) -> Task:
-    """From day-month-year to year-month-day."""
+    """Rename files from day-month-year to year-month-day."""
     names = {}
     for word in random.sample(THINGS, 6):
         day, month, year = random.randint(1, 12), random.randint(1, 12), random.randint(2001, 2025)
         names[f"{day:02}-{month:02}-{year}_{word}.txt"] = f"{year}-{month:02}-{day:02} {word}.txt"
-    day, month = random.sample(range(1, 13), 2)  # one at least tells the two orders apart
+    day, month = random.sample(range(1, 13), 2)  # at least one date distinguishes the two orders
     names[f"{day:02}-{month:02}-2020_{random.choice(PEOPLE)}.txt"] = ""
     files = {f"reports/{old}": f"report {number}\n" for number, old in enumerate(names)}
     for old in names:
@@ -62,7 +62,7 @@ def turn_dates(random: Random) -> Task:
 
 @task
 def remove_copies(random: Random) -> Task:
-    """Of files with the same content one stays."""
+    """Keep one of several files with the same content."""
     contents = [
         f"{word} {random.randrange(10**6)}\n" * random.randint(1, 4) for word in random.sample(THINGS, 4)
     ]
@@ -86,7 +86,7 @@ def remove_copies(random: Random) -> Task:
 
 @task
 def permissions(random: Random) -> Task:
-    """Who may do what."""
+    """Set permissions."""
     scripts, settings, others = (random.sample(THINGS, 7)[a:b] for a, b in ((0, 3), (3, 5), (5, 7)))
     files = {f"tool/{name}.sh": File(f"echo {name}\n".encode(), 0o644) for name in scripts}
     files |= {f"tool/deep/{name}.conf": File(f"name={name}\n".encode(), 0o666) for name in settings}
@@ -112,7 +112,7 @@ def permissions(random: Random) -> Task:
 
 @task
 def newest_version(random: Random) -> Task:
-    """A link to the highest version number."""
+    """Create a link to the highest version number."""
     major, minor = random.randint(1, 8), random.randint(10, 40)
     versions = [
         f"{major}.{minor}.{random.randint(0, 9)}",
@@ -143,7 +143,7 @@ def newest_version(random: Random) -> Task:
 
 @task
 def pack(random: Random) -> Task:
-    """An archive without what can be made again."""
+    """Create an archive without generated files."""
     name, made = random.choice(PLACES), random.choice(["cache", "build", "target"])
     kept = {f"{name}/{word}.py": f"# {word}\n" for word in random.sample(THINGS, 3)}
     kept |= {f"{name}/doc/{made}.md": "# how it is made\n"}
@@ -175,7 +175,7 @@ def pack(random: Random) -> Task:
 
 @task
 def flatten(random: Random) -> Task:
-    """A tree of folders becomes one folder."""
+    """Flatten a tree of folders into one folder."""
     tree = {}
     for word in random.sample(THINGS, 7):
         depth = random.sample(PLACES, random.randint(0, 3))
@@ -198,7 +198,7 @@ def flatten(random: Random) -> Task:
 
 @task
 def inventory(random: Random) -> Task:
-    """A table of contents with sizes."""
+    """Write a table of contents with sizes."""
     words = random.sample(THINGS, 8)
     files = {}
     for word in words:

@@ -1,4 +1,4 @@
-"""Text to read, to count and to change: logs, mails, pages."""
+"""Tasks about reading, counting and editing text: logs, mails, pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gem_core.envs.terminal.task import Task, has_files, has_lines, task, texts,
 
 @task
 def count_statuses(random: Random) -> Task:
-    """How often each status comes in an access log."""
+    """Count each status in an access log."""
     statuses = random.sample([200, 201, 204, 301, 304, 400, 403, 404, 500, 503], 5)
     many = [status for place, status in enumerate(statuses) for _ in range(3 + 4 * (place // 2 * 2))]
     random.shuffle(many)
@@ -36,13 +36,13 @@ def count_statuses(random: Random) -> Task:
 
 @task
 def heaviest_client(random: Random) -> Task:
-    """Who was sent the most bytes."""
+    """Find the client that received the most bytes."""
     clients = random.sample(PLACES, 5)
     winner, busy = clients[:2]
     rows = [(winner, random.randint(5000, 9000)) for _ in range(3)]
     rows += [(busy, random.randint(10, 400)) for _ in range(12)]
     rows += [(client, random.randint(500, 900)) for client in clients[2:] for _ in range(4)]
-    rows += [(clients[2], 14_000)]  # the heaviest single answer, its client not the heaviest
+    rows += [(clients[2], 14_000)]  # the largest single response, but not the client with the largest total
     random.shuffle(rows)
     log = "".join(
         f"{100 + n} {client} sent={size} ms={random.randrange(900)}\n"
@@ -70,7 +70,7 @@ def heaviest_client(random: Random) -> Task:
 
 @task
 def addresses(random: Random) -> Task:
-    """All e-mail addresses in some letters."""
+    """List all e-mail addresses in some letters."""
     people = random.sample(PEOPLE, 6)
     found = {f"{person}@{random.choice(PLACES)}.example" for person in people}
     listed = sorted(found) * 2
@@ -99,7 +99,7 @@ def addresses(random: Random) -> Task:
 
 @task
 def replace_word(random: Random) -> Task:
-    """A word by another, where it is a word, in some of the files."""
+    """Replace a whole word in some of the files."""
     old, new = random.sample(THINGS, 2)
     pages = {
         f"site/{'deep/' * (n % 3)}{place}.md": f"The {old} is here.\n{old}s and {old.title()} stay, {old}.\n"
@@ -131,7 +131,7 @@ def replace_word(random: Random) -> Task:
 
 @task
 def split_chapters(random: Random) -> Task:
-    """A book becomes a file for each chapter."""
+    """Split a book into one file per chapter."""
     titles = random.sample(THINGS, random.randint(10, 12))
     bodies = {
         title: [
@@ -163,7 +163,7 @@ def split_chapters(random: Random) -> Task:
 
 @task
 def merge_logs(random: Random) -> Task:
-    """The logs of several machines in the order of time."""
+    """Merge the logs of several machines by time."""
     machines = random.sample(PLACES, 3)
     times = random.sample(range(86_400), 18)
     logs: dict[str, list[str]] = {machine: [] for machine in machines}
@@ -198,7 +198,7 @@ def merge_logs(random: Random) -> Task:
 
 @task
 def line_ends(random: Random) -> Task:
-    """Lines that end as on another system."""
+    """Convert line endings."""
     words = random.sample(THINGS, 8)
     files, foreign = {}, []
     for number, word in enumerate(words):

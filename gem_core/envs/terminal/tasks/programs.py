@@ -1,4 +1,4 @@
-"""Programs to write; the tests run them on input that the player has not seen."""
+"""Tasks about writing programs; the tests run them on hidden input."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gem_core.envs.terminal.task import Condition, Task, prints, task, texts, un
 
 
 def answers(name: str, command: str, given: Iterable[object], expected: Iterable[object]) -> Condition:
-    """A program that reads lines and prints lines."""
+    """Return the condition that a program prints the expected lines for the given ones."""
     lines = "".join(f"{line}\n" for line in given)
     return prints(name, f"{command} < in.txt", "\n".join(map(str, expected)), {"in.txt": lines})
 
 
 def script(path: str, text: str) -> str:
-    """Commands that write a program and make it one that can be run."""
+    """Return commands that write an executable program."""
     return f"cat > {path} <<'END'\n{text.strip()}\nEND\nchmod +x {path}"
 
 
 @task
 def statistics(random: Random) -> Task:
-    """Numbers in, four numbers out."""
+    """Print statistics of numbers."""
     low, example = random.randint(3, 90), [random.randint(-9, 99) for _ in range(4)]
     files = texts({"example.txt": "".join(f"{n}\n" for n in example)})
     program = f"""
@@ -59,7 +59,7 @@ awk 'NR == 1 {{ min = max = $1 }} $1 < min {{ min = $1 }} $1 > max {{ max = $1 }
 
 @task
 def slugs(random: Random) -> Task:
-    """Titles become parts of addresses."""
+    """Turn titles into URL slugs."""
     longest, sign = random.randint(12, 20), random.choice("-_")
     program = f"""
 import re, sys
@@ -99,7 +99,7 @@ for line in sys.stdin:
 
 @task
 def runs(random: Random) -> Task:
-    """Text as counts and letters, and back."""
+    """Encode text as run lengths, and decode it."""
     first = random.choice([True, False])
     example = "x2yz3" if not first else "2xy3z"
     pair = 'f"{n}{c}"' if first else 'f"{c}{n}"'
@@ -149,7 +149,7 @@ print("".join((pack if sys.argv[1] == "pack" else unpack)(sys.argv[2])))
 
 @task
 def sizes_by_ending(random: Random) -> Task:
-    """How much room each kind of file takes."""
+    """Add up file sizes by extension."""
     folder = {f"lib/{word}.py": "p" * random.randint(1, 90) for word in random.sample(THINGS, 3)}
     folder |= {
         "lib/a b.py": "1234",
@@ -200,7 +200,7 @@ find "$1" -type f -printf '%f\\t%s\\n' | sed 's/^\\.//' | awk -F'\\t' '
 
 @task
 def change(random: Random) -> Task:
-    """An amount in as few coins as can be."""
+    """Give change in as few coins as possible."""
     coins = [1, *random.choice([(7, 10), (8, 12), (9, 15), (11, 16)]), random.choice([40, 50])]
     best = [0]
     for amount in range(1, 400):
@@ -245,7 +245,7 @@ for line in sys.stdin:
 
 @task
 def validate(random: Random) -> Task:
-    """Is a file of settings sound?"""
+    """Validate a settings file."""
     names = random.sample(THINGS, 4)
     sound = f"# settings\n{names[0]} = {random.choice(PEOPLE)}\n\n{names[1]}=a = b\n  {names[2]} =\n"
     faults = [f"{names[3]}", "= nothing", f"{names[0].title()} = 1", f"{names[1]} = again"]

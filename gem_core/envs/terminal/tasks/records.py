@@ -1,4 +1,4 @@
-"""Tables and records: CSV, JSON, key and value."""
+"""Tasks about tables and records: CSV, JSON, key and value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gem_core.envs.terminal.task import Condition, End, Task, has_lines, task, t
 
 
 def has_json(path: str, expected: Any) -> Condition:
-    """A file with this JSON value, however it is written."""
+    """Return the condition that a file has this JSON value, in any formatting."""
 
     def check(end: End) -> bool:
         found = json.loads(end.text(path) or "")
@@ -24,12 +24,12 @@ def has_json(path: str, expected: Any) -> Condition:
 
 
 def python(program: str) -> str:
-    """A command that runs a program."""
+    """Return a command that runs a Python program."""
     return f"python3 - <<'END'\n{program.strip()}\nEND"
 
 
 def table(header: str, rows: list[Any]) -> str:
-    """Rows as CSV."""
+    """Return rows as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header.split(","), *rows])
     return text.getvalue()
@@ -37,7 +37,7 @@ def table(header: str, rows: list[Any]) -> str:
 
 @task
 def totals(random: Random) -> Task:
-    """Sums by customer, without what was cancelled."""
+    """Add up orders by customer, without canceled ones."""
     people = random.sample(PEOPLE, 4)
     rows: list[list[Any]] = [
         [number, random.choice(people), random.randint(-20, 90), random.choice(["paid", "paid", "cancelled"])]
@@ -71,7 +71,7 @@ json.dump(sums, open("totals.json", "w"))
 
 @task
 def join(random: Random) -> Task:
-    """Two tables by a key."""
+    """Join two tables by a key."""
     things = random.sample(THINGS, 6)
     prices = {
         f"p{random.randint(100, 999)}{n}": (thing, random.randint(2, 60)) for n, thing in enumerate(things)
@@ -116,7 +116,7 @@ def _flat(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
 
 @task
 def flatten_settings(random: Random) -> Task:
-    """A nested object becomes lines of keys and values."""
+    """Flatten a nested object into lines of keys and values."""
     parts = random.sample(THINGS, 6)
     settings: dict[str, Any] = {
         parts[0]: random.randrange(99),
@@ -151,7 +151,7 @@ print(*sorted(flat(json.load(open("settings.json")), [])), sep="\\n", file=open(
 
 @task
 def select_events(random: Random) -> Task:
-    """Some of the records of a stream, changed."""
+    """Select and change some records of a stream."""
     levels = ["debug", "info", "warning", "error"]
     events = []
     for number in range(16):
@@ -201,7 +201,7 @@ with open("alarms.jsonl", "w") as out:
 
 @task
 def reject_rows(random: Random) -> Task:
-    """Rows that are no rows."""
+    """Separate malformed rows."""
     good: list[str] = []
     bad: list[str] = []
     lines: list[str] = []
@@ -234,7 +234,7 @@ def reject_rows(random: Random) -> Task:
 
 @task
 def pivot(random: Random) -> Task:
-    """From a row for each value to a row for each place."""
+    """Pivot a table from one row per value to one row per place."""
     places, months = sorted(random.sample(PLACES, 4)), ["jan", "feb", "mar", "apr"]
     values = {(p, m): random.randint(1, 99) for p in places for m in months if random.random() < 0.7}
     values[places[0], "jan"], values[places[1], "apr"] = 41, 42

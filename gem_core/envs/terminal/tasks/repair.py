@@ -1,4 +1,4 @@
-"""Things that are broken."""
+"""Tasks about repairing what is broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gem_core.envs.terminal.tasks.records import has_json
 
 @task
 def wrong_window(random: Random) -> Task:
-    """A program that leaves out the last value."""
+    """Fix a program that omits the last value."""
     width = random.randint(2, 4)
     program = f"""import sys
 
@@ -52,7 +52,7 @@ print(*means([int(word) for word in sys.argv[1:]]))
 
 @task
 def blanks_in_names(random: Random) -> Task:
-    """A script that does not expect blanks."""
+    """Fix a script that breaks on spaces in file names."""
     names = [f"{a} {b}.txt" for a, b in zip(random.sample(THINGS, 3), random.sample(PEOPLE, 3), strict=True)]
     names += [f"{random.choice(PLACES)}.txt", "*.txt", "-n.txt"]
     papers = {f"papers/{name}": "x" * random.randint(1, 300) + "\n" for name in names}
@@ -91,7 +91,7 @@ done | LC_ALL=C sort
 
 @task
 def pipeline(random: Random) -> Task:
-    """Several small faults on the way of one result."""
+    """Fix several small faults in one pipeline."""
     words = random.sample(THINGS, 6)
     rows = [(word, random.randint(1, 99)) for word in words]
     top = max(rows, key=lambda row: row[1])
@@ -133,7 +133,7 @@ def pipeline(random: Random) -> Task:
 
 @task
 def same_ports(random: Random) -> Task:
-    """Services that want the same port."""
+    """Resolve a port conflict between services."""
     names, start = sorted(random.sample(THINGS, 7)), random.randint(30, 80) * 100
     ports = [start, start + 1, start, start + 3, start + 1, start, start + 6]
     services = {
@@ -177,7 +177,7 @@ done
 
 @task
 def loose_json(random: Random) -> Task:
-    """JSON as people write it."""
+    """Turn JSON with comments and trailing commas into valid JSON."""
     keys = random.sample(THINGS, 5)
     value = {
         keys[0]: f"http://{random.choice(PLACES)}.example//a",
@@ -216,7 +216,7 @@ END"""
 
 @task
 def conflicts(random: Random) -> Task:
-    """Both sides of a merge, and which is to be taken."""
+    """Resolve merge conflicts by a rule."""
     pages, done = {}, {}
     names = sorted(random.sample(THINGS, 4))
     for name in names:

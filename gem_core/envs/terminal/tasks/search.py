@@ -1,4 +1,4 @@
-"""Things to find out; the answer goes into a file."""
+"""Tasks about finding something out; the answer goes into a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gem_core.sandbox.shell import File
 
 @task
 def find_key(random: Random) -> Task:
-    """One line in a tree of files."""
+    """Find one line in a tree of files."""
     key = f"key-{random.randrange(16**8):08x}"
     paths = [
         "/".join(
@@ -48,7 +48,7 @@ def find_key(random: Random) -> Task:
 
 @task
 def unwrap(random: Random) -> Task:
-    """A text inside of encodings."""
+    """Decode a text encoded several times."""
     word, number = random.choice(THINGS), random.randint(100, 999)
     inner = f"The word is {word} and the number is {number}.\n"
     data = inner.encode()
@@ -71,7 +71,7 @@ def unwrap(random: Random) -> Task:
 
 @task
 def damaged(random: Random) -> Task:
-    """Files that are not what a list of sums says."""
+    """Find files that do not match a list of checksums."""
     words = sorted(random.sample(THINGS, 9))
     contents = {f"parts/{word}.bin": f"{word}{random.randrange(10**9)}\n" * 3 for word in words}
     sums = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in contents.items()}
@@ -102,14 +102,14 @@ def damaged(random: Random) -> Task:
 
 @task
 def heaviest_folder(random: Random) -> Task:
-    """Which folder holds the most, with all that is below it."""
+    """Find the folder with the largest total size."""
     folders = random.sample(PLACES, 4)
     files = {f"data/{folder}/{n}.bin": "x" * random.randint(50, 150) for folder in folders for n in range(3)}
     best = folders[0]
     files |= {
         f"data/{best}/a/b/c/{word}": "y" * random.randint(100, 200) for word in random.sample(THINGS, 6)
     }
-    files[f"data/{folders[1]}/large.bin"] = "z" * 500  # the most right in it, and the largest file
+    files[f"data/{folders[1]}/large.bin"] = "z" * 500  # the largest direct content, and the largest file
     files |= {f"data/{folders[2]}/{n}.empty": "" for n in range(20)}  # the most files
     files["data/loose.bin"] = "w" * 3000
     total = sum(len(text) for path, text in files.items() if path.startswith(f"data/{best}/"))
@@ -137,14 +137,14 @@ def heaviest_folder(random: Random) -> Task:
 
 @task
 def follow(random: Random) -> Task:
-    """Each file names the next."""
+    """Follow files that each name the next one."""
     names = random.sample(THINGS, 12)
     length = random.randint(7, 10)
     words = random.sample(PLACES, 12)
     files = {}
     for place, name in enumerate(names):
         onward = names[place + 1] if place < length - 1 else "nothing"
-        if place >= length:  # they lead somewhere, and nothing leads to them
+        if place >= length:  # these lead on, but nothing leads to them
             onward = random.choice(names)
         files[f"trail/{name}.txt"] = f"word: {words[place]}\nnext: {onward}\n"
     files["start.txt"] = f"{names[0]}\n"
@@ -164,7 +164,7 @@ def follow(random: Random) -> Task:
 
 @task
 def compare(random: Random) -> Task:
-    """What has changed between two folders."""
+    """Compare two folders."""
     words = random.sample(THINGS, 12)
     before, after, lines = {}, {}, []
     for place, word in enumerate(words):
@@ -174,7 +174,7 @@ def compare(random: Random) -> Task:
         if kind != "A":
             before[f"old/{path}"] = text
         if kind != "D":
-            after[f"new/{path}"] = text[::-1].strip() + "\n" if kind == "M" else text  # of the same size
+            after[f"new/{path}"] = text[::-1].strip() + "\n" if kind == "M" else text  # same size
         if kind != "S":
             lines.append((path, f"{kind} {path}"))
     files = texts({**before, **after})
@@ -197,7 +197,7 @@ def compare(random: Random) -> Task:
 
 @task
 def longest_visit(random: Random) -> Task:
-    """Pairs of lines that belong together."""
+    """Match pairs of lines that belong together."""
     visits, clock = [], 0
     people = random.sample(PEOPLE, 5)
     for person in people * 2:
@@ -205,12 +205,12 @@ def longest_visit(random: Random) -> Task:
         visits.append((person, start, start + random.randint(60, 3000)))
         clock = start
     person, start, _ = visits[0]
-    visits[0] = (person, start, start + 3500)  # in a single visit the longest
+    visits[0] = (person, start, start + 3500)  # the longest single visit
     second = visits[1][0]
-    visits = [v if v[0] != second else (v[0], v[1], v[1] + 2900) for v in visits]  # the most in all
+    visits = [v if v[0] != second else (v[0], v[1], v[1] + 2900) for v in visits]  # the largest total
     last: dict[str, int] = {}
     settled = []
-    for who, begin, end in visits:  # nobody visits twice at a time
+    for who, begin, end in visits:  # no overlapping visits of one person
         begin, end = (
             (begin, end) if begin > last.get(who, -1) else (last[who] + 5, last[who] + 5 + end - begin)
         )
