@@ -103,7 +103,9 @@ def minimal(session: nox.Session) -> None:
     """
     session.install("-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
-    pytest(session, *TWO_WORKERS, "--deselect", "tests/test_attacks.py::test_no_environment_runs_a_text")
+    pytest(
+        session, *TWO_WORKERS, "--deselect", "tests/checker/test_attacks.py::test_no_environment_runs_a_text"
+    )
 
 
 @nox.session(python="3.11")

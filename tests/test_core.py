@@ -20,7 +20,7 @@ from gem_core.core import Env
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.observations import render_observation
 from gem_core.wrapper import Wrapper
-from tests.broken_envs import Sound
+from tests.checker.broken_envs import Sound
 from tests.support import ScriptedEnv
 
 

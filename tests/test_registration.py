@@ -442,8 +442,8 @@ def test_a_family_is_loaded_once_and_only_when_it_may_be_meant() -> None:
 def test_a_floor_is_a_share_of_episodes() -> None:
     for floor in (-0.1, 1.1, float("nan")):
         with pytest.raises(ConfigError, match=r"test:Floor-v0: floor=.*: expected a .*number from 0 to 1"):
-            register("test:Floor-v0", "tests.broken_envs:Sound", floor=floor)
-    register("test:Floor-v0", "tests.broken_envs:Sound", floor=0.5)
+            register("test:Floor-v0", "tests.checker.broken_envs:Sound", floor=floor)
+    register("test:Floor-v0", "tests.checker.broken_envs:Sound", floor=0.5)
     assert EnvSpec.from_json(registration.spec("test:Floor-v0").to_json()).floor == 0.5
     declared = registration.spec("game:GuessTheNumber-v0").floor
     assert declared is None, "those of the package are measured, not declared"

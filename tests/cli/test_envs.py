@@ -47,7 +47,7 @@ def test_floor_of_an_id(capsys):
     head, row = capsys.readouterr().out.splitlines()[1:]
     assert head.endswith("floor")
     assert re.search(r" 0\.5\d* \(.*boxed\{.*\}\)$", row)
-    gem_core.register("test:Declared-v0", "tests.broken_envs:Sound", floor=0.25)
+    gem_core.register("test:Declared-v0", "tests.checker.broken_envs:Sound", floor=0.25)
     assert main(["envs", "test:Declared-v0", "--json"]) == 0
     (env,) = json.loads(capsys.readouterr().out)
     assert env["floor"] == {"success": 0.25, "policy": None, "seeds": None}

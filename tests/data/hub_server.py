@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
 
-from tests.servers import StandInServer
+from tests.support.servers import StandInServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.servers import StandInServer
+from tests.support.servers import StandInServer
 
 Request = dict[str, Any]
 Answer = Callable[[Request], "str | tuple[int, dict[str, Any]]"]

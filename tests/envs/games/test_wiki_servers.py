@@ -15,7 +15,7 @@ from gem_core.envs.games.wiki_game import WikiGame
 from gem_core.envs.games.wiki_servers import KiwixPages, MediaWikiPages
 from gem_core.errors import ServiceError
 from tests.envs.games.players import say
-from tests.servers import StandInServer
+from tests.support.servers import StandInServer
 
 PAGES = {
     "Cat": ("The cat is an animal.", ["Dog", "AC/DC", "Mouse (animal)"]),

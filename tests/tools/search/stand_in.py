@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.servers import StandInServer
+from tests.support.servers import StandInServer
 
 
 class StandIn:

@@ -17,9 +17,9 @@ from gem_core.errors import CheckFailed, ConfigError, UnknownEnv
 from gem_core.registration import make
 from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
-from tests.broken_envs import BROKEN, Guessable, HashOrder, HoldsTuple, Sound
+from tests.checker.broken_envs import BROKEN, Guessable, HashOrder, HoldsTuple, Sound
 
-SOUND = EnvSpec("test:Sound-v0", "tests.broken_envs:Sound")
+SOUND = EnvSpec("test:Sound-v0", "tests.checker.broken_envs:Sound")
 RULE_NAMES = {rule.name for rule in RULES}
 
 
@@ -45,14 +45,14 @@ def test_every_rule_has_a_broken_env() -> None:
 
 
 def test_specs_that_do_not_survive_json() -> None:
-    spec = EnvSpec("test:Tuple-v0", "tests.broken_envs:HoldsTuple", {"digits": ("1", "2")})
+    spec = EnvSpec("test:Tuple-v0", "tests.checker.broken_envs:HoldsTuple", {"digits": ("1", "2")})
     assert isinstance(make(spec), HoldsTuple)
     with pytest.raises(CheckFailed, match="breaks the rule specs_travel"):
         check_env(spec)
 
 
 def test_another_process_shows_hash_order() -> None:
-    spec = EnvSpec("test:Hash-v0", "tests.broken_envs:HashOrder")
+    spec = EnvSpec("test:Hash-v0", "tests.checker.broken_envs:HashOrder")
     rules = ["twins_are_equal", "processes_change_nothing"]
     with pytest.raises(CheckFailed, match=r"breaks the rule processes_change_nothing: [\s\S]*sort sets"):
         check_env(spec, rules=rules)
@@ -60,7 +60,7 @@ def test_another_process_shows_hash_order() -> None:
 
 
 def test_env_that_another_process_cannot_import() -> None:
-    spec = EnvSpec("test:Gone-v0", "tests.broken_envs:Sound")
+    spec = EnvSpec("test:Gone-v0", "tests.checker.broken_envs:Sound")
     env = make(spec)
     env.spec = EnvSpec("test:Gone-v0", "no_such_module:Env")
     with pytest.raises(
@@ -70,7 +70,7 @@ def test_env_that_another_process_cannot_import() -> None:
 
 
 def test_a_player_that_solves_nothing_is_held_against_the_floor() -> None:
-    spec = EnvSpec("test:Guessable-v0", "tests.broken_envs:Guessable", {"limit": 6})
+    spec = EnvSpec("test:Guessable-v0", "tests.checker.broken_envs:Guessable", {"limit": 6})
     rules = ["floor_holds"]
     with pytest.raises(CheckFailed, match=r"'0' succeeded in 20 of 20 episodes; no floor is documented"):
         check_env(spec, rules=rules)
@@ -99,7 +99,7 @@ class Noisy(Sound):
 
 
 def test_flags_of_the_spec_excuse_from_exactly_their_rules() -> None:
-    spec = EnvSpec("test:Noisy-v0", "tests.test_checker:Noisy", deterministic=False, stateful=False)
+    spec = EnvSpec("test:Noisy-v0", "tests.checker.test_rules:Noisy", deterministic=False, stateful=False)
     report = check_env(spec)
     assert report.skipped == {rule.name: f"the spec says {rule.needs}=False" for rule in RULES if rule.needs}
     with pytest.raises(CheckFailed, match="twins_are_equal"):

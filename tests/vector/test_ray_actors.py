@@ -16,7 +16,7 @@ from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector.slot import rebuilt_seed
 from tests.vector.envs import Obedient
-from tests.vector.test_backends import build, play
+from tests.vector.test_backend import build, play
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
 

@@ -56,7 +56,7 @@ def panel(host: Host) -> list[Payload]:
 
 @pytest.mark.parametrize("id", [id for id in OFFLINE if not id.startswith("game:")])
 def test_no_environment_runs_a_text(id: str) -> None:
-    """The games are checked by every rule in tests/test_checker.py."""
+    """The games are checked by every rule in tests/checker/test_rules.py."""
     try:
         gem_core.make(id).close()
     except (DataError, MissingDependency) as error:
