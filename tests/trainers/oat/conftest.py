@@ -1,4 +1,4 @@
-"""Where Oat is missing these tests are skipped; the stand-ins are on the path before it is imported."""
+"""Skips these tests where Oat is missing, and puts the stand-ins on the path before Oat is imported."""
 
 from __future__ import annotations
 

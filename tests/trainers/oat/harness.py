@@ -1,4 +1,4 @@
-"""Runs Oat on a CPU, from its command line, with everything that it consumed written down.
+"""Runs Oat on a CPU from its command line and records everything that it consumed.
 
 Two ways. In one process: Oat's actor, learner, collector and DeepSpeed, with the stand-ins of
 ``cpu/standins`` for vLLM, Launchpad and Plasma. As it is: with real ones, where they are installed.
@@ -63,11 +63,11 @@ SMALL = {
     "modules": "oat_cpu oat_log oat_spy",
     "env-id": " ".join(MIX),
 }
-"""What a machine of two cores and a tiny model need, and the spies. An empty text is a bare flag."""
+"""Flags for a machine with two cores and a tiny model, and for the spies. Empty: a flag without a value."""
 
 
 def command(model: Path, folder: Path, **flags: str | None) -> list[str]:
-    """The command line; `flags` win over `SMALL`, and None leaves one out."""
+    """Return the command line; `flags` override `SMALL`, and None removes a flag."""
     words: dict[str, str | None] = {**SMALL, "pretrain": str(model), "save-path": str(folder / "out")}
     words |= {name.replace("_", "-"): value for name, value in flags.items()}
     parts = [(f"--{name}", *value.split()) for name, value in words.items() if value is not None]
@@ -75,7 +75,7 @@ def command(model: Path, folder: Path, **flags: str | None) -> list[str]:
 
 
 def environment(folder: Path, *, standins: bool = True, spy: Path | None = None) -> dict[str, str]:
-    """Variables of a run in `folder`; `spy` is where the spies write, ``spy`` in it when None."""
+    """Return the environment variables of a run; the spies write into `spy`, or ``folder/spy`` if None."""
     spy = spy or folder / "spy"
     for needed in (folder, spy):
         needed.mkdir(parents=True, exist_ok=True)
@@ -108,12 +108,12 @@ def run_oat(
 
 
 def metrics_of(run: Run) -> list[dict[str, Any]]:
-    """What Oat logged, in order: per step, and for an evaluation that belongs to none."""
+    """Return what Oat logged, in order: one record per step and per separate evaluation."""
     return [json.loads(line) for line in (run.folder / LOG).read_text().splitlines()]
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

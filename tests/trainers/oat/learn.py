@@ -1,4 +1,4 @@
-"""Does Oat learn with ReBN? A run, or its control; see `tests.trainers.learning`.
+"""Trains with Oat and ReBN, or runs the control; see `tests.trainers.learning`.
 
     python -m tests.trainers.oat.learn
     python -m tests.trainers.oat.learn --control
@@ -19,7 +19,7 @@ from tests.trainers.oat import harness
 
 
 def flags(given: learning.Given) -> dict[str, str | None]:
-    """The flags of the run."""
+    """Return the flags of the run."""
     budget = given.budget
     turns = budget.turns * budget.episodes
     return {

@@ -9,7 +9,7 @@ NEEDED, SYMBOL = "GLIBCXX_3.4.32", "_ZSt21ios_base_library_initv"
 
 
 def preload(folder: Path) -> str:
-    """What LD_PRELOAD has to name; empty where the system's library is new enough.
+    """Return the value for LD_PRELOAD, empty where the system's library is new enough.
 
     A library that announces the versions of the system's one and the missing ones, with that function;
     the system's own is loaded behind it for everything else.

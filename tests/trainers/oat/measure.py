@@ -1,4 +1,4 @@
-"""How much of a training step is GEM's own code: measured on the episodes of a run, played again.
+"""Measures how much of a training step is GEM's own code, by replaying the episodes of a run.
 
 The policy of the replay answers at once with what was sampled, so what is left is the environments,
 the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
@@ -20,7 +20,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Seconds of GEM's code for these episodes, the collection of a step."""
+    """Return the seconds of GEM's code for these episodes, the collection of a step."""
     context, pool, choice = AppendContext(tokenizer), EnvPool(), read_estimator("rebn", {}, gamma=0.9)
 
     async def play() -> list[Episode]:

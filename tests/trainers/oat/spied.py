@@ -1,4 +1,4 @@
-"""What Oat's loss consumed and its optimizer was given, from the files that ``cpu/oat_spy.py`` wrote."""
+"""Reads what Oat's loss and optimizer consumed from the files that ``cpu/oat_spy.py`` wrote."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.trainers.evidence import Row, Update
 
 @dataclass
 class OatUpdate(Update):
-    """One step of the optimizer, and the steps of environments, by number, that were collected for it."""
+    """One step of the optimizer, and the numbers of the environment steps that were collected for it."""
 
     begun: int
     played: int
     collected: list[str]
-    """Names of the episodes."""
+    """Return the names of the episodes."""
 
 
 def updates(spy: Path) -> list[OatUpdate]:
-    """The optimizer's steps in order, the rows of all ranks together."""
+    """Return the optimizer's steps in order, with the rows of all ranks."""
     steps = spy / "env.jsonl"  # missing where the environments have no spy around them
     lines = steps.read_text().splitlines() if steps.exists() else []
     names = [json.loads(line)["episode"] for line in lines]
@@ -58,7 +58,7 @@ def _updates_of_rank(spy: Path, pid: str) -> list[OatUpdate]:
 
 
 def _row(saved: dict[str, Any], number: int, sampled: dict[tuple[int, ...], Any]) -> Row:
-    """Column n of the loss is about token n + 1; the policy's part of it is minus the advantage."""
+    """Read a row: column n of the loss belongs to token n + 1, and its policy term is minus the advantage."""
     tokens = saved["input_ids"][number][saved["att_mask"][number].bool()].tolist()
     prompt_length, rollout = sampled[tuple(tokens)]
     columns = slice(prompt_length - 1, len(tokens) - 1)

@@ -1,4 +1,4 @@
-"""What the flags may say, and what is refused with one line before anything is started."""
+"""Accepted flags, and flags that are refused in one line before anything is started."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_unknown_names_say_the_closest() -> None:
 
 @pytest.mark.parametrize(("rows", "reaches"), [(1, True), (2, False)])
 def test_the_fused_head_passes_no_gradient_below_it_for_several_rows(rows: int, reaches: bool) -> None:
-    """Why it is refused; where this fails Oat has mended it."""
+    """Shows the reason for refusing it; if this fails, Oat has fixed it."""
     below = torch.randn(rows, 4, 8, requires_grad=True)
     weight = torch.randn(11, 8, requires_grad=True)
     hidden = (below * 1)[:, :-1]

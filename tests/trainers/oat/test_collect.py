@@ -1,4 +1,4 @@
-"""How an actor collects: many episodes at once, refilled as they end, every one played to its end."""
+"""An actor collects many episodes concurrently, starts new ones as others end, and plays each to its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def episode(seed: int, turns: int, error: str | None = None) -> Episode:
 
 
 class Player:
-    """Plays tasks whose number of turns is given; a turn is a round of the event loop."""
+    """Plays tasks with a given number of turns; a turn is one iteration of the event loop."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.lengths = lengths

@@ -1,4 +1,4 @@
-"""Oat takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+"""Oat takes the step that all trainers take, with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
-    """Advantages of the turns, by way of the rows of Oat's buffer, of which an actor drops some."""
+    """Return the advantages of the turns, through the rows of Oat's buffer, some of which the actor drops."""
     options = {"ddof": case.ddof} if case.estimator == "rebn" else {}
     values, stats = turn_values(
         [episode_of(p) for p in episodes],
@@ -106,13 +106,13 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
 
 
 def test_other_options_on_the_same_episodes(one_process: None) -> None:
-    """KL in the reward is refused in Oat."""
+    """Other estimators and discounts; the plugin refuses KL in the reward."""
     found = judge_cases(scenario(), "oat", CASES, through_oat)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
 
 
 def test_oats_own_estimators_point_elsewhere(one_process: None) -> None:
-    """Oat knows one response to a prompt: an episode is taken as one, with the sum of its rewards."""
+    """Oat expects one response per prompt, so an episode counts as one, with the sum of its rewards."""
 
     def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
         if name == "rebn":

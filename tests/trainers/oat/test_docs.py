@@ -1,4 +1,4 @@
-"""The commands of the documentation and the example, read by Oat's own parser and by our checks."""
+"""Oat's own parser and our checks accept the commands of the documentation and the example."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.docs.blocks import ROOT, blocks
 
 EXAMPLE = ROOT / "integrations/oat/examples/own_env.py"
 ELSEWHERE = ("rg:arc_1d", "math:Math12K")
-"""Environments of the documented commands that need packages and data which are not here."""
+"""Environments of the documented commands whose packages or data are not installed here."""
 
 
 def commands() -> list[list[str]]:
@@ -35,7 +35,7 @@ def commands() -> list[list[str]]:
 
 @pytest.fixture(autouse=True)
 def places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight devices, and a stand-in for each environment of `ELSEWHERE`."""
+    """Pretend that there are eight devices, and replace each environment of `ELSEWHERE`."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     here = {
         env_id: spec for env_id, spec in registration._envs.registered().items() if env_id not in ELSEWHERE

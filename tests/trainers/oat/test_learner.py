@@ -1,4 +1,4 @@
-"""What the learner makes of the rows and of the statistics that travel with them."""
+"""The learner computes advantages from the rows and the statistics that travel with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def one_process() -> Iterator[None]:
 
 
 def learner(estimator: str = "rebn", **options: Any) -> Any:
-    """One without models."""
+    """Return a learner without models."""
     made: Any = Learner.__new__(Learner)
     made.args = SimpleNamespace(dump_all_buffer=False)
     made._choice = read_estimator(estimator, options, names=None)
@@ -43,7 +43,7 @@ def learner(estimator: str = "rebn", **options: Any) -> Any:
 
 
 def collected(rewards: list[list[float]], wanted: int, estimator: str = "rebn") -> list[Any]:
-    """The rows that an actor sends for episodes with these rewards."""
+    """Return the rows that an actor sends for episodes with these rewards."""
     episodes = [
         Episode("t", n, [Turn([1], [2, 3], [0.0, 0.0], r, "", "", "stop") for r in of], True, False,
                 "terminated", metadata={"group": n // 2})
@@ -128,7 +128,7 @@ def test_metrics_are_those_of_all_episodes() -> None:
 
 
 class Endless(Env):
-    """Never ends by itself."""
+    """Never ends on its own."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         return "Go.", {}

@@ -1,4 +1,4 @@
-"""What `gem-core repro` writes for Oat, read by Oat's own parser and by our checks."""
+"""Oat's own parser and our checks accept what `gem-core repro` writes for Oat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One turn, one row; what the learner cannot know travels along."""
+"""A turn is a row, and carries what the learner cannot know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault in the adapter of Oat does not pass the comparison: the shared step, taken in this process.
+"""The comparison finds faults in Oat's adapter, on the shared step in this process.
 
 The actor and the learner are made without an engine and without models; `generate`, which Oat's actor has
 from its base, answers by the script.
@@ -49,7 +49,7 @@ from tests.trainers.spies.gem_script import Script
 
 
 class Sampling(SimpleNamespace):
-    """What the policy asks of vLLM's parameters."""
+    """The part of vLLM's parameters that the policy uses."""
 
     def clone(self) -> Sampling:
         return Sampling(**vars(self))
@@ -92,7 +92,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
 
 
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
-    """The actor's step, the learner's buffer, and the advantages that its loss gets."""
+    """Run the actor's step and the learner's buffer, up to the advantages of the loss."""
     tasks()  # registers the environments
     turns = sum(len(played.advantages) for played in made.core().episodes)
     prompts = list(map(json.dumps, make_tasks([EnvChoice.parse(s) for s in SOURCES], turns, seed=SEED)))
@@ -116,7 +116,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
 
 
 def many(change: Any) -> Patch:
-    """A fault in the episodes that `pack_turns` makes rows of, and `turn_values` the values of."""
+    """Return a fault in the episodes that `pack_turns` and `turn_values` get."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("pack_turns", "turn_values"):

@@ -1,4 +1,4 @@
-"""Oat's own actor, learner and collector with a tiny model: what the loss consumes is what it should be."""
+"""Runs Oat's own actor, learner and collector with a tiny model and checks what the loss consumes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) 
 
 
 def calm(episode: Episode) -> Episode:
-    """The same episode in an environment that does not fail."""
+    """Return the same episode in an environment that does not fail."""
     return episode if episode.env_id in harness.MIX else replace(episode, env_id=harness.GAME, env_kwargs={})
 
 
@@ -135,7 +135,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, tokenizer: Any, model: Any
 
 
 def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
-    """Two processes, each with an actor and a learner of its own, as on two machines."""
+    """Two processes, each with its own actor and learner, as on two machines."""
     port, steps = str(harness.free_port()), "2"
     groups = {"num_groups": "2", "master_addr": "127.0.0.1", "master_port": port, "rollout_batch_size": "32"}
     shared = {**groups, "train_batch_size": "32", "max_train": str(32 * int(steps))}
@@ -187,7 +187,7 @@ def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm
 def test_real_processes(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Launchpad, Plasma and vLLM as they are, weights sent by Oat's own broadcast, ZeRO-2."""
+    """The real Launchpad, Plasma and vLLM, weights sent by Oat's own broadcast, ZeRO-2."""
     run = harness.run_oat(
         tmp_path, warm, standins=False, zero_stage="2", eval_steps="100", max_eval="4"
     ).check()

@@ -1,4 +1,4 @@
-"""RL2's own config with overrides, composed the way its command line does it."""
+"""Composes RL2's own config with overrides, as its command line does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 
 
 def folder() -> Path:
-    """Of the RL2 that this process imports."""
+    """Return the config folder of the RL2 that this process imports."""
     import RL2.datasets
 
     return Path(RL2.datasets.__file__).parents[1] / "trainer" / "config"
@@ -23,7 +23,7 @@ def compose_config(*overrides: str, place: Path | None = None) -> Any:
 
 
 def gem_config(*overrides: str) -> tuple[Any, Upstream]:
-    """A config that passes every check, in the words of the version that is imported, with overrides."""
+    """Return a config for the imported version that passes every check, with overrides."""
     upstream = find()
     words = ["adv.estimator=rebn", "adv.gamma=0.9", f"rollout.env_path={ENV_PATH}", "actor.model_name=model"]
     words += ["actor.max_length_per_device=1024"]

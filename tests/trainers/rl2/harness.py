@@ -1,4 +1,4 @@
-"""Runs RL2's own PPO trainer on a CPU, with everything that it consumed written down.
+"""Runs RL2's own PPO trainer on a CPU and records everything that it consumed.
 
 Two versions: ``index`` is rl-square 0.0.2, installed; ``tree`` is the newer source tree in RL2_HOME.
 """
@@ -62,7 +62,7 @@ SMALL = {
         "trainer.total_steps=3",
     ],
 }
-"""What a machine of two cores and a tiny model need, and the spies."""
+"""Overrides for a machine with two cores and a tiny model, and for the spies."""
 
 
 def data_words(
@@ -74,7 +74,7 @@ def data_words(
     seed: int,
     eval_envs: Iterable[str] | None = None,
 ) -> list[str]:
-    """Write a file of training tasks and one of evaluation tasks; the words that name them."""
+    """Write a file of training tasks and one of evaluation tasks; return the overrides that name them."""
     envs = list(envs)
     write(make_tasks(list(map(EnvChoice.parse, envs)), train, seed=seed), folder / "train.jsonl")
     watched = map(EnvChoice.parse, envs if eval_envs is None else eval_envs)
@@ -100,7 +100,7 @@ def run_rl2(
     seed: int = 0,
     timeout: float = TIMEOUT,
 ) -> Run:
-    """Run the trainer in `folder` until it ends by itself; `overrides` win over `SMALL`.
+    """Run the trainer in `folder` until it ends by itself; `overrides` take precedence over `SMALL`.
 
     In the version ``index`` the number of tasks decides that of the steps.
     """
@@ -131,13 +131,13 @@ def run_rl2(
 
 
 def last_wins(overrides: list[str]) -> list[str]:
-    """Hydra refuses an override that comes twice."""
+    """Keep the last of several overrides of an option; hydra refuses duplicates."""
     by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
     return list(by_key.values())
 
 
 def free_port() -> int:
-    """For torchrun, whose default is one port for everybody."""
+    """Return a free port for torchrun, whose default port is fixed."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]
@@ -145,7 +145,7 @@ def free_port() -> int:
 
 
 def metrics_of(run: Run) -> dict[int, dict[str, float]]:
-    """What was logged for each step."""
+    """Return what was logged for each step."""
     steps: dict[int, dict[str, float]] = {}
     for line in (run.spy / "metrics.jsonl").read_text().splitlines():
         logged = json.loads(line)

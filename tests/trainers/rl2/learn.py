@@ -1,4 +1,4 @@
-"""Does RL2 learn with ReBN? A run, or its control; see `tests.trainers.learning`.
+"""Trains with RL2 and ReBN, or runs the control; see `tests.trainers.learning`.
 
     python -m tests.trainers.rl2.learn
     python -m tests.trainers.rl2.learn --control
@@ -18,7 +18,7 @@ from tests.trainers.rl2 import harness
 
 
 def overrides(given: learning.Given) -> list[str]:
-    """The config words of the run."""
+    """Return the overrides of the run."""
     budget = given.budget
     return [
         f"adv.gamma={budget.gamma}",
@@ -38,7 +38,7 @@ def overrides(given: learning.Given) -> list[str]:
 
 
 def run(given: learning.Given, *more: str, steps: int) -> dict[int, dict[str, float]]:
-    """Metrics by step; the last step validates."""
+    """Return the metrics by step; the last step validates."""
     budget = given.budget
     folder = Path(tempfile.mkdtemp(prefix="gem-rl2-"))
     done = harness.run_rl2(
@@ -59,7 +59,7 @@ def run(given: learning.Given, *more: str, steps: int) -> dict[int, dict[str, fl
 
 
 def main() -> None:
-    """Run, and write one line of JSON per step."""
+    """Run and write one line of JSON per step."""
     given = learning.arguments(__doc__)
     before = run(given, "actor.lr=0", steps=1)[1]["gem/success/test"]
     steps = [metrics for _, metrics in sorted(run(given, steps=given.budget.steps).items())]

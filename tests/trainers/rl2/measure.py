@@ -1,4 +1,4 @@
-"""How much of a training step is GEM's own code: measured on the episodes of a run, played again.
+"""Measures how much of a training step is GEM's own code, by replaying the episodes of a run.
 
 Printed, never asserted: a machine may be busy.
 """
@@ -18,7 +18,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Seconds of GEM's code for these episodes, the batch of a step; the best of three measurements."""
+    """Return the seconds of GEM's code for these episodes, the batch of a step: the best of three runs."""
     context, pool = AppendContext(tokenizer), EnvPool()
 
     async def play() -> list[Episode]:

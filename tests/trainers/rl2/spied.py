@@ -1,4 +1,4 @@
-"""What RL2's loss consumed and its optimizer was given, from the files that ``cpu/rl2_spy.py`` wrote."""
+"""Reads what RL2's loss and optimizer consumed from the files that ``cpu/rl2_spy.py`` wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.trainers.evidence import Row, Update
 
 
 def updates(spy: Path, model: Any) -> list[Update]:
-    """The optimizer's steps in order, the rows of all ranks together; tensors in the order of `model`."""
+    """Return the optimizer's steps in order, with rows of all ranks and tensors in the order of `model`."""
     ranks = [
         updates_of_rank(spy, rank, model)
         for rank in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
@@ -39,7 +39,7 @@ def updates_of_rank(spy: Path, rank: str, model: Any) -> list[Update]:
 
 
 def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
-    """RL2 predicts token t + 1 at place t: states are all tokens but the last, actions all but the first."""
+    """Read the rows: RL2 predicts token t + 1 at position t, from states without the last token."""
     rows = []
     for number, states in enumerate(saved["states"]):
         mask = saved["action_mask"][number]
@@ -69,7 +69,7 @@ def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
 
 
 def join_aborted(spy: Path) -> int:
-    """Rewrite ``engine.jsonl`` so that what was sampled around a pause is one request; how many were cut."""
+    """Join the requests around each pause in ``engine.jsonl`` into one; return how many were cut."""
     requests = [json.loads(line) for line in (spy / "engine.jsonl").read_text().splitlines()]
     whole: list[dict[str, Any]] = []
     aborted = [request for request in requests if request["finish_reason"] == "abort"]

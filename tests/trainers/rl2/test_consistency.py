@@ -1,4 +1,4 @@
-"""RL2 takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+"""RL2 takes the step that all trainers take, with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ WITHOUT_BUDGET = "core-without-budget"
 
 
 def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
-    """What the loss consumed, from the files of the spy."""
+    """Return what the loss consumed, from the files of the spy."""
     paths = sorted(spy.glob("loss-*.pt"))
     return [made for path in paths for made in played_of(torch.load(path, weights_only=False), tokenizer)]
 
 
 def played_of(saved: dict[str, list[list[Any]]], tokenizer: Any) -> list[Played]:
-    """RL2 carries the task in the prompt only, and rewards on the last token of each turn."""
+    """Return the episodes of the rows. RL2 carries the task only in the prompt, rewards on last tokens."""
     env_of = {task["seed"]: task["env_id"] for task in tasks()}
     found = []
     for number, row in enumerate(spied.rows_of(saved)):
@@ -103,7 +103,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def through_rl2(episodes: list[Played], case: Case, *words: str) -> list[list[float]]:
-    """Advantages per token of each row, through RL2's packing of action tokens.
+    """Return the advantages per token of each row, through RL2's packing of action tokens.
 
     A penalty lies on the rewards there, as RL2 puts it.
     """

@@ -1,4 +1,4 @@
-"""The commands of the documentation and the example, read by RL2's own config parser and by our checks."""
+"""RL2's own config parser and our checks accept the commands of the documentation and the example."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def commands() -> list[list[str]]:
 
 
 def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As the program that the command starts would."""
+    """Check the config as the started program would."""
     monkeypatch.chdir(folder)
     for name in ("train", "test"):
         if not (folder / f"{name}.jsonl").exists():

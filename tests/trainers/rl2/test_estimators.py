@@ -1,4 +1,4 @@
-"""`rebn` and its kin behind RL2's own `compute_advantages`, on the RL2 that is imported."""
+"""The estimators of gem_core behind RL2's own `compute_advantages`, on the RL2 that is imported."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.trainers.rl2.configs import gem_config
 
 GAMMA = 0.9
 Rows = list[list[tuple[int, int, float]]]
-"""Of one trajectory: rows of turns, each (tokens before it, its tokens, its reward)."""
+"""A trajectory: rows of turns, each given as (tokens before it, its tokens, its reward)."""
 
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> Iterator[None]:
-    """RL2 asks for its rank and logs to wandb."""
+    """Set up what RL2 needs: a process group of one, and no wandb."""
     monkeypatch.setattr(wandb, "log", lambda *args, **kwargs: None)
     store = tmp_path_factory.mktemp("store") / "file"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
@@ -51,7 +51,7 @@ def trajectories(seed: int, count: int = 6, rows: int = 1) -> list[Rows]:
 
 
 def batch(made: list[Rows]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """As RL2's rollout makes it, with its own functions."""
+    """Return a batch made by RL2's own functions, as in its rollout."""
     packed, counts = [], [0]
     for trajectory in made:
         for row in trajectory:
@@ -79,7 +79,7 @@ def run(made: list[Rows], *overrides: str, **options: Any) -> dict[str, torch.Te
 
 
 def per_turn(tensors: dict[str, torch.Tensor], made: list[Rows]) -> list[list[float]]:
-    """The advantage of each turn, which all its tokens have; nothing has one elsewhere."""
+    """Return the advantage of each turn, after checking that exactly its tokens have it."""
     found, row_number = [], 0
     for trajectory in made:
         turns = []
@@ -173,7 +173,7 @@ FAILED: Rows = [[(2, 3, float("nan"))]]
 
 @pytest.mark.parametrize("words", [[], ["adv.norm_var=true"], ["adv.global_norm=true", "adv.norm_var=true"]])
 def test_failed_episodes_are_in_no_baseline_of_rl2(words: list[str]) -> None:
-    """RL2's own result for two responses a prompt is that for three of which one failed."""
+    """Three responses of which one failed give the same result as RL2's for two responses."""
     made = trajectories(8, count=6)
     three = [
         t for n in range(3) for t in [*made[2 * n : 2 * n + n % 3], FAILED, *made[2 * n + n % 3 : 2 * n + 2]]
@@ -198,7 +198,7 @@ def test_a_response_whose_others_failed_has_no_advantage() -> None:
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_failed_episodes_are_not_in_the_mean_of_the_loss(level: str) -> None:
-    """With the numbers that RL2's update takes from a batch, as it takes them."""
+    """Computes the numbers that RL2's update takes from a batch."""
     good = trajectories(9, count=4)
 
     def loss(made: list[Rows]) -> float:

@@ -1,4 +1,4 @@
-"""What a config may say is read; what cannot be honoured is refused in one line."""
+"""Accepted configs are read, and those that cannot be honored are refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `gem-core repro` writes for RL2, read by RL2's own config parser and by our checks."""
+"""RL2's own config parser and our checks accept what `gem-core repro` writes for RL2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trainers.rl2.configs import compose_config
 
 
 def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Of the version that is imported."""
+    """Return the config of the imported version."""
     upstream = find()
     write(given, folder)
     words = started_by(folder / (INDEX if upstream.is_index else TREE), "trainer.save_freq=3")

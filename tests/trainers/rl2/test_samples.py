@@ -30,7 +30,7 @@ def environments() -> None:
 
 
 class Router:
-    """Stand-in for the router: answers with a text at a time, or a part of it and an abort."""
+    """Stand-in for the router: answers with the next text, or with a part of it and an abort."""
 
     def __init__(self, tokenizer: Any, *answers: tuple[str, str]) -> None:
         self.tokenizer = tokenizer
@@ -52,7 +52,7 @@ class Router:
 
 
 class Played:
-    """A session, a group of samples and the router that they ask."""
+    """A session, a group of samples and their router."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, tiny: Path, router: Router, *words: str, env: str = "Scripted"
@@ -69,7 +69,7 @@ class Played:
         self.group = SampleGroup(self.config.rollout.train, router.tokenizer, rl2_row(task))
 
     def play(self) -> Any:
-        """As RL2 does; the first sample."""
+        """Play the group as RL2 does; return the first sample."""
         asyncio.run(self.go_on())
         return self.group.samples[0]
 
@@ -158,7 +158,7 @@ def test_a_failing_environment_is_played_again(
 def test_a_failed_episode_is_not_in_the_filter_of_its_group(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
 ) -> None:
-    """RL2 drops a group whose rewards are all equal; those of the episodes that did not fail are."""
+    """RL2 drops a group whose rewards are all equal, as those of the successful episodes are here."""
     fails = itertools.cycle([None, 0, None])
 
     class SomeFail(ScriptedEnv):

@@ -1,4 +1,4 @@
-"""A fault in the adapter of rl-square 0.0.2 does not pass the comparison: the shared step, in this process.
+"""The comparison finds faults in the adapter of rl-square 0.0.2, on the shared step in this process.
 
 RL2's own loop plays the episodes, and only its request to SGLang is answered by the script. Packages that
 RL2 imports for a GPU are stood in for.
@@ -44,7 +44,7 @@ COLUMNS = ("states", "actions", "action_mask", "rewards", "advantages", "llm_log
 
 
 class Engine:
-    """In the place of RL2's request to SGLang."""
+    """Replaces RL2's request to SGLang."""
 
     def __init__(self, script: Script, tokenizer: Any) -> None:
         self._script, self._tokenizer = script, tokenizer
@@ -67,7 +67,7 @@ class Engine:
 
 @pytest.fixture(scope="module")
 def rollout() -> Iterator[Any]:
-    """The module of RL2's loop."""
+    """Return the module of RL2's loop."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(harness.CPU))
         import rl2_attention
@@ -82,7 +82,7 @@ def rollout() -> Iterator[Any]:
 
 
 def step(made: Scenario, tokenizer: Any, rollout: Any) -> list[Played]:
-    """RL2's loop with our environment, RL2's packing, and the advantages that its loss gets."""
+    """Run RL2's loop with our environment and RL2's packing, up to the advantages of the loss."""
     config, upstream = gem_config(
         f"adv.gamma={GAMMA}",
         f"actor.model_name={made.model}",
@@ -120,7 +120,7 @@ def step(made: Scenario, tokenizer: Any, rollout: Any) -> list[Played]:
 
 
 def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RL2 makes the mask; what the adapter does to it is to leave out failed episodes, with this fault."""
+    """Put the fault where the adapter touches RL2's mask: where it leaves out failed episodes."""
     original = hook.leave_out_failed
 
     def changed(tensors: dict[str, torch.Tensor], bounds: Any) -> None:
@@ -151,7 +151,7 @@ def unpaid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def retokenised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The adapter of this version never holds tokens, RL2 keeps those of SGLang: the fault is put there."""
+    """Put the fault into SGLang's answer, since the adapter of this version never holds tokens."""
     original = Engine.answer
 
     def changed(self: Engine, states: list[int], limit: int) -> Answer:

@@ -1,4 +1,4 @@
-"""RL2's own trainer with a tiny model: what its loss consumes is what it should be."""
+"""Runs RL2's own trainer with a tiny model and checks what the loss consumes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def assert_steps_are_right(
 
 
 def calm(episode: Episode) -> Episode:
-    """The same episode in an environment that does not fail."""
+    """Return the same episode in an environment that does not fail."""
     kept = episode.env_id == harness.MASTERMIND
     return episode if kept else replace(episode, env_id=harness.GUESS, env_kwargs={})
 
@@ -83,7 +83,7 @@ def test_three_steps_on_a_mix(
     version: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One of the environments fails in every way."""
+    """One of the environments fails in every possible way."""
     words = [] if version == "index" else ["+gem.on_env_error=retry", "+gem.max_env_retries=1"]
     run = harness.run_rl2(
         tmp_path,
@@ -147,7 +147,7 @@ def test_two_ranks_and_groups(tmp_path: Path, warm: Path, warm_tokenizer: Any, m
 
 @tree
 def test_a_partial_rollout(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
-    """Weights hardly change here: what a paused episode sampled before is as good as new."""
+    """Weights hardly change here, so tokens sampled before a pause match the new weights."""
     run = harness.run_rl2(
         tmp_path,
         warm,
@@ -201,7 +201,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_rl2s_own_command(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str) -> None:
-    """No launcher of ours: the environment file brings the estimators along."""
+    """Without our launcher, the environment file brings the estimators along."""
     words = [f"rollout.env_path={harness.ENV_PATH}"]
     if version == "index":
         words += [

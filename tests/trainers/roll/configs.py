@@ -1,4 +1,4 @@
-"""A YAML as ROLL's launcher reads it: composed by hydra, made an `AgenticConfig` by dacite."""
+"""Reads a YAML as ROLL's launcher does: hydra composes it, dacite makes an `AgenticConfig`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.trainers.roll import harness
 
 
 def read_config(path: Path) -> Any:
-    """The config in a YAML file."""
+    """Return the config in a YAML file."""
     with initialize_config_dir(str(path.parent.resolve()), version_base=None):
         given = compose(path.stem)
     return from_dict(data_class=AgenticConfig, data=OmegaConf.to_container(given, resolve=True))
 
 
 def small_config(folder: Path, changed: Mapping[str, Any]) -> Any:
-    """``cpu/base.yaml`` with some parts changed."""
+    """Return the config of ``cpu/base.yaml`` with changes."""
     shutil.copy(harness.CPU / "base.yaml", folder)
     path = folder / "changed.yaml"
     path.write_text(json.dumps({"defaults": ["base", "_self_"], **changed}))

@@ -1,4 +1,4 @@
-"""The tests of the environments need gem-llm alone; the others ROLL's checkout, which ROLL_HOME names."""
+"""The tests of the environments need only gem-llm; the others need ROLL's checkout in ROLL_HOME."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ collect_ignore = (
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A config of ROLL makes its folders of logs when it is read."""
+    """Run in a temporary folder, since reading a config of ROLL creates folders of logs."""
     monkeypatch.chdir(tmp_path)

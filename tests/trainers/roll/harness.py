@@ -1,4 +1,4 @@
-"""Runs ROLL's own agentic pipeline on a CPU, with everything that it consumed written down.
+"""Runs ROLL's own agentic pipeline on a CPU and records everything that it consumed.
 
 ROLL is the checkout in ROLL_HOME. Its scheduler, router, workers, FSDP actor and weight sync are its own;
 the engine in ``cpu/roll_workers.py`` stands in for vLLM.
@@ -42,7 +42,7 @@ ENVIRONMENT = {
 def run_roll(
     folder: Path, model: Path, config: Mapping[str, Any], *, quiet: bool = False, timeout: float = TIMEOUT
 ) -> Run:
-    """Run the pipeline in `folder` until it ends; `config` is put over ``cpu/base.yaml``.
+    """Run the pipeline in `folder` until it ends; `config` overrides ``cpu/base.yaml``.
 
     Args:
         folder: Working folder.
@@ -82,5 +82,5 @@ def run_roll(
 
 
 def metrics_of(run: Run) -> list[dict[str, float]]:
-    """What ROLL logged, a dict per step."""
+    """Return what ROLL logged, one dict per step."""
     return [json.loads(line) for line in (run.spy / "metrics.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Does ROLL learn with ReBN? A run, or its control; see `tests.trainers.learning`.
+"""Trains with ROLL and ReBN, or runs the control; see `tests.trainers.learning`.
 
     ROLL_HOME=... python -m tests.trainers.roll.learn
     ROLL_HOME=... python -m tests.trainers.roll.learn --control
@@ -20,11 +20,11 @@ from tests.trainers.roll import harness
 SUCCESS = "val/gem/success"
 COMMIT = "8eb27cc2"
 ROW = 192
-"""Tokens that a row is padded to. No episode comes near; with 512 a step takes nearly twice as long."""
+"""Length that rows are padded to. No episode comes near it; with 512 a step takes nearly twice as long."""
 
 
 def changed(given: learning.Given) -> dict[str, Any]:
-    """The parts of the YAML that are the run's own."""
+    """Return the parts of the YAML that belong to the run."""
     budget = given.budget
     section = {"tags": ["Guess"], "max_env_num_per_worker": 128}
     eval_groups = 100
@@ -75,7 +75,7 @@ def changed(given: learning.Given) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run, and write one line of JSON per step."""
+    """Run and write one line of JSON per step."""
     given = learning.arguments(__doc__)
     os.environ["GEM_ENGINE_SEED"] = str(given.seed)
     with tempfile.TemporaryDirectory(prefix="gem-roll-", ignore_cleanup_errors=True) as folder:

@@ -1,4 +1,4 @@
-"""What ROLL's loss consumed and its optimizer was given (see ``cpu/roll_workers.py``)."""
+"""Reads what ROLL's loss and optimizer consumed (see ``cpu/roll_workers.py``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from tests.trainers.evidence import Row, Update
 
 PAD = 0
-"""Of the tiny models."""
+"""Padding token of the tiny models."""
 
 
 def updates(spy: Path) -> list[Update]:
-    """The optimizer's steps in order."""
+    """Return the optimizer's steps in order."""
     found, rows = [], []
     for path in sorted(spy.glob("*.pt"), key=lambda path: path.stem.split("-")[1]):
         saved = torch.load(path, weights_only=False)
@@ -26,7 +26,7 @@ def updates(spy: Path) -> list[Update]:
 
 
 def _row(saved: dict[str, torch.Tensor], number: int) -> Row:
-    """One row without its padding; log-probs and advantages are shifted by one in ROLL."""
+    """Return a row without its padding; ROLL shifts log-probs and advantages by one."""
     length = int(saved["attention_mask"][number].sum())
     mask = saved["response_mask"][number][:length].int().tolist()
     start = mask.index(1) if any(mask) else length - 1

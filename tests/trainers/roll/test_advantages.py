@@ -1,4 +1,4 @@
-"""Advantages of a batch of ROLL, and what happens to them on the way to its loss."""
+"""Advantages of a batch of ROLL, and their way to its loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.trainers.evidence import oracle
 
 
 def batch(rewards: list[list[float]], *, rows: RowKind, own: bool) -> Any:
-    """Rows with two tokens per turn; without `own` they lack what only our env managers say."""
+    """Return rows with two tokens per turn; without `own` they lack the fields of our env managers."""
     packed: list[tuple[int, list[float], list[int]]] = []
     for number, of_turns in enumerate(rewards):
         if rows == "turn":

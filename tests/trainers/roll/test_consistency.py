@@ -1,4 +1,4 @@
-"""ROLL takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+"""ROLL takes the step that all trainers take, with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.trainers.roll.configs import small_config
 
 
 def shared_config(folder: Path) -> dict[str, Any]:
-    """A tag for each environment, with as many groups as it has tasks."""
+    """Return a config with a tag per environment, which has as many groups as tasks."""
     table = folder / "tasks.jsonl"
     table.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
     groups = Counter(EnvChoice(task["env_id"], task["env_kwargs"]).label for task in tasks())
@@ -99,14 +99,14 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def release() -> str:
-    """Of the checkout in ROLL_HOME."""
+    """Return the version of the checkout in ROLL_HOME."""
     found = re.search(r'version="([^"]+)"', Path(harness.HOME, "setup.py").read_text())
     assert found
     return found[1]
 
 
 def rows_of(episodes: list[Played]) -> DataProto:
-    """As ROLL collects them from our env managers; the episodes of a task are a group."""
+    """Return rows as ROLL collects them from our env managers; the episodes of a task are a group."""
     fields = {"env_ids": 0, "group_ids": 0, "tags": "Tag"}
     parts = []
     for played in episodes:
@@ -121,7 +121,7 @@ def rows_of(episodes: list[Played]) -> DataProto:
 
 
 def unshifted(of_rows: torch.Tensor, episodes: list[Played]) -> list[list[float]]:
-    """Per token of each episode; ROLL's advantages are shifted by one."""
+    """Return values per token of each episode; ROLL's advantages are shifted by one."""
     return [
         [0.0, *row[: len(played.token_ids) - 1]]
         for row, played in zip(of_rows.tolist(), episodes, strict=True)
@@ -129,7 +129,7 @@ def unshifted(of_rows: torch.Tensor, episodes: list[Played]) -> list[list[float]
 
 
 def test_other_options_on_the_same_episodes() -> None:
-    """KL in the reward is refused in ROLL."""
+    """Other estimators and discounts; the plugin refuses KL in the reward."""
 
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"

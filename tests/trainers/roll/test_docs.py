@@ -1,4 +1,4 @@
-"""The YAMLs of the documentation and the examples, read by ROLL's own config classes and by our checks."""
+"""ROLL's own config classes and our checks accept the YAMLs of the documentation and the examples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = (ROOT / "docs/trainers/roll.md").read_text()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the examples."""
+    """Return a copy of the examples."""
     return Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
 
 

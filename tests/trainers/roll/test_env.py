@@ -1,4 +1,4 @@
-"""Our environments under gem-llm's `gem.make`, stepped the way ROLL's env managers do. Needs no ROLL."""
+"""Our environments in gem-llm's `gem.make`, stepped as ROLL's env managers do. Needs no ROLL."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ROLL_FIELDS = {
     "observation", "actions_left", "messages", "reward", "llm_response", "prompt_ids", "response_ids",
     "infer_logprobs", "suffix", "use_tool", "state_hash", "action_content",
 }  # fmt: skip
-"""Of the history that ROLL keeps, into which it copies every info."""
+"""Fields of the history into which ROLL copies every info."""
 
 
 class Counting(Env):
-    """Three steps; its info is full of names that ROLL uses."""
+    """Takes three steps; its info is full of names that ROLL uses."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         self.begin_episode(seed)
@@ -51,7 +51,7 @@ def known() -> None:
 
 
 def made(env_id: str = GUESS, **config: Any) -> Any:
-    """As ROLL's env managers do."""
+    """Return an environment as ROLL's env managers create it."""
     return gem.make(env_id=register(env_id), **config)
 
 
@@ -70,7 +70,7 @@ def test_registering_again_changes_nothing() -> None:
 
 
 def test_threads_register_an_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ROLL's env managers do, of which a worker makes many at once."""
+    """Register as ROLL's env managers do, many of them concurrently in a worker."""
     original = gem.register
 
     def slow(*args: Any, **kwargs: Any) -> None:
@@ -139,7 +139,7 @@ def test_special_tokens_are_no_part_of_an_action(end: str) -> None:
 
 
 def test_the_arguments_may_come_from_a_yaml() -> None:
-    """OmegaConf hands over maps and lists of its own."""
+    """OmegaConf passes its own maps and lists."""
     assert "from 1 to 30 " in made(max_number=30).reset(seed=0)[1]["env_instruction"]
     gem_core.register("test:Keeping", Keeping)
     kept = made("test:Keeping", nested=UserDict({"a": UserDict({"b": (1, 2)})})).build().nested
@@ -147,14 +147,14 @@ def test_the_arguments_may_come_from_a_yaml() -> None:
 
 
 class Keeping(Counting):
-    """Keeps an argument."""
+    """Stores an argument."""
 
     def __init__(self, nested: Any = None) -> None:
         self.nested = nested
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    """ROLL steps the environments of a worker in threads; an episode is that of its seed alone."""
+    """ROLL steps the environments of a worker in threads; an episode depends only on its seed."""
 
     def play(seed: int) -> list[Any]:
         env = made("game:Minesweeper-v0-easy")

@@ -1,4 +1,4 @@
-"""Failed episodes leave ROLL's batches, and its filters of groups, before anything is computed from them."""
+"""Failed episodes are dropped from ROLL's batches and group filters before anything is computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAUSE = "RuntimeError: the environment broke"
 
 @pytest.fixture
 def batch(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Rollouts of three episodes, the second one failed."""
+    """Return rollouts of three episodes, of which the second failed."""
     of_env = {"test:Endless": ["a", "b", "c"], "test:Raises": ["a", "b"]}
     made = []
     for env_id in ("test:Endless", "test:Raises", "test:Endless"):
@@ -76,7 +76,7 @@ def test_no_other_episode_is_dropped_because_of_them(batch: list[Any], tmp_path:
 
 
 class Asked:
-    """A filter of groups that drops all, and notes what it was shown."""
+    """A filter that drops every group and records the groups it gets."""
 
     groups: ClassVar[list[list[Any]]] = []
 

@@ -1,4 +1,4 @@
-"""What a YAML may say, read by ROLL's own config classes, and what is refused before a model is loaded."""
+"""Accepted YAMLs, read by ROLL's own config classes, and those refused before a model is loaded."""
 
 from __future__ import annotations
 

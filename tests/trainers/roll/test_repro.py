@@ -1,4 +1,4 @@
-"""What `gem-core repro` writes for ROLL, read by ROLL's own config classes and by our checks."""
+"""ROLL's own config classes and our checks accept what `gem-core repro` writes for ROLL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trainers.roll.configs import read_config
 
 
 def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As ROLL's launcher reads it."""
+    """Return the config as ROLL's launcher reads it."""
     write(given, folder)
     home = folder / "ROLL"
     (home / "examples").mkdir(parents=True)

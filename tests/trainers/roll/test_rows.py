@@ -1,4 +1,4 @@
-"""Rows of an episode, through a real env manager with a proxy that answers from a list."""
+"""Rows of an episode from a real env manager whose proxy answers from a list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.trainers.spies import gem_trouble
 
 @register_llm_proxy("listed")
 class Listed(BaseLLMProxy):  # type: ignore[misc]
-    """Answers with the next text, None stands for a request that ROLL aborted."""
+    """Answers with the next text; None is a request that ROLL aborted."""
 
     answers: list[str | None]
     prompts: list[list[int]]
@@ -44,7 +44,7 @@ class Listed(BaseLLMProxy):  # type: ignore[misc]
 
 
 class Queue:
-    """The two methods of ROLL's queue that a manager calls."""
+    """The two methods of ROLL's queue that a manager uses."""
 
     def __init__(self, episodes: int) -> None:
         self.left = list(range(episodes))
@@ -67,7 +67,7 @@ def rollouts(
     steps: Sequence[int] = (0,),
     **changed: Any,
 ) -> list[Any]:
-    """What a manager puts into ROLL's queue."""
+    """Return what a manager puts into ROLL's queue."""
     monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
     section = {
         "env_type": env_type, "env_manager_cls": f"gem_roll.{manager}", "max_steps": max_steps,
@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_plays_the_next_tasks(
 
 @pytest.fixture(autouse=True)
 def troubled() -> None:
-    """The environments that misbehave."""
+    """Register the environments that misbehave."""
     gem_trouble.register()
 
 

@@ -1,4 +1,4 @@
-"""A fault in the adapter of ROLL does not pass the comparison: the shared step, taken in this process.
+"""The comparison finds faults in ROLL's adapter, on the shared step in this process.
 
 `ScriptedProxy` stands in for ROLL's engine, behind the interface of its LLM proxies.
 """
@@ -47,7 +47,7 @@ from tests.trainers.spies.gem_script import Script
 
 @register_llm_proxy("scripted")
 class ScriptedProxy(BaseLLMProxy):  # type: ignore[misc]
-    """Answers by the script."""
+    """Answers from the script."""
 
     script: Script
 
@@ -62,7 +62,7 @@ class ScriptedProxy(BaseLLMProxy):  # type: ignore[misc]
 
 
 def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
-    """The env managers, the pipeline around ROLL's own filling of a batch, and what its loss gets."""
+    """Run the env managers and the pipeline around ROLL's own batch filling, up to the inputs of the loss."""
     ScriptedProxy.script = Script(made.script)
     changed = shared_config(folder)
     changed["train_env_manager"]["llm_proxy"] = {"proxy_type": "scripted"}
@@ -105,7 +105,7 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
 
 
 def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each environment of a group plays a seed of its own."""
+    """Let each environment of a group play its own seed."""
     original, seen = TaskTable.task, set()
 
     def task(self: TaskTable, group_id: int, episode_id: int) -> Any:

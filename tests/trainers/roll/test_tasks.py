@@ -1,4 +1,4 @@
-"""Which task an episode of a group plays. Needs no ROLL."""
+"""The tasks that the episodes of a group play. Needs no ROLL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ROLL's own pipeline with a tiny model: what its loss consumes is what it should be."""
+"""Runs ROLL's own pipeline with a tiny model and checks what the loss consumes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS_OF_TURNS = {"gem": {"context": "rebuild"}, "Guess": BY_TURN, "Mastermind": 
 def assert_metrics_are_right(
     metrics: dict[str, float], episodes: list[evidence.Played], failed: int = 0
 ) -> None:
-    """Those of a step, by the names that all trainers share; `failed` more episodes have no row."""
+    """Return the shared metrics of a step; `failed` more episodes have no row."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     turns = sum(len(episode.rewards) for episode in episodes)

@@ -1,4 +1,4 @@
-"""What is wrong with an environment or a config, through ROLL's own launcher and pipeline."""
+"""Failing environments and bad configs, through ROLL's own launcher and pipeline."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_run_survives_environments_that_misbehave(
 def test_the_documented_step_layout_without_our_pipeline(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    """ROLL's own estimator over ROLL's own env manager, where the number of rows fits: close to ReBN."""
+    """ROLL's own estimator and env manager come close to ReBN where the number of rows fits."""
     names = ("Guess", "Mastermind")
     section = {
         "env_manager_cls": "gem_roll.StepEnvManager",

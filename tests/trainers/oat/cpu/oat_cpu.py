@@ -1,4 +1,4 @@
-"""Lets Oat run without a GPU; for tests. Loaded in every process by ``--modules oat_cpu``.
+"""Lets Oat run without a GPU, for tests; ``--modules oat_cpu`` loads it in every process.
 
 Oat asks torch.cuda for devices in many places. What is replaced here either has no meaning on a CPU or
 is the CPU's counterpart: `FusedAdam` is a CUDA kernel of AdamW.
@@ -28,7 +28,7 @@ oat.utils.deepspeed.FusedAdam = torch.optim.AdamW
 
 
 def use_standin_engine() -> None:
-    """Lead Oat's weight synchronisation to the engine of the same process."""
+    """Redirect Oat's weight synchronization to the engine of the same process."""
     import vllm
 
     def own_group(**kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def use_standin_engine() -> None:
 
 
 def receive_on_the_cpu() -> None:
-    """Oat's extension of vLLM's worker receives weights on a GPU."""
+    """Receive weights on the CPU; Oat's extension of vLLM's worker expects a GPU."""
     from oat.utils.distributed import WorkerWrap, torch_type_codec
 
     def update_weight(self: Any, name: str, dtype: str, shape: Any, *unused: Any) -> None:

@@ -1,4 +1,4 @@
-"""Notes what Oat's engine was asked and what its update consumed, without changing it; for tests.
+"""Records the requests to Oat's engine and the inputs of its update without changing them, for tests.
 
 Loaded by ``--modules oat_spy``; writes into the folder GEM_SPY.
 """
@@ -52,7 +52,7 @@ def _note_engine() -> None:
 
 
 def scripted(script: Script) -> Any:
-    """In the place of ``LLM.generate``: outputs in its form, with the answers of a script."""
+    """Return a replacement for ``LLM.generate`` that answers from a script."""
 
     def generate(
         self: Any, *args: Any, sampling_params: Any, prompt_token_ids: list[list[int]], **unused: Any
@@ -74,7 +74,7 @@ def _completion(answer: Answer) -> Any:
 
 
 def _steps_played() -> int:
-    """Steps of all environments so far."""
+    """Return the steps of all environments so far."""
     path = FOLDER / "env.jsonl"
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
@@ -94,7 +94,7 @@ def _note_learner() -> None:
     step, logps, masked_sum = learner.learning_step, learner.get_batch_logps, ppo.masked_sum
 
     def noting_step(self: Any, trajectory: Any) -> Any:
-        """All learners have collected by now, and none goes on before this one has its gradient."""
+        """By now all learners have collected, and none continues before this one has its gradient."""
         sampled = {
             tuple(ids[: length + len(made)].tolist()): (length, list(made))
             for ids, length, made in zip(

@@ -1,4 +1,4 @@
-"""The control of the learning run: an estimator whose advantages are all zero."""
+"""The control of the learning run: an estimator with zero advantages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gem_core.advantages.registry import Estimator, register_estimator
 
 
 def zeroed(turn_rewards: Any, *, gamma: float = 1.0) -> list[Any]:
-    """Everything else of the run is the same."""
+    """Return zeros; everything else in the run is unchanged."""
     return [np.zeros(len(rewards)) for rewards in turn_rewards]
 
 

@@ -1,4 +1,4 @@
-"""An environment file without GEM, for tests: three turns, each paid by what its text happens to be."""
+"""An environment file without GEM, for tests: three turns, each rewarded by its text."""
 
 from __future__ import annotations
 

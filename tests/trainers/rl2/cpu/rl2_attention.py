@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 
 PACKED: dict[str, torch.Tensor] = {}
-"""Where rl-square 0.0.2 has said that rows begin."""
+"""The row boundaries that rl-square 0.0.2 has set."""
 
 
 def packed_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: torch.Tensor, scale: float | None
 ) -> torch.Tensor:
-    """Causal attention within each row; (tokens, heads, size) each."""
+    """Compute causal attention within each row; tensors are (tokens, heads, size)."""
     repeat = query.shape[1] // key.shape[1]
     key, value = (tensor.repeat_interleave(repeat, 1) for tensor in (key, value))
     ends = sorted({*bounds.tolist(), query.shape[0]})
@@ -49,7 +49,7 @@ def llama3_flash_attn_varlen_func(query: Any, key: Any, value: Any, **options: A
 def flash_attention_forward(
     module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float | None = None, **options: Any
 ) -> tuple[torch.Tensor, None]:
-    """The attention function that a transformers model calls; (1, heads, tokens, size) each."""
+    """Act as the attention function of a transformers model; tensors are (1, heads, tokens, size)."""
     newer = sys.modules.get("RL2.utils.fsdp.context_parallelism")
     bounds = newer.DATA_PARAMS["cu_seqlens"] if newer else PACKED["bounds"]
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))

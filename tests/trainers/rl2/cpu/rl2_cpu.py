@@ -21,7 +21,7 @@ from torch.distributed.fsdp import MixedPrecision, _flat_param, _init_utils
 
 
 def install() -> None:
-    """Do all of it, before RL2 is imported."""
+    """Install all stand-ins, before RL2 is imported."""
     for name, attributes in (rl2_sglang.MODULES | rl2_attention.MODULES).items():
         add_module(name, attributes)
     replace_cuda()
@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def add_module(name: str, attributes: dict[str, Any]) -> None:
-    """Make a module importable that is in no file."""
+    """Make a module importable that has no file."""
     module = types.ModuleType(name)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
     module.__path__ = []
@@ -45,7 +45,7 @@ def add_module(name: str, attributes: dict[str, Any]) -> None:
 
 
 def replace_cuda() -> None:
-    """What RL2 asks of torch by name."""
+    """Provide the functions of torch that RL2 calls by name."""
     cpu = torch.device("cpu")
     torch.cuda.current_device = lambda: cpu  # type: ignore[assignment,return-value]
     for name in ("set_device", "synchronize", "empty_cache"):
@@ -63,7 +63,7 @@ def replace_cuda() -> None:
 
 
 def replace_fsdp() -> None:
-    """FSDP has two checks that the CPU fails, and one copy that would free what it copied."""
+    """Patch two checks of FSDP that fail on a CPU, and a copy that would free what it copied."""
 
     @contextlib.contextmanager
     def stay(self: Any) -> Iterator[None]:

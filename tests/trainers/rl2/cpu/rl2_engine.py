@@ -26,13 +26,13 @@ from gem_core.rollout.engine import engine_stop_ids
 from gem_core.rollout.sampler import BatchingPolicy
 
 CHUNK = 8
-"""Tokens that are sampled between two looks at whether the engine is paused."""
+"""Tokens sampled between two checks of whether the engine is paused."""
 GATHER = 0.005
-"""Seconds in which requests come together to a batch."""
+"""Seconds during which requests are collected into a batch."""
 
 
 class Engine:
-    """A model and the requests for it."""
+    """A model and its requests."""
 
     def __init__(self, path: str) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(path)
@@ -47,7 +47,7 @@ class Engine:
         self.script = Script.of_environment()
 
     def sampler(self, params: dict[str, Any]) -> BatchingPolicy:
-        """The one for these sampling parameters; temperature 0 takes the likeliest token."""
+        """Return the sampler for these parameters; with temperature 0 it takes the most likely token."""
         key = (float(params.get("temperature", 1.0)), tuple(params.get("stop_token_ids") or ()))
         if key not in self.samplers:
             self.samplers[key] = BatchingPolicy(
@@ -62,7 +62,7 @@ class Engine:
         return self.samplers[key]
 
     async def generate(self, prompt: list[int], params: dict[str, Any]) -> dict[str, Any]:
-        """SGLang's answer to a request."""
+        """Return SGLang's answer to a request."""
         most = params.get("max_new_tokens") or 128
         if self.script:
             answer = self.script.answer(prompt, most)
@@ -88,7 +88,7 @@ class Engine:
     def answer(
         self, ids: list[int], logprobs: list[float], reason: str, prompt: list[int], params: dict[str, Any]
     ) -> dict[str, Any]:
-        """In SGLang's form; noted."""
+        """Return the answer in SGLang's format, and record it."""
         note("engine", prompt=prompt, response=ids, logprobs=logprobs, finish_reason=reason, params=params)
         sampled = [[logprob, token, None] for logprob, token in zip(logprobs, ids, strict=True)]
         skip = params.get("skip_special_tokens", True)
@@ -104,7 +104,7 @@ class Engine:
         }
 
     def update(self, sent: list[str]) -> None:
-        """Take weights; a name that the model does not have is an error."""
+        """Load weights; an unknown name is an error."""
         state = self.model.state_dict()
         with torch.no_grad():
             for name, tensor in named_tensors(sent):

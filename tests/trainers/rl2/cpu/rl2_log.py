@@ -1,4 +1,4 @@
-"""Notes what RL2 logs, for tests; writes into the folder GEM_SPY."""
+"""Records what RL2 logs in the folder GEM_SPY, for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def install() -> None:
-    """RL2 logs to wandb."""
+    """Replace wandb, which RL2 logs to."""
     import wandb
 
     wandb.init = lambda **options: None

@@ -1,4 +1,4 @@
-"""Stand-ins for what RL2 imports of SGLang, for tests on a CPU: its server is `rl2_engine`.
+"""Stand-ins for the parts of SGLang that RL2 imports, for tests on a CPU; the server is `rl2_engine`.
 
 The requests between RL2 and the server are real HTTP, through SGLang's real router.
 """
@@ -21,7 +21,7 @@ import torch
 
 @dataclass
 class ServerArgs:
-    """Those that RL2 gives."""
+    """The arguments that RL2 passes."""
 
     model_path: str
     host: str
@@ -37,12 +37,12 @@ class ServerArgs:
 
 
 def launch_server(args: ServerArgs) -> None:
-    """Become the server: this is a forked process of its own."""
+    """Become the server, in a forked process."""
     os.execv(sys.executable, [sys.executable, "-m", "rl2_engine", args.model_path, args.host, str(args.port)])
 
 
 def launch_server_process(args: ServerArgs) -> multiprocessing.Process:
-    """Start a server and wait for it."""
+    """Start a server and wait until it answers."""
     process = multiprocessing.Process(target=launch_server, args=(args,))
     process.start()
     while process.is_alive():
@@ -55,7 +55,7 @@ def launch_server_process(args: ServerArgs) -> multiprocessing.Process:
 
 
 class MultiprocessingSerializer:
-    """Objects with tensors as bytes, or as text."""
+    """Objects with tensors as bytes or text."""
 
     @staticmethod
     def serialize(value: Any, output_str: bool = False) -> bytes | str:
@@ -78,7 +78,7 @@ class LocalSerializedTensor:
 
 @dataclass
 class TensorMetadata:
-    """Where a tensor lies in a bucket."""
+    """Position of a tensor in a bucket."""
 
     name: str
     shape: torch.Size
@@ -117,7 +117,7 @@ class FlattenedTensorBucket:
 
 
 def named_tensors(sent: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """What an ``update_weights_from_tensor`` request of either version of RL2 holds."""
+    """Return the weights in an ``update_weights_from_tensor`` request of either version of RL2."""
     value = MultiprocessingSerializer.deserialize(sent[0])
     if isinstance(value, dict):
         bucket = FlattenedTensorBucket(flattened_tensor=value["flattened_tensor"], metadata=value["metadata"])
@@ -142,4 +142,4 @@ MODULES: dict[str, dict[str, Any]] = {
         "FlattenedTensorBucket": FlattenedTensorBucket,
     },
 }
-"""Name of a module and what is in it."""
+"""Names of modules and their contents."""

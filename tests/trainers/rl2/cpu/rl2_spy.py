@@ -1,4 +1,4 @@
-"""Notes what RL2's update consumes, without changing it, for tests; writes into the folder GEM_SPY."""
+"""Records the inputs of RL2's update in the folder GEM_SPY without changing them, for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _counter = itertools.count()
 
 
 def note_rows(minibatch: dict[str, torch.Tensor]) -> None:
-    """Save the rows of a minibatch without their padding; the loss is about to be taken of them."""
+    """Save the rows of a minibatch without padding, right before their loss is computed."""
     lengths = minibatch["position_ids"].argmax(1) + 1  # a row of a failed episode has no end in the eos_mask
     rows = {
         name: [row[:length].tolist() for row, length in zip(minibatch[name].detach(), lengths, strict=True)]
@@ -44,7 +44,7 @@ def note_update(model: FullyShardedDataParallel, *unused: Any) -> None:
 
 
 def parts(handle: Any, shard: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
-    """A flat tensor of FSDP, whole and cut into the parameters that it holds."""
+    """Return the whole flat tensor of FSDP, cut into its parameters."""
     whole = shard
     if handle.uses_sharded_strategy:
         shards = [torch.empty_like(shard) for _ in range(handle.process_group.size())]
@@ -60,7 +60,7 @@ def clean(name: str) -> str:
 
 
 def install() -> None:
-    """Watch the RL2 that can be imported, whichever version it is."""
+    """Record from the installed RL2, of either version."""
     try:
         import RL2.workers.fsdp.actor as actor
     except ModuleNotFoundError:
@@ -77,7 +77,7 @@ def install() -> None:
 
 
 def watch_index_version() -> None:
-    """In 0.0.2 the loss is a part of the update, right behind the forward pass with an entropy."""
+    """Record from 0.0.2, whose loss is computed right after the forward pass with an entropy."""
     from RL2.workers import Actor
 
     forward = Actor.forward

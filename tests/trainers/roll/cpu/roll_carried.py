@@ -1,4 +1,4 @@
-"""The pipeline, with a note of what a batch carries about episodes before ROLL copies or drops any: a spy."""
+"""A spy: the pipeline, recording a batch's episodes before ROLL copies or drops any."""
 
 from __future__ import annotations
 

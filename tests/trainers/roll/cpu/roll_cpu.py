@@ -1,4 +1,4 @@
-"""Makes ROLL's platform for CPUs usable, and its requests independent of vLLM; for tests.
+"""Makes ROLL's platform for CPUs usable and its requests independent of vLLM, for tests.
 
 Imported first by the modules whose classes the YAML names, so that it is in each of ROLL's processes. Ray
 is told of GPUs that are not there.
@@ -44,7 +44,7 @@ def install() -> None:
 
 @register_llm_proxy("cpu")
 class CpuProxy(PolicyProxy):  # type: ignore[misc]
-    """ROLL's proxy, without the import of vLLM that the router makes for a request."""
+    """ROLL's proxy without the import of vLLM that the router makes for a request."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

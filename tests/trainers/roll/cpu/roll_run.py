@@ -1,4 +1,4 @@
-"""Starts ROLL's own launcher in a private Ray cluster that believes in one GPU; for tests.
+"""Starts ROLL's own launcher in a private Ray cluster that assumes one GPU, for tests.
 
     python roll_run.py RAY_FOLDER --config_path PATH --config_name NAME
 
@@ -22,7 +22,7 @@ from roll.utils.tracking import BaseTracker, tracker_registry
 
 
 class FileTracker(BaseTracker):  # type: ignore[misc]
-    """A line of JSON a step, for ``track_with: file``."""
+    """Writes one line of JSON per step, for ``track_with: file``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._path = Path(os.environ["GEM_SPY"]) / "metrics.jsonl"
@@ -33,7 +33,7 @@ class FileTracker(BaseTracker):  # type: ignore[misc]
             file.write(json.dumps({"step": step, **numbers}) + "\n")
 
     def finish(self) -> None:
-        """Every line is on the disk already."""
+        """Do nothing: every line is on disk already."""
 
 
 def main(ray_folder: str) -> None:

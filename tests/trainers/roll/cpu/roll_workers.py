@@ -29,20 +29,20 @@ from gem_core.rollout.sampler import BatchingPolicy
 
 FOLDER = Path(os.environ["GEM_SPY"])
 GATHER = 0.005
-"""Seconds in which requests come together to a batch."""
+"""Seconds during which requests are collected into a batch."""
 _counter = itertools.count()
 
 
 class CpuEnvWorker(EnvironmentWorker):  # type: ignore[misc]
-    """ROLL's own."""
+    """ROLL's own worker."""
 
 
 class CpuActor(ActorWorker):  # type: ignore[misc]
-    """ROLL's own."""
+    """ROLL's own worker."""
 
 
 class SpyActor(ActorWorker):  # type: ignore[misc]
-    """ROLL's own; saves what the loss consumes, and weights and gradients at each step of the optimizer."""
+    """ROLL's own worker; saves the inputs of the loss, and weights and gradients at each optimizer step."""
 
     def loss_func(self, data: Any, output_tensor: torch.Tensor) -> Any:
         old = self.strategy.op_compute_log_probs(
@@ -74,7 +74,7 @@ def whole(tensor: Any) -> torch.Tensor:
 
 
 class Engine:
-    """What ROLL calls a strategy, as far as an engine needs it: vLLM's answers from a transformers model."""
+    """The part of a ROLL strategy that an engine needs: vLLM's answers from a transformers model."""
 
     offload_nccl = False
 
@@ -133,23 +133,23 @@ class Engine:
                 self.model.get_parameter(name).copy_(tensor)
 
     async def abort_requests(self, request_ids: Any) -> None:
-        """They end by themselves."""
+        """Do nothing: the requests end by themselves."""
 
     async def load_states(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is offloaded."""
+        """Do nothing: nothing is offloaded."""
 
     async def offload_states(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is offloaded."""
+        """Do nothing: nothing is offloaded."""
 
     async def process_weights_after_loading(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to process."""
+        """Do nothing: there is nothing to process."""
 
     def get_metrics(self, metric_names: Any = None) -> dict[str, float]:
         return {}
 
 
 class CpuInferWorker(InferWorker):  # type: ignore[misc]
-    """ROLL's own, with that engine."""
+    """ROLL's own worker with that engine."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     async def initialize(self, pipeline_config: Any) -> None:
