@@ -17,11 +17,11 @@ from gem_openrlhf.labels import openrlhf_row
 from gem_openrlhf.labels import task_of as openrlhf_task
 from gem_rl2.rows import rl2_row
 from gem_rl2.rows import task_of as rl2_task
-from gem_roll.tasks import _read
 from gem_verl.dataset import GemDataset
 from gem_verl.rows import task_of as verl_task
 
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task, write_tasks
+from gem_core.trainers.tasks import read_tasks
 from tests.trainers.items import KINDS, check_epochs, source_of
 
 Through: Any = Callable[[EnvChoice, int, Path], list[TaskRow]]
@@ -47,7 +47,7 @@ def through_oat(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
 
 def through_roll(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
     write_tasks(make_tasks([source], tasks), folder / "tasks.jsonl")
-    return list(_read(str(folder / "tasks.jsonl")))
+    return [task for _, task in read_tasks(folder / "tasks.jsonl", read_task)]
 
 
 PLUGINS: dict[str, Through] = {
