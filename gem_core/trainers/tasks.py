@@ -4,16 +4,48 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError, GemError
-from gem_core.tasks import EnvChoice, TaskRow, check_train_row, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, check_train_row, make_tasks, read_task
 
 _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has built once."""
 _building = threading.Lock()
+
+
+def pack_task(task: TaskRow) -> dict[str, Any]:
+    """Return the fields of a task for a table whose columns have one type for all rows.
+
+    Keyword arguments are JSON text.
+    """
+    return {
+        "env_id": task["env_id"],
+        "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
+        "seed": task["seed"],
+        "index": task["index"],
+        "item": task.get("item"),
+    }
+
+
+def unpack_task(fields: Mapping[str, Any] | None, remedy: str) -> TaskRow:
+    """Return the task in the column ``extra_info`` of a row.
+
+    Args:
+        fields: The fields that `pack_task` returned; None when the row has no such column.
+        remedy: How to make the data, for the message.
+
+    Raises:
+        ConfigError: The row names no environment.
+    """
+    try:
+        return read_task(fields or {})
+    except ConfigError as error:
+        raise ConfigError(
+            f"extra_info of a row of the data set: {error}; make the data with {remedy}"
+        ) from None
 
 
 def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tuple[str, TaskRow]]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from gem_core.rollout import Episode, Turn
+from gem_core.rollout import Episode, RowKind, Turn
 from gem_core.train.objective import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
 
@@ -168,23 +168,23 @@ def assert_update_is_right(
     tokenizer: Any,
     model: Any,
     *,
-    row_per_turn: bool = False,
+    row_kind: RowKind = "episode",
     gamma: float = GAMMA,
     kl_coef: float = 0.0,
     collected: Iterable[str] | None = None,
 ) -> list[Played]:
-    """Rows, advantages, gradient and weights of one update; returns the episodes in it.
+    """Check rows, advantages, gradient and weights of one update; return the episodes in it.
 
     Args:
-        update: What the trainer's loss consumed, and the gradient that came of it.
-        episodes: All that were played, by name.
-        tokenizer: Of the model.
-        model: Of the same architecture, in float32; its weights become those of `update`.
-        row_per_turn: Each row is one turn, its prompt everything before (rebuilt contexts).
+        update: Inputs of the trainer's loss, and the gradient that resulted.
+        episodes: All episodes that were played, by name.
+        tokenizer: Tokenizer of the model.
+        model: A model of the same architecture, in float32; it gets the weights of `update`.
+        row_kind: "turn" if each row is one turn, whose prompt is everything before (rebuilt contexts).
         gamma: Discount of the run.
         kl_coef: Weight of a KL penalty in the reward, verl's estimate "kl".
-        collected: With a row per turn: names of the episodes of this update, where the trainer dropped
-            some of their turns after they were collected; None when each of them has its row.
+        collected: With turn rows, names of the episodes of this update, where the trainer dropped some of
+            their turns after they were collected; None when each turn has its row.
     """
     rows = [row for row in update.rows if not row.is_pad]
     names = [name_in(row.prompt, tokenizer) for row in rows]
@@ -195,9 +195,11 @@ def assert_update_is_right(
             penalise(rewards[name], row, mine[name], kl_coef)
     wanted = dict(zip(mine, oracle(list(rewards.values()), gamma), strict=True))
     if collected is None:
-        assert len(rows) == sum(len(episode.rewards) if row_per_turn else 1 for episode in mine.values())
+        assert len(rows) == sum(
+            len(episode.rewards) if row_kind == "turn" else 1 for episode in mine.values()
+        )
     for row, name in zip(rows, names, strict=True):
-        assert_row_is_right(row, mine[name], wanted[name], row_per_turn)
+        assert_row_is_right(row, mine[name], wanted[name], row_kind)
     for row in update.rows:
         if row.is_pad:
             assert not any(row.advantages)
@@ -206,15 +208,15 @@ def assert_update_is_right(
         kept = {(n, mine[n].turn_of(row.prompt, row.response)) for n, row in zip(names, rows, strict=True)}
         assert len(kept) == len(rows)
         wanted = {n: [a * ((n, t) in kept) for t, a in enumerate(wanted[n])] for n in mine}
-    made = [mine[name].episode(wanted[name], rebuilt=row_per_turn) for name in mine]
+    made = [mine[name].episode(wanted[name], rebuilt=row_kind == "turn") for name in mine]
     gradient = list(policy_gradient(model, made).values())
     assert cosine(update.gradients, gradient) >= 0.99
     return list(mine.values())
 
 
-def assert_row_is_right(row: Row, episode: Played, advantages: list[float], row_per_turn: bool) -> None:
+def assert_row_is_right(row: Row, episode: Played, advantages: list[float], row_kind: RowKind) -> None:
     """Tokens, mask, log-probs and advantages of a row, against the engine's requests."""
-    if row_per_turn:
+    if row_kind == "turn":
         turn = episode.turn_of(row.prompt, row.response)
         turns, requests = [turn] * len(row.response), [episode.requests[turn]]
     else:

@@ -11,7 +11,7 @@ import pytest
 from gem_core import register
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
-from gem_core.trainers.tasks import check_tasks, evaluation_tasks, read_tasks
+from gem_core.trainers.tasks import check_tasks, evaluation_tasks, pack_task, read_tasks, unpack_task
 from tests.support import ScriptedEnv
 
 GUESS = EnvChoice("game:GuessTheNumber-v0-easy")
@@ -30,6 +30,16 @@ register("test:KitCounted", Counted)
 
 def task(env_id: str, **kwargs: Any) -> TaskRow:
     return TaskRow(env_id=env_id, env_kwargs=kwargs, seed=1_000_000, index=0, item=None)
+
+
+def test_a_task_travels_in_a_column() -> None:
+    row = task("math:Arithmetic-v0", size=5)
+    fields = pack_task(row)
+    assert fields["env_kwargs"] == '{"size": 5}'
+    assert unpack_task(fields, "the exporter") == row
+    for wrong in (None, {"seed": 1}):
+        with pytest.raises(ConfigError, match=r"extra_info .* env_id is missing; make the data with the exp"):
+            unpack_task(wrong, "the exporter")
 
 
 def test_a_file_of_tasks(tmp_path: Path) -> None:

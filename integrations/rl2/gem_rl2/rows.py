@@ -6,29 +6,20 @@ whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import TaskRow, read_task
-from gem_core.trainers.tasks import check_tasks, read_tasks
+from gem_core.tasks import TaskRow
+from gem_core.trainers.tasks import check_tasks, pack_task, read_tasks, unpack_task
 
 NO_IMAGES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:
-    """Return a row for RL2. The arguments are JSON text, because a column has one type for all rows."""
-    return {
-        "extra_info": {
-            "env_id": task["env_id"],
-            "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
-            "seed": task["seed"],
-            "index": task["index"],
-            "item": task.get("item"),
-        }
-    }
+    """Return a row for RL2."""
+    return {"extra_info": pack_task(task)}
 
 
 def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
@@ -37,12 +28,7 @@ def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
     Raises:
         ConfigError: The row names no environment.
     """
-    try:
-        return read_task(extra_info or {})
-    except ConfigError as error:
-        raise ConfigError(
-            f"extra_info of a row of the data set: {error}; make the data with `gem-core export --to rl2`"
-        ) from None
+    return unpack_task(extra_info, "`gem-core export --to rl2`")
 
 
 def check_file(path: str, *, for_training: bool = False) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gem_core.core import Split
-from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow, read_task
-from gem_core.trainers.tasks import check_tasks
+from gem_core.tasks import EnvChoice, TaskRow
+from gem_core.trainers.tasks import check_tasks, pack_task, unpack_task
 
 AGENT_NAME = "gem"
 """The agent loop that plays these rows. The name in a row takes precedence over ``default_agent_loop``."""
@@ -21,8 +19,7 @@ ROW_COLUMNS = ("agent_name", "extra_info")
 def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
     """Return the row of a task.
 
-    The prompt only names the task: the reset in the agent loop makes the first observation. Keyword arguments
-    are JSON text, because a parquet column has one type for all rows.
+    The prompt only names the task: the reset in the agent loop makes the first observation.
     """
     label = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return {
@@ -30,14 +27,7 @@ def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
         "agent_name": AGENT_NAME,
         "prompt": [{"role": "user", "content": f"{label}, seed {task['seed']}"}],
         "reward_model": {"style": "rule", "ground_truth": ""},
-        "extra_info": {
-            "index": task["index"],
-            "env_id": task["env_id"],
-            "env_kwargs": json.dumps(task["env_kwargs"], sort_keys=True),
-            "seed": task["seed"],
-            "item": task.get("item"),
-            "split": split or "",
-        },
+        "extra_info": {**pack_task(task), "split": split or ""},
     }
 
 
@@ -47,13 +37,8 @@ def task_of(row: Mapping[str, Any]) -> TaskRow:
     Raises:
         ConfigError: The row names no environment.
     """
-    try:
-        return read_task(row.get("extra_info") or {})
-    except ConfigError as error:
-        raise ConfigError(
-            f"extra_info of a row of the data set: {error}; make the data with data.custom_cls.name="
-            "GemDataset or with `gem-core export --to verl`"
-        ) from None
+    remedy = "data.custom_cls.name=GemDataset or with `gem-core export --to verl`"
+    return unpack_task(row.get("extra_info"), remedy)
 
 
 def check_rows(

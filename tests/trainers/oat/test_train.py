@@ -50,7 +50,7 @@ def assert_updates_are_right(
         assert len(update.rows) == rows
         names = [name for name in update.collected if trainable is None or name in trainable]
         found.append(
-            assert_update_is_right(update, episodes, tokenizer, model, row_per_turn=True, collected=names)
+            assert_update_is_right(update, episodes, tokenizer, model, row_kind="turn", collected=names)
         )
     return found
 

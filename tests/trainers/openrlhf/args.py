@@ -20,11 +20,11 @@ from openrlhf.utils.config import hierarchize
 
 
 class Parsed(Exception):
-    """Carries the flags out of the command, which would go on to start Ray."""
+    """Carries the flags out of the command, which would otherwise start Ray."""
 
 
 def parse(*words: str) -> Any:
-    """Flags as our command leaves them to OpenRLHF's own code, nested; checks done, nothing started.
+    """Return the nested flags that GEM's command passes to OpenRLHF's code; checked, with nothing started.
 
     Raises:
         GemError: As the command would print it.
@@ -55,7 +55,7 @@ def _run(words: tuple[str, ...]) -> None:
 
 
 def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, Any] | None = None) -> Any:
-    """Ours, as a trainer with these flags would make it; it has no models.
+    """Return GEM's experience maker as a trainer with these flags makes it, without models.
 
     `environment` are options in the variable instead of the flags.
     """
@@ -69,7 +69,7 @@ def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, A
 
 
 def experiences(responses: list[dict[str, Any]], first: int = 0) -> Any:
-    """The micro-batch that OpenRLHF makes of an agent's responses, as it gets to the experience maker.
+    """Return the micro-batch that OpenRLHF makes of an agent's responses for the experience maker.
 
     Args:
         responses: What the agent returned.

@@ -18,10 +18,10 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 __import__("openrlhf_cpu").activate()
 
 GUESS, MASTERMIND = GAMES
-"""What the warm model knows."""
+"""The games that the warm model knows."""
 
 
 @pytest.fixture(scope="session")
 def tokenizer(warm_tokenizer: Any) -> Any:
-    """Every run here is one of the warm model."""
+    """Every run here uses the warm model."""
     return warm_tokenizer

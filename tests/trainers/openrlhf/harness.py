@@ -1,4 +1,4 @@
-"""Runs OpenRLHF's own command on a CPU, with everything that it consumed written down.
+"""Runs OpenRLHF's own command on a CPU and records everything that it consumes.
 
 Nothing is installed for it: ``cpu/`` goes on the import path, where Python finds ``sitecustomize.py``
 and OpenRLHF a stand-in for flash-attn.
@@ -45,7 +45,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
 }
-"""GPUs are a number here that Ray is told; nobody looks for one."""
+"""Number of GPUs that Ray is configured with; no code looks for a real one."""
 
 GEM = {
     "train.agent_func_path": gem_openrlhf.agent.__file__,
@@ -54,7 +54,7 @@ GEM = {
     "algo.advantage.gamma": "0.9",
     "gem.wrappers": "spy",
 }
-"""What makes a command a GEM command, and the spy."""
+"""Flags that turn a command into a GEM command, and the spy."""
 
 SMALL = {
     "data.input_key": "input",
@@ -80,7 +80,7 @@ SMALL = {
     "algo.kl.init_coef": "0",
     "algo.advantage.is_correction_level": "token",
 }
-"""What a machine of two cores and a tiny model need; the correction brings the engine's log-probs."""
+"""Flags for a machine with two cores and a tiny model; the correction adds the engine's log-probs."""
 
 
 def run_openrlhf(
@@ -95,7 +95,7 @@ def run_openrlhf(
     environment: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
 ) -> Run:
-    """Run the command in `folder` until it ends; `flags` win over `SMALL`, and that over `gem`.
+    """Run the command in `folder` until it ends; `flags` take precedence over `SMALL`, `SMALL` over `gem`.
 
     Args:
         folder: Made where it is missing.
@@ -138,7 +138,7 @@ def run_openrlhf(
 
 
 def words(flags: Mapping[str, str | None]) -> list[str]:
-    """Flags as a command line has them."""
+    """Return flags as words of a command line."""
     found = []
     for name, value in flags.items():
         found += [f"--{name}"] if value is None else [f"--{name}", *(value.split() or [""])]

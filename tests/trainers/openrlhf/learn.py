@@ -1,4 +1,4 @@
-"""Does OpenRLHF learn with ReBN? A run, or its control; see `tests.trainers.learning`.
+"""A run that shows whether OpenRLHF learns with ReBN, or its control; see `tests.trainers.learning`.
 
     python -m tests.trainers.openrlhf.learn
     python -m tests.trainers.openrlhf.learn --control
@@ -26,7 +26,7 @@ from tests.trainers.openrlhf.logged import metrics_of
 
 
 def flags(given: learning.Given) -> dict[str, str | None]:
-    """Of the run."""
+    """Return the flags of the run."""
     budget = given.budget
     return {
         "algo.advantage.gamma": str(budget.gamma),
@@ -48,7 +48,7 @@ def flags(given: learning.Given) -> dict[str, str | None]:
 
 
 def success(folder: Path, budget: learning.Budget) -> float:
-    """Share of the evaluation seeds that these weights solve, played once each."""
+    """Return the share of the evaluation seeds that these weights solve, each played once."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""How much of a training step is GEM's own code: measured on the episodes of a run, played again.
+"""Measures how much of a training step is GEM's own code, by playing the episodes of a run again.
 
 The policy of the replay answers at once with what was sampled, so what is left is the environments,
 the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
@@ -19,7 +19,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Processor seconds of GEM's code for these episodes, the batch of a step; the best of three times."""
+    """Return the processor seconds that GEM's code takes for the batch of a step; the best of three runs."""
     context, pool = AppendContext(tokenizer), EnvPool()
 
     async def play() -> list[dict[str, Any]]:

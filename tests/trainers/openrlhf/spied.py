@@ -1,4 +1,4 @@
-"""What `openrlhf_spy` saved, as the shared checks want it."""
+"""Reads what `openrlhf_spy` saved in the form of the shared checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.trainers.evidence import Row, Update
 
 
 def updates(spy: Path) -> list[Update]:
-    """The optimizer's steps in order, the rows of all ranks together."""
+    """Return the optimizer's steps in order, with the rows of all ranks together."""
     ranks = [
         _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
     ]
@@ -22,7 +22,7 @@ def updates(spy: Path) -> list[Update]:
 
 
 def losses(spy: Path) -> list[dict[str, Any]]:
-    """What each call of the loss consumed: lists of rows, by name."""
+    """Return the inputs of each call of the loss: lists of rows, by name."""
     return [torch.load(path) for path in _in_order(spy.glob("loss-*.pt"))]
 
 
@@ -45,7 +45,7 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
 
 
 def rows_of(saved: dict[str, Any]) -> list[Row]:
-    """The rows of a micro-batch; column j of OpenRLHF's tensors stands for token j + 1."""
+    """Return the rows of a micro-batch; column j of OpenRLHF's tensors is for token j + 1."""
     rows = []
     for number, tokens in enumerate(saved["sequences"]):
         mask = [int(value) for value in saved["mask"][number]]

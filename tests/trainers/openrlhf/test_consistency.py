@@ -66,7 +66,7 @@ def test_the_shared_step(tmp_path: Path) -> None:
 
 
 def test_other_options_on_the_same_episodes() -> None:
-    """Through OpenRLHF's experiences, in micro-batches of different widths."""
+    """Compute advantages through OpenRLHF's experiences, in micro-batches of different widths."""
 
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
@@ -94,7 +94,7 @@ def test_other_options_on_the_same_episodes() -> None:
 
 
 def test_openrlhfs_own_estimators_point_elsewhere() -> None:
-    """As OpenRLHF runs them on an agent that is not ours: one reward a sample, on its last token."""
+    """Compute advantages for another agent, with one reward per sample on its last token."""
     task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
 
     def tokens(name: str, episodes: list[Played]) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""Rows as files, read by OpenRLHF's own data set class."""
+"""OpenRLHF's own data set class reads exported rows."""
 
 from __future__ import annotations
 

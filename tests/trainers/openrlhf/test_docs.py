@@ -1,4 +1,4 @@
-"""The commands of the documentation and the example, read by OpenRLHF's own parser and by our checks."""
+"""OpenRLHF's parser and GEM's checks accept the commands of the documentation and of the example."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GPU_ONLY = {
     "train.dynamic_batch_enable", "train.max_tokens_per_gpu", "vllm.tensor_parallel_size",
     "actor.gradient_checkpointing_enable", "data.apply_chat_template",
 }  # fmt: skip
-"""Flags of the documented command that a run without a GPU leaves out."""
+"""Flags of the documented command that a run without a GPU omits."""
 
 
 def lines() -> list[list[str]]:
-    """Words of the page's command lines."""
+    """Return the words of the page's command lines."""
     agent = gem_openrlhf.agent.__file__
     found = []
     for block in blocks("docs/trainers/openrlhf.md"):
@@ -43,12 +43,12 @@ def lines() -> list[list[str]]:
 
 
 def commands() -> list[list[str]]:
-    """Flags of those that train with our command."""
+    """Return the flags of the command lines that train with GEM's command."""
     return [words[len(OURS) :] for words in lines() if words[: len(OURS)] == OURS]
 
 
 def flags_of(words: list[str]) -> dict[str, str | None]:
-    """By name; of a flag that comes twice the last one, as argparse has it."""
+    """Return flags by name; the last of equal flags counts, as in argparse."""
     flags: dict[str, str | None] = {}
     name = ""
     for word in words:

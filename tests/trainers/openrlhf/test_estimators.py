@@ -30,7 +30,7 @@ CASES = [case for case in golden_cases() if any(e["trainable"] and e["rewards"] 
 
 
 def response(given: dict[str, Any], seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """What the agent returns for one of the oracle's episodes."""
+    """Return what the agent returns for one of the oracle's episodes."""
     turns = [
         Turn([1] * context, [2] * tokens, None, reward, "", "", "stop")
         for context, tokens, reward in zip(
@@ -43,7 +43,7 @@ def response(given: dict[str, Any], seed: int = 0, **changes: Any) -> dict[str, 
 
 
 def own_agent(given: dict[str, Any], reward: float) -> dict[str, Any]:
-    """The same tokens from an agent that knows nothing of GEM."""
+    """Return the same tokens from an agent that does not know GEM."""
     return response(given, label="anything", reward=reward)
 
 
@@ -54,7 +54,7 @@ def in_micro_batches(responses: Sequence[dict[str, Any]], size: int = 3) -> list
 
 
 def by_turn(batches: list[Any], given: list[dict[str, Any]], name: str = "advantages") -> list[list[float]]:
-    """A value per turn, read off the tokens; they all have it, and nothing else has any."""
+    """Return the value of each turn, which all of its tokens have and no other token has."""
     rows = [row for batch in batches for row in zip(getattr(batch, name), batch.action_mask, strict=True)]
     found = []
     for (values, mask), of_row in zip(rows, given, strict=True):
@@ -211,7 +211,7 @@ OWN = ["reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flas
 )
 @pytest.mark.parametrize("name", OWN)
 def test_failed_episodes_are_in_no_baseline_of_openrlhf(name: str, penalty: list[str]) -> None:
-    """OpenRLHF's own result for two samples a prompt is that for three of which one failed."""
+    """Two samples per prompt give the same result as three of which one failed."""
     rewards = [[1.0, 0.0], [0.25, 2.0], [3.0, 0.5], [1.0, 1.0]]
     failed = episode([9.0], trainable=False)
     cut = {"truncated": True}
@@ -256,7 +256,7 @@ def test_a_sample_whose_others_failed_has_no_advantage(name: str) -> None:
 
 
 def test_every_estimator_of_openrlhf_is_known() -> None:
-    """One that is not here might take failed episodes into a baseline of its own."""
+    """An estimator missing here might include failed episodes in its own baseline."""
     choices: list[Any] = []
 
     def note(parser: Any, action: Any) -> None:
@@ -276,16 +276,16 @@ def one_process(tmp_path: Any) -> Iterator[None]:
 
 FAILED = episode([1.0], trainable=False)
 SILENT = dict(episode([0.5]), response_lengths=[0])
-"""Its one response is empty."""
+"""An episode whose only response is empty."""
 
 
 def log_probs(mask: torch.Tensor, weight: float | torch.Tensor = -1.0) -> torch.Tensor:
-    """Of a model with one weight."""
+    """Return the log-probs of a model with one weight."""
     return weight * mask * (1 + torch.arange(mask.shape[1])) / 8
 
 
 def made_by_openrlhf(given: list[dict[str, Any]], *words: str) -> list[Any]:
-    """Our maker's whole batch, with `log_probs` in place of OpenRLHF's models; the engine's are less."""
+    """Return the maker's whole batch, with `log_probs` instead of OpenRLHF's models (engine's are lower)."""
     maker = experience_maker("--train.batch_size", "99", "--rollout.micro_batch_size", "2", *words)
     maker.tokenizer = SimpleNamespace(pad_token_id=0)
 
@@ -305,13 +305,13 @@ def made_by_openrlhf(given: list[dict[str, Any]], *words: str) -> list[Any]:
 
 
 class GemActor(ActorPPOTrainer):
-    """OpenRLHF's, as `hooks` leaves it."""
+    """OpenRLHF's actor trainer with GEM's hook."""
 
     training_step = actor_step(ActorPPOTrainer.training_step)
 
 
 def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, float], float]:
-    """What OpenRLHF's actor logs of micro-batches of one row, and the gradient of a model of one weight."""
+    """Return what OpenRLHF's actor logs for micro-batches of one row, and a one-weight model's gradient."""
     weight = torch.full((), -1.0, requires_grad=True)
 
     class Actor:
@@ -363,7 +363,7 @@ def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, 
 @pytest.mark.parametrize("empty", [FAILED, SILENT], ids=["failed", "silent"])
 @pytest.mark.parametrize("name", ["rebn", "reinforce", "gae"])
 def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any) -> None:
-    """OpenRLHF's own actor with its default micro-batch of one row, on one with and one without the row."""
+    """OpenRLHF's own actor with its default micro-batch of one row, with and without the failed row."""
     words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", "0.9"]
     good = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
     for level, use_kl in (("off", False), ("token", True), ("seq", False)):

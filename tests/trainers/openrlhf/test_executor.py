@@ -1,4 +1,4 @@
-"""The agent in a scripted worker, and the rows it leaves.
+"""The agent in a scripted worker makes the right rows.
 
 `ScriptedWorker` stands in for OpenRLHF's rollout worker, behind its own interface.
 """
@@ -69,7 +69,7 @@ gem_core.register("test:OpenRLHFRaising", Raising)
 
 
 class ScriptedWorker:
-    """Answers with texts, cut to the budget, and records what it was asked."""
+    """Answers with texts, cut to the budget, and records each request."""
 
     def __init__(self, tokenizer: Any, texts: list[str]) -> None:
         self.tokenizer, self.texts = tokenizer, texts
@@ -103,7 +103,7 @@ def play(
     tokenizer: Any = None,
     **params: Any,
 ) -> tuple[list[dict[str, Any]], ScriptedWorker, SamplingParams]:
-    """As OpenRLHF's worker calls the agent: all samples of a prompt at once, with one set of parameters."""
+    """Call the agent as OpenRLHF's worker does: all samples of a prompt at once, with the same parameters."""
     tokenizer = tokenizer or bpe_tokenizer("chatml")
     executor = executor or GemExecutor({})
     row = openrlhf_row(TaskRow(env_id=env_id, env_kwargs={}, seed=11, index=3))
@@ -153,7 +153,7 @@ def test_a_row_is_what_the_engine_was_given_and_sampled(family: str) -> None:
 
 
 def test_samples_of_a_prompt_share_no_parameters() -> None:
-    """OpenRLHF hands one object to all of them."""
+    """OpenRLHF passes one object for all of them."""
     texts = ["a<|im_end|>", "b b b<|im_end|>"]
     before = SamplingParams(max_tokens=32, min_tokens=1, logprobs=1)
     responses, worker, shared = play("test:OpenRLHFScripted", texts, samples=3)
@@ -166,7 +166,7 @@ def test_samples_of_a_prompt_share_no_parameters() -> None:
 
 
 def test_budgets() -> None:
-    """--rollout.max_new_tokens is for a response, --data.max_len for the row."""
+    """--rollout.max_new_tokens limits a response, --data.max_len the row."""
     texts = ["x y z " * 40]
     (response,), worker, _ = play("test:OpenRLHFEndless", texts, max_length=150, max_tokens=20)
     assert next(len(ids) for _, _, ids in worker.calls) == 20

@@ -1,4 +1,4 @@
-"""Images on their way through the agent: to OpenRLHF's engines, into its samples, and into its actor."""
+"""Images reach OpenRLHF's engines, samples and actor through the agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ register("test:OpenRlhfText", ScriptedEnv)
 
 
 class LookingWorker:
-    """Stands in for OpenRLHF's rollout worker, behind its own interface, and records what it was shown."""
+    """Replaces OpenRLHF's rollout worker behind its own interface, and records the images in each request."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -114,7 +114,7 @@ def model(processor: Processor, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, model: Path) -> None:
-    """Its log-probs of a micro-batch are those of the model on each row and its own images."""
+    """The log-probs of a micro-batch equal the model's on each row with its own images."""
     from transformers import AutoModelForImageTextToText
 
     (seen,), _ = play("test:OpenRlhfWide", processor)

@@ -1,4 +1,4 @@
-"""Runs of OpenRLHF's trainer that are too long for every day."""
+"""Runs of OpenRLHF's trainer that are too long for daily tests."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ pytestmark = [
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """For three steps."""
+    """Write the rows of three steps."""
     return write_rows(tmp_path / "rows.jsonl", [GUESS, MASTERMIND], 12)
 
 
 def test_asynchronous_with_reference_model_and_correction(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path
 ) -> None:
-    """The engine samples a step ahead, so the learning rate is small enough to compare with on-policy."""
+    """The engine samples one step ahead; the learning rate is small enough to compare with on-policy."""
     flags = {
         "train.async_enable": None,
         "algo.kl.init_coef": "0.01",
@@ -86,7 +86,7 @@ def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, tokenizer: Any, mod
 
 
 def logprobs(model: Any, prompt: list[int], response: list[int]) -> list[float]:
-    """Of each token of the response."""
+    """Return the log-prob of each token of the response."""
     with torch.no_grad():
         logits = model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
     return logits.log_softmax(-1)[range(len(response)), response].tolist()
@@ -108,7 +108,7 @@ def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows:
 def test_openrlhfs_own_command_with_rays_hook(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path
 ) -> None:
-    """What `ray job submit --runtime-env-json` hands to the command that it starts."""
+    """What `ray job submit --runtime-env-json` passes to the command that it starts."""
     options = json.dumps({"estimator": "rebn", "wrappers": "spy"})
     runtime_env = {
         "worker_process_setup_hook": "gem_openrlhf.hooks.setup",
@@ -178,7 +178,7 @@ def test_a_run_that_was_stopped_goes_on(
 
 
 def test_a_critic(tmp_path: Path, warm: Path, tokenizer: Any, rows: Path) -> None:
-    """``gae`` over turns, from the values that the critic gave the first token of each."""
+    """``gae`` over turns, from the critic's value at the first token of each."""
     flags = {
         "algo.advantage.estimator": "gae",
         "algo.advantage.lambd": "0.8",
@@ -222,7 +222,7 @@ def test_a_critic(tmp_path: Path, warm: Path, tokenizer: Any, rows: Path) -> Non
 def test_in_bfloat16(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As OpenRLHF is, without the tests' float32: advantages are the same, probabilities less so."""
+    """OpenRLHF without the tests' float32: advantages are the same, probabilities only roughly."""
     shims = [name for name in harness.SHIMS if name != "openrlhf_fp32"]
     run = run_openrlhf(tmp_path, warm, rows, {"data.max_samples": "8"}, shims=shims).check()
     episodes = evidence.played(run.spy, tokenizer)

@@ -1,4 +1,4 @@
-"""What the command line may say, and what is refused before anything starts."""
+"""Which command lines are accepted, and which are rejected before anything starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_option_is_a_flag() -> None:
         ((*REBN, *AGENT[:2]), r"--data\.label_key label"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(words: tuple[str, ...], message: str) -> None:
+def test_options_that_cannot_be_honored_are_rejected(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(*words)
 

@@ -1,4 +1,4 @@
-"""What `gem-core repro` writes for OpenRLHF, read by OpenRLHF's own parser and by our checks."""
+"""OpenRLHF's parser and GEM's checks accept what `gem-core repro` writes for OpenRLHF."""
 
 from __future__ import annotations
 

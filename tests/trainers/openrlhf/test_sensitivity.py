@@ -1,4 +1,4 @@
-"""A fault in the adapter of OpenRLHF does not pass the comparison: the shared step, in this process.
+"""The comparison finds every fault in OpenRLHF's adapter: the shared step, taken in this process.
 
 `ScriptedWorker` stands in for OpenRLHF's rollout worker, behind its own interface.
 """
@@ -43,7 +43,7 @@ from tests.trainers.spies.gem_script import Script
 
 
 class ScriptedWorker:
-    """Answers by the script."""
+    """Answers as the script says."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -63,7 +63,7 @@ class ScriptedWorker:
 
 
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
-    """The agent, OpenRLHF's experiences of what it returns, in micro-batches, and its experience maker."""
+    """Run the agent, make OpenRLHF's experiences of its results in micro-batches, and compute advantages."""
     worker = ScriptedWorker(Script(made.script))
     agent = GemExecutor({"max_turns": MAX_TURNS, "wrappers": "named"})
 

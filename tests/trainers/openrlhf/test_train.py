@@ -1,4 +1,4 @@
-"""OpenRLHF's own trainer and engine with a tiny model: what its loss consumes is what it should be."""
+"""The loss of OpenRLHF's own trainer gets the right inputs from its engine and a tiny model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENVS = [GUESS, MASTERMIND]
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
-    """Those of a step, by the names that all trainers share; `episodes` are the trainable ones."""
+    """Check the metrics that all trainers log for a step; `episodes` are the trainable ones."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
@@ -50,7 +50,7 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
 
 
 def assert_weights_are_synced(run: Run) -> None:
-    """OpenRLHF's own measure: mean log-probability of the engine minus that of the actor."""
+    """Return OpenRLHF's own measure: mean log-probability of the engine minus the actor's."""
     found = [saved["vllm_kl"] for saved in losses(run.spy) if any(map(any, saved["mask"]))]
     assert max(map(abs, found)) <= 1e-3
 
@@ -58,7 +58,7 @@ def assert_weights_are_synced(run: Run) -> None:
 def test_three_steps_on_a_mix(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On an environment that fails in every way, in micro-batches of one row, as OpenRLHF's default is.
+    """Train on an environment that fails in every way, in micro-batches of one row, OpenRLHF's default.
 
     The seed is one with which some resets and first steps raise and some hang, whatever the model says.
     """

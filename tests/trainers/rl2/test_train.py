@@ -195,7 +195,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model
     run = harness.run_rl2(
         tmp_path, warm, "+gem.context=rebuild", '+gem.wrappers="spy,concat_with_action"', version=version
     ).check()
-    assert_steps_are_right(run, warm_tokenizer, model, row_per_turn=True)
+    assert_steps_are_right(run, warm_tokenizer, model, row_kind="turn")
 
 
 @pytest.mark.full
@@ -243,4 +243,4 @@ def test_rebn_with_an_environment_file_of_ones_own(
             assert len(texts) == own_env.TURNS
         wanted = evidence.oracle([made.rewards for made in played], evidence.GAMMA)
         for row, made, advantages in zip(update.rows, played, wanted, strict=True):
-            evidence.assert_row_is_right(row, made, advantages, row_per_turn=False)
+            evidence.assert_row_is_right(row, made, advantages, row_kind="episode")

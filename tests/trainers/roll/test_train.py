@@ -123,7 +123,7 @@ def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer:
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 80  # a row a turn, filled up with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_per_turn=True)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn")
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
 

@@ -1,4 +1,4 @@
-"""verl's own config with overrides, composed the way its command line does it."""
+"""verl's own config with overrides, composed as on its command line."""
 
 from __future__ import annotations
 

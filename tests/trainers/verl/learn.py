@@ -1,4 +1,4 @@
-"""Does verl learn with ReBN? A run, or its control; see `tests.trainers.learning`.
+"""A run that shows whether verl learns with ReBN, or its control; see `tests.trainers.learning`.
 
     python -m tests.trainers.verl.learn
     python -m tests.trainers.verl.learn --control
@@ -20,7 +20,7 @@ from tests.trainers.verl import harness
 
 
 def overrides(given: learning.Given) -> list[str]:
-    """The config words of the run."""
+    """Return the overrides of the run."""
     budget = given.budget
     return [
         "trainer.v1.trainer_mode=gem_sync",

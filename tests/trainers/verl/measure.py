@@ -1,4 +1,4 @@
-"""How much of a training step is GEM's own code: measured on the episodes of a run, played again.
+"""Measures how much of a training step is GEM's own code, by playing the episodes of a run again.
 
 The policy of the replay answers at once with what was sampled, so what is left is the environments,
 the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
@@ -22,7 +22,7 @@ from tests.trainers.verl.configs import verl_config
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Seconds of GEM's code for these episodes, the batch of a step; the best of three measurements."""
+    """Return the seconds that GEM's code takes for the batch of a step; the best of three measurements."""
     context, pool = AppendContext(tokenizer), EnvPool()
     metrics = AgentLoopMetrics()
     config = verl_config("algorithm.adv_estimator=rebn", "algorithm.gamma=0.9").algorithm

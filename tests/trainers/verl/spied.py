@@ -1,4 +1,4 @@
-"""What verl's loss consumed and its optimizer was given (see ``cpu/verl_spy.py``), and what verl logged."""
+"""Reads the inputs of verl's loss and optimizer (see ``cpu/verl_spy.py``), and verl's log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.trainers.processes import Run
 
 
 def updates(spy: Path) -> list[Update]:
-    """The optimizer's steps in order, the rows of all ranks together."""
+    """Return the optimizer's steps in order, with the rows of all ranks together."""
     ranks = [
         _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
     ]
@@ -40,6 +40,6 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
 
 
 def metrics_of(run: Run) -> list[dict[str, float]]:
-    """What verl's own file logger wrote, a dict per step."""
+    """Return what verl's file logger wrote, one dict per step."""
     (path,) = run.folder.glob("gem/*.jsonl")
     return [json.loads(line)["data"] for line in path.read_text().splitlines()]

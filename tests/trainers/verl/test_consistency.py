@@ -63,7 +63,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def through_verl(episodes: list[Played], case: Case, name: str, *words: str) -> torch.Tensor:
-    """Advantages of verl's dispatch of estimators, with padding and a row that fills the batch up.
+    """Return advantages from verl's dispatch of estimators, with padding and a row that fills the batch up.
 
     The rows of a task are a group.
     """

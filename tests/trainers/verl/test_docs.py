@@ -1,4 +1,4 @@
-"""The commands of the documentation and the example, read by verl's own config parser and by our checks."""
+"""verl's config parser and GEM's checks accept the commands of the documentation and of the example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rebn and its kin, called as verl's trainer calls them."""
+"""rebn and the other estimators, called as verl's trainer calls them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config(*overrides: str, name: str = "rebn", gamma: float = 0.5) -> Any:
 
 
 def trained(name: str, rewards: torch.Tensor, mask: torch.Tensor, algorithm: Any) -> torch.Tensor:
-    """Through verl's own dispatch."""
+    """Compute advantages through verl's own dispatch."""
     data = DataProto.from_dict(
         tensors={"token_level_rewards": rewards, "response_mask": mask}, non_tensors={"uid": UIDS}
     )

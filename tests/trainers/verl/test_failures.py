@@ -42,7 +42,7 @@ TOKENIZER = bpe_tokenizer("chatml")
 
 
 class Picky(Env):
-    """Pays the number that it is told; breaks when it is told to."""
+    """The reward is the number in the action; the action "break" raises."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         self.begin_episode(seed)
@@ -58,7 +58,7 @@ register("test:VerlPicky", Picky)
 
 
 class ScriptedServer:
-    """Answers each prompt of a task with the next of the task's texts."""
+    """Answers each prompt of a task with the task's next text."""
 
     def __init__(self, texts: dict[int, list[str]]) -> None:
         self.texts = {seed: iter(answers) for seed, answers in texts.items()}
@@ -70,7 +70,7 @@ class ScriptedServer:
 
 
 class MemoryQueue:
-    """Rows and tags by partition and key."""
+    """Keeps rows and tags by partition and key."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
@@ -159,7 +159,7 @@ def play(trainer: GemTrainerSync, texts: dict[int, list[str]], validate: bool = 
 
 
 def wanted(rows: list[dict[str, Any]], trainer: GemTrainerSync) -> list[torch.Tensor]:
-    """Advantages of these rows alone, by verl's own dispatch of estimators."""
+    """Return advantages of these rows alone, from verl's own dispatch of estimators."""
     padded = {
         name: torch.nn.utils.rnn.pad_sequence([row[name].float() for row in rows], batch_first=True)
         for name in ("rm_scores", "response_mask")

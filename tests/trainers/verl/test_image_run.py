@@ -1,4 +1,4 @@
-"""verl's own trainer and engine with a tiny vision-language model: its loss gets what the engine sampled."""
+"""The loss of verl's own trainer gets what the engine sampled from a tiny vision-language model."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ pytestmark = [
     pytest.mark.full,
 ]
 ENVS = ("test:Shades(turns=2)", "test:Shades(turns=1)")
-"""Of unequal length: verl 0.9.1 cannot take apart the positions of a batch with rows of one length."""
+"""Rows of unequal length: verl 0.9.1 cannot split the positions of a batch whose rows have one length."""
 gem_core.register("test:Shades", Shades)
 
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that answers in the right format, with the end of a turn that verl knows.
+    """A tiny model that answers in the right format and ends a turn with a token that verl knows.
 
     Each of its rows has a token, as in `warm` and for the same reason.
     """
@@ -81,7 +81,7 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
         advantages = evidence.oracle([played[name].rewards for name in mine], evidence.GAMMA)
         episodes = []
         for (name, row), wanted in zip(mine.items(), advantages, strict=True):
-            evidence.assert_row_is_right(row, played[name], wanted, row_per_turn=False)
+            evidence.assert_row_is_right(row, played[name], wanted, row_kind="episode")
             episode = traces[tuple(played[name].token_ids)]
             assert len(episode.images()) == len(episode.turns) == episode.env_kwargs["turns"]
             for turn, advantage in zip(episode.turns, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""Images on their way through verl's agent loop: to its servers, and into its rows."""
+"""Images reach verl's servers and rows through its agent loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ register("test:VerlText", ScriptedEnv)
 
 
 class LookingServer:
-    """Stands in for verl's servers behind their own interface, and records what it was shown."""
+    """Replaces verl's servers behind their own interface, and records the images in each request."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""The agent loop against verl's own token helpers, and the rows it leaves.
+"""The agent loop agrees with verl's own token helpers, and makes the right rows.
 
 `ScriptedServer` stands in for verl's inference servers, behind their own interface.
 """
@@ -43,7 +43,7 @@ class Endless(Env):
 
 
 class FailsOnce(ScriptedEnv):
-    """Only the first instance fails, in its first step."""
+    """Fails in the first step of its first instance only."""
 
     made = 0
 
@@ -58,7 +58,7 @@ register("test:VerlEndless", Endless)
 
 
 class ScriptedServer:
-    """Answers with texts, and records what it was asked."""
+    """Answers with texts, and records each request."""
 
     def __init__(self, tokenizer: Any, texts: list[str]) -> None:
         self.tokenizer, self.texts = tokenizer, texts
@@ -109,7 +109,7 @@ def test_tokens_masks_and_logprobs_are_those_of_verls_helpers(family: str) -> No
     observations = [f"turn {turn} draw" for turn in range(3)]
 
     async def expected() -> tuple[list[int], list[int], list[float]]:
-        """The same conversation, step by step with what verl's own loops use."""
+        """Build the same conversation step by step with the helpers of verl's own loops."""
         agent_loop.loop = asyncio.get_running_loop()
         messages = [{"role": "user", "content": decoded_user(server.calls[0][0])}]
         ids = await agent_loop.ct_build_initial_tokens(messages)

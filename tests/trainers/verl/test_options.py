@@ -1,4 +1,4 @@
-"""What a verl config may say, and what is refused with one line."""
+"""Which verl configs are accepted, and which are rejected with one line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(overrides: list[str], message: str) -> None:
+def test_options_that_cannot_be_honored_are_rejected(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         check(*overrides)
     assert "\n" not in str(caught.value)

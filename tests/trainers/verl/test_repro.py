@@ -1,4 +1,4 @@
-"""What `gem-core repro` writes for verl, read by verl's own config parser and by our checks."""
+"""verl's config parser and GEM's checks accept what `gem-core repro` writes for verl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault in the adapter of verl does not pass the comparison: the shared step, taken in this process.
+"""The comparison finds every fault in verl's adapter: the shared step, taken in this process.
 
 `ScriptedServer` stands in for verl's inference servers, behind their own interface.
 """
@@ -60,7 +60,7 @@ WORDS = (
 
 
 class ScriptedServer:
-    """Answers by the script."""
+    """Answers as the script says."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -73,7 +73,7 @@ class ScriptedServer:
 
 
 class Noted(failures.Group):
-    """Notes what failed, in this process."""
+    """Records failed episodes in this process."""
 
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
@@ -83,7 +83,7 @@ class Noted(failures.Group):
 
 
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
-    """The agent loop, its rows as verl stores them, and verl's dispatch of estimators."""
+    """Run the agent loop, store its rows as verl does, and call verl's dispatch of estimators."""
     config, script = verl_config(*WORDS), Script(made.script)
     wrapped = DictConfigWrap(config), ScriptedServer(script), tokenizer, None, RLHFDataset
     keys, rows, noted = [], [], Noted()

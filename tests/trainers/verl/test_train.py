@@ -1,4 +1,4 @@
-"""verl's own trainer and engine with a tiny model: what its loss consumes is what it should be."""
+"""The loss of verl's own trainer gets the right inputs from verl's engine and a tiny model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHAOS = "test:Chaos-v0"
 def assert_metrics_are_right(
     metrics: dict[str, float], episodes: list[evidence.Played], failed: int = 0
 ) -> None:
-    """Those of a step, by the names that all trainers share; `failed` more episodes have no row."""
+    """Check the metrics that all trainers log for a step; `failed` more episodes have no row."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
@@ -123,7 +123,7 @@ def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: A
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3  # one update a step, however many rows
     for update, metrics in zip(updates, steps, strict=True):
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_per_turn=True)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn")
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
     for env_id in (GUESS, MASTERMIND):

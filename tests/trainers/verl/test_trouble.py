@@ -1,4 +1,4 @@
-"""What is wrong with an environment or a data set, through verl's own trainer."""
+"""Broken environments and data sets in verl's own trainer."""
 
 from __future__ import annotations
 
