@@ -1,10 +1,9 @@
-"""Blocking calls for async callers, in daemon threads that calls which hang cannot use up.
+"""Blocking calls in daemon threads; calls that hang cannot use up the threads.
 
     observation, info = await in_thread(env.reset, 0)
 
-The threads are shared by the whole process. A call that nobody waits for any more (it took too long, or
-its caller was cancelled) keeps its thread, and a new thread takes the place of that one. None of them keeps
-the interpreter from exiting.
+A call that nobody waits for any more (it took too long, or its caller was cancelled) keeps its thread, and a
+new thread replaces that one. No thread keeps the interpreter from exiting.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -25,41 +25,163 @@ T = TypeVar("T")
 Outcome: TypeAlias = tuple[T, None] | tuple[None, Exception | SystemExit]
 
 MAX_THREADS = 32
-"""Blocking calls that run at the same moment; the others wait for a free thread."""
+"""Calls of environments that run at the same time; further ones wait for a free thread."""
+_IDLE_SECONDS = 30.0
+"""A thread ends when it has had nothing to do for this time."""
 
 
 class Overdue(Exception):
-    """A call has run for longer than it may."""
+    """Raised when a call takes longer than it may."""
+
+
+def after_fork(reset: Callable[[], None]) -> None:
+    """Have `reset` called in every forked child, where locks may be held for ever and no thread runs."""
+    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+        os.register_at_fork(after_in_child=reset)
+
+
+class ThreadPool(Executor):
+    """Daemon threads that start when they are needed.
+
+    Args:
+        size: Maximum number of threads, not counting those of abandoned calls.
+        name: Name of the threads.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size, self._name = size, name
+        self._reset()
+        _pools.add(self)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("this thread pool is closed")
+            self._queue.append((future, functools.partial(fn, *args, **kwargs)))
+            self._changed.notify()
+            self._start_if_needed()
+        return future
+
+    def abandon(self, future: Future[Any]) -> None:
+        """Replace the thread that runs this call; that thread ends when the call returns."""
+        with self._changed:
+            thread = self._running.pop(future, None)
+            if thread is not None:
+                self._threads.remove(thread)
+                self._start_if_needed()
+
+    def shutdown(
+        self, wait: bool = True, *, cancel_futures: bool = False, timeout: float | None = None
+    ) -> None:
+        """End the threads once they have finished their calls.
+
+        Args:
+            wait: Whether to wait for the calls, abandoned ones excluded.
+            cancel_futures: Whether to drop the calls that have not begun.
+            timeout: Maximum number of seconds to wait; None means no limit.
+        """
+        with self._changed:
+            self._closed = True
+            if cancel_futures:
+                for future, _ in self._queue:
+                    future.cancel()
+                self._queue.clear()
+            self._changed.notify_all()
+            threads = list(self._threads)
+        end = None if timeout is None else time.monotonic() + timeout
+        for thread in threads if wait else ():
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+
+    def _reset(self) -> None:
+        """Start from nothing: in a forked child, all calls and threads are the parent's."""
+        self._changed = threading.Condition()
+        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._running: dict[Future[Any], threading.Thread] = {}
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._closed = False
+
+    def _start_if_needed(self) -> None:
+        if self._idle < len(self._queue) and len(self._threads) < self._size:
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        """Run the next call; return whether this thread should continue."""
+        thread = threading.current_thread()
+        with self._changed:
+            self._idle += 1
+            while not self._queue:
+                if self._closed or not (self._changed.wait(_IDLE_SECONDS) or self._queue):
+                    self._idle -= 1
+                    self._threads.discard(thread)
+                    return False
+            self._idle -= 1
+            future, function = self._queue.popleft()
+            if not future.set_running_or_notify_cancel():
+                return True
+            self._running[future] = thread
+        try:
+            result = function()
+        except BaseException as error:  # whatever it is, the waiting caller gets it
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        with self._changed:
+            return self._running.pop(future, None) is not None  # None: abandoned
+
+
+_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+
+
+def _reset_pools() -> None:
+    for pool in list(_pools):
+        pool._reset()
+
+
+after_fork(_reset_pools)
+
+ENV_THREADS = ThreadPool(MAX_THREADS, "gem-env")
+"""For the calls of environments, in the whole process."""
+TOOL_THREADS = ThreadPool(MAX_THREADS, "gem-tool")
+"""For the calls of tools, which a thread of `ENV_THREADS` may be waiting for."""
 
 
 class ThreadCall(Generic[T]):
     """A call in a thread, started at once.
 
     Args:
-        function: What to call, with the context variables of the caller.
-        executor: None takes the threads of this module.
+        function: The function, called with the context variables of the caller.
+        executor: Where it runs; None means `ENV_THREADS`.
 
     Attributes:
-        future: Done when the call has returned, also after nobody waits for it any more.
+        future: Done when the call has returned, even if nobody waits for it any more.
     """
 
     def __init__(self, function: Callable[[], T], executor: Executor | None = None) -> None:
         self._function = function
         self._context = contextvars.copy_context()
         self._began: float | None = None  # None while it waits for a thread
-        self._executor = executor or _shared()
+        self._executor = executor or ENV_THREADS
         self.future: Future[Outcome[T]] = self._executor.submit(self._run)
 
     async def outcome(self, timeout: float | None = None) -> Outcome[T]:
-        """Result or exception as a value: a `StopIteration` cannot cross an asyncio future.
+        """Wait for the call and return its result or its exception, as values.
 
-        A `SystemExit` is an exception like others here, because a thread cannot end the process.
+        A `StopIteration` cannot cross an asyncio future, and a `SystemExit` is an exception like others here,
+        because a thread cannot end the process.
 
         Args:
-            timeout: Seconds that the call may take, from the moment that a thread takes it up.
+            timeout: Maximum number of seconds, from the moment that a thread starts the call.
 
         Raises:
-            Overdue: It has taken longer, and goes on without anybody waiting.
+            Overdue: The call has taken longer. It is abandoned.
         """
         waiting = asyncio.wrap_future(self.future)
         left = timeout
@@ -73,8 +195,8 @@ class ThreadCall(Generic[T]):
                     raise Overdue
         except BaseException:
             waiting.cancel()
-            if not self.future.cancel() and isinstance(self._executor, _DaemonThreads):
-                self._executor.replace(self.future)
+            if not self.future.cancel() and isinstance(self._executor, ThreadPool):
+                self._executor.abandon(self.future)
             raise
         return waiting.result()
 
@@ -87,76 +209,13 @@ class ThreadCall(Generic[T]):
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`asyncio.to_thread`, in the threads of this module."""
-    value, error = await ThreadCall(functools.partial(function, *args, **kwargs)).outcome()
+    """Call a blocking function of an environment in one of `ENV_THREADS`."""
+    return await call_in(ENV_THREADS, functools.partial(function, *args, **kwargs))
+
+
+async def call_in(executor: Executor, function: Callable[[], T]) -> T:
+    """Call a blocking function in a thread of `executor`; if the caller is cancelled, the call is abandoned."""
+    value, error = await ThreadCall(function, executor).outcome()
     if error is not None:
         raise error
     return value  # type: ignore[return-value]  # no error: it is the result
-
-
-class _DaemonThreads(Executor):
-    """Threads that are started when they are needed, `most` of them besides those that were replaced."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._changed = threading.Condition()
-        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._busy: set[Future[Any]] = set()
-        self._threads = 0
-        self._idle = 0
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-        with self._changed:
-            self._queue.append((future, functools.partial(fn, *args, **kwargs)))
-            self._changed.notify()
-            self._start_if_needed()
-        return future
-
-    def replace(self, future: Future[Any]) -> None:
-        """Start another thread in the place of the one that `future` keeps busy, which ends with it."""
-        with self._changed:
-            if future in self._busy:
-                self._busy.remove(future)
-                self._threads -= 1
-                self._start_if_needed()
-
-    def _start_if_needed(self) -> None:
-        if self._idle < len(self._queue) and self._threads < self._most:
-            self._threads += 1
-            threading.Thread(target=self._work, name="gem-env", daemon=True).start()
-
-    def _work(self) -> None:
-        while self._take_one():
-            pass
-
-    def _take_one(self) -> bool:
-        """Carry out the next call; whether this thread goes on."""
-        with self._changed:
-            self._idle += 1
-            while not self._queue:
-                self._changed.wait()
-            self._idle -= 1
-            future, function = self._queue.popleft()
-            if not future.set_running_or_notify_cancel():
-                return True
-            self._busy.add(future)
-        try:
-            result = function()
-        except BaseException as error:  # the caller that waits gets it, whatever it is
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-        with self._changed:
-            if future not in self._busy:
-                return False
-            self._busy.remove(future)
-            return True
-
-
-_by_process: dict[int, _DaemonThreads] = {}
-"""By process id: what a fork has copied has no threads."""
-
-
-def _shared() -> _DaemonThreads:
-    return _by_process.setdefault(os.getpid(), _DaemonThreads(MAX_THREADS))
