@@ -9,6 +9,7 @@ new thread replaces that one. No thread keeps the interpreter from exiting.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import functools
 import os
@@ -151,6 +152,7 @@ ENV_THREADS = ThreadPool(MAX_THREADS, "gem-env")
 """For the calls of environments, in the whole process."""
 TOOL_THREADS = ThreadPool(MAX_THREADS, "gem-tool")
 """For the calls of tools, which a thread of `ENV_THREADS` may be waiting for."""
+atexit.register(TOOL_THREADS.shutdown, timeout=5.0)  # a session that is being closed ends its programs
 
 
 class ThreadCall(Generic[T]):
@@ -214,7 +216,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def call_in(executor: Executor, function: Callable[[], T]) -> T:
-    """Call a blocking function in a thread of `executor`; if the caller is cancelled, the call is abandoned."""
+    """Call a blocking function in a thread of `executor`; abandon it if the caller is cancelled."""
     value, error = await ThreadCall(function, executor).outcome()
     if error is not None:
         raise error

@@ -25,6 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.threads import after_fork
 from gem_core.errors import GemError
 from gem_core.sandbox.levels import Sandbox, strongest
 from gem_core.sandbox.limits import ProgramLimits
@@ -150,4 +151,4 @@ def _forget_all() -> None:
         calls._forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+after_fork(_forget_all)

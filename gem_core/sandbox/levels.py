@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from gem_core._util.threads import after_fork
 from gem_core.errors import ConfigError, GemError, SandboxError
 from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.result import RunResult
@@ -266,4 +267,4 @@ def _forget() -> None:
     _shared.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

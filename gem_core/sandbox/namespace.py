@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from gem_core._util.threads import after_fork
 from gem_core.errors import SandboxError
 from gem_core.sandbox.exchange import Channel, exchange
 from gem_core.sandbox.fork_server import ForkServer, configure, configure_process
@@ -225,4 +226,4 @@ def _forget_all() -> None:
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forget_all)
+after_fork(_forget_all)

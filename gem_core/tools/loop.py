@@ -10,11 +10,12 @@ has, so a tool that keeps connections keeps them here.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from gem_core._util.threads import after_fork
 
 T = TypeVar("T")
 
@@ -65,4 +66,4 @@ def _forget() -> None:
     _loop, _lock = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

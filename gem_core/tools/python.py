@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import math
-import os
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from gem_core._util.threads import TOOL_THREADS, call_in
 from gem_core.errors import ConfigError
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
 from gem_core.tools.base import Tool, ToolResult, ToolState
-
-_lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
-"""By process id; all tools share one. It waits for programs, so that no event loop has to."""
 
 
 class PythonTool(Tool):
@@ -94,13 +88,12 @@ class PythonTool(Tool):
         self.timeout = timeout
 
     async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
-        event_loop = asyncio.get_running_loop()
-        return await event_loop.run_in_executor(_pool(), self._call, arguments["code"], state)
+        return await call_in(TOOL_THREADS, functools.partial(self._call, arguments["code"], state))
 
     def end(self, state: ToolState) -> None:
         if state.live is not None:
             session, state.live = state.live, None
-            _pool().submit(session.close)  # it waits for a program that still runs
+            TOOL_THREADS.submit(session.close)  # it waits for a program that still runs
 
     def _call(self, code: str, state: ToolState) -> ToolResult:
         result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code, state)
@@ -138,13 +131,3 @@ class PythonTool(Tool):
             error = f"The program was ended by signal {-result.exit_code}."
         parts = [part for part in (result.stdout.strip("\n"), error) if part]
         return "\n".join(parts) or "The program printed nothing."
-
-
-def _pool() -> ThreadPoolExecutor:
-    process = os.getpid()
-    with _lock:
-        if process not in _pools:
-            _pools[process] = ThreadPoolExecutor(
-                max(8, 4 * (os.cpu_count() or 1)), thread_name_prefix="gem-python"
-            )
-        return _pools[process]

@@ -6,21 +6,20 @@ import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from concurrent.futures import Future
 
+from gem_core._util.threads import ThreadPool
 from gem_core.core import Env
 from gem_core.vector.backend import GRACE, Call, Reply, WorkerBackend, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
 
-_Job: TypeAlias = tuple[Slot, Call]
-
 
 class ThreadBackend(WorkerBackend):
-    """Threads that take the next call, whatever slot it is for.
+    """Threads that take the next call, whichever slot it is for.
 
-    A thread cannot be killed. One that is hung past the time-out is abandoned together with its
-    slot: another thread takes its place, and should it ever come back it closes its environment
-    and ends. It does not keep the interpreter from exiting.
+    A thread cannot be killed. One that hangs past the timeout is abandoned together with its slot,
+    and another thread replaces it; should it ever come back, it closes its environment and ends. It does not
+    keep the interpreter from exiting.
     """
 
     name = "thread"
@@ -30,15 +29,12 @@ class ThreadBackend(WorkerBackend):
     ) -> None:
         super().__init__(plans, timeout)
         self._slots: list[Slot | None] = [*build_slots(plans, probes)]
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._pool = ThreadPool(workers, "gem-env")
         self._done: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
-        # guards _slots and _running: a call is either delivered or abandoned, never both
+        # guards _slots and _began: a call is either delivered or abandoned, never both
         self._lock = threading.Lock()
-        # index of the slot: when its call began, and in which thread
-        self._running: dict[int, tuple[float, threading.Thread]] = {}
-        self._threads: list[threading.Thread] = []
-        for _ in range(workers):
-            self._start_thread()
+        self._began: dict[int, float] = {}  # by index of the slot, of the calls that run
+        self._futures: dict[int, Future[None]] = {}  # by index of the slot, of the last calls
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
         self._begin(calls)
@@ -66,18 +62,9 @@ class ThreadBackend(WorkerBackend):
             self._finish(*reply)
 
     def close(self) -> None:
-        try:
-            while True:
-                self._jobs.get_nowait()
-        except queue.Empty:
-            pass
-        for _ in self._threads:
-            self._jobs.put(None)
-        end = time.monotonic() + GRACE
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
+        self._pool.shutdown(cancel_futures=True, timeout=GRACE)
         with self._lock:
-            idle = [slot for i, slot in enumerate(self._slots) if slot and i not in self._running]
+            idle = [slot for i, slot in enumerate(self._slots) if slot and i not in self._began]
             self._slots = [None] * len(self._slots)
         for slot in idle:
             slot.close()
@@ -85,31 +72,25 @@ class ThreadBackend(WorkerBackend):
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"gem-env-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            slot, (index, method, args) = job
-            with self._lock:
-                self._running[index] = (time.monotonic(), threading.current_thread())
-            result = slot.call(method, args)
-            with self._lock:
-                abandoned = self._slots[index] is not slot
-                if not abandoned:
-                    del self._running[index]
-                    self._done.put((index, result))
-            if abandoned:
-                slot.close()
-                return
+    def _call(self, slot: Slot, call: Call) -> None:
+        """In a thread: carry out a call and deliver the result, unless the slot was abandoned meanwhile."""
+        index, method, args = call
+        with self._lock:
+            self._began[index] = time.monotonic()
+        result = slot.call(method, args)
+        with self._lock:
+            abandoned = self._slots[index] is not slot
+            if not abandoned:
+                del self._began[index]
+                self._done.put((index, result))
+        if abandoned:
+            slot.close()
 
     def _enqueue(self, calls: Sequence[Call]) -> None:
         for call in calls:
             slot = self._slots[call[0]]
             if slot is not None:  # None once closed
-                self._jobs.put((slot, call))
+                self._futures[call[0]] = self._pool.submit(self._call, slot, call)
 
     def _time_to_wait(self, end: float | None, now: float) -> float | None:
         """Until `end` or the first call that may be overdue by then; None is without limit.
@@ -119,7 +100,7 @@ class ThreadBackend(WorkerBackend):
         ends = [] if end is None else [end]
         if self._timeout is not None:
             with self._lock:
-                ends.append(min((since for since, _ in self._running.values()), default=now) + self._timeout)
+                ends.append(min(self._began.values(), default=now) + self._timeout)
         return max(0.0, min(ends) - now) if ends else None
 
     def _abandon_overdue(self) -> None:
@@ -127,12 +108,12 @@ class ThreadBackend(WorkerBackend):
             return
         now = time.monotonic()
         with self._lock:
-            overdue = [i for i, (since, _) in self._running.items() if now >= since + self._timeout]
+            overdue = [i for i, began in self._began.items() if now >= began + self._timeout]
             for index in overdue:
-                self._threads.remove(self._running.pop(index)[1])
+                del self._began[index]
                 self._slots[index] = None
         for index in overdue:
+            self._pool.abandon(self._futures[index])
             repeat = self._lose([index], f"TimeoutError: no result within {self._timeout:g} s")
             self._slots[index] = Slot(self._plans[index])
-            self._start_thread()
             self._enqueue(repeat)

@@ -25,6 +25,8 @@ import threading
 import time
 from typing import Any
 
+from gem_core._util.threads import after_fork
+
 CPU_SECONDS = 2.0
 _PATIENCE = 10
 """Wall-clock seconds for each CPU second."""
@@ -157,4 +159,4 @@ def _forget() -> None:
 
 
 atexit.register(close_workers)
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

@@ -7,12 +7,12 @@ it was opened on, and episodes come from any. There is one pool for each server 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gem_core._util.threads import after_fork
 from gem_core.errors import ServiceError
 from gem_core.tools import loop
 from gem_core.tools.mcp import sdk
@@ -184,4 +184,4 @@ def _forget() -> None:
     _pools.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from typing import Any
 
 from gem_core._util.entry_points import check_arguments, load_attribute
 from gem_core._util.registry import Registry
+from gem_core._util.threads import after_fork
 from gem_core.tools.search.searcher import Searcher
 
 _backends: Registry[str] = Registry("search backend")
@@ -71,4 +71,4 @@ def _forget() -> None:
     _shared.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

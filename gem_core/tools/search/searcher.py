@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
+import functools
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
+from gem_core._util.threads import ThreadPool, call_in
 from gem_core.errors import ConfigError
 from gem_core.tools.search.corpus import Document
 
@@ -46,8 +46,7 @@ class Searcher:
                 raise ConfigError(f"{name}={value!r}: expected a whole number of at least {least}")
         self.concurrency = concurrency
         self._cache = _Cache(cache, cache_seconds) if cache else None
-        self._threads: tuple[int, ThreadPoolExecutor] | None = None
-        self._lock = threading.Lock()
+        self._threads = ThreadPool(concurrency, "gem-search")
 
     def find(self, query: str, k: int) -> list[Hit]:
         """At most `k` documents, the best first.
@@ -65,22 +64,12 @@ class Searcher:
 
     async def asearch(self, query: str, k: int = 3) -> list[Hit]:
         """`search` in a thread of this searcher."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor(), self.search, query, k)
+        return await call_in(self._threads, functools.partial(self.search, query, k))
 
     def close(self) -> None:
         """Let the threads and connections go. May be called more than once."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None and threads[0] == os.getpid():
-            threads[1].shutdown(wait=False, cancel_futures=True)
-
-    def _executor(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._threads is None or self._threads[0] != os.getpid():  # threads do not survive a fork
-                pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="gem-search")
-                self._threads = os.getpid(), pool
-            return self._threads[1]
+        threads, self._threads = self._threads, ThreadPool(self.concurrency, "gem-search")
+        threads.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
