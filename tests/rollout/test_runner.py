@@ -552,7 +552,7 @@ def test_stop_iteration_in_a_thread_does_not_hang() -> None:
         def step(self, action: str) -> Any:
             return next(iter(()))
 
-    assert play(Exhausted(), ScriptedPolicy([tokens("x")])).error == "step() failed: StopIteration:"
+    assert play(Exhausted(), ScriptedPolicy([tokens("x")])).error == "step() failed: StopIteration"
 
 
 def test_blocking_environments_leave_the_event_loop_and_cheap_ones_do_not() -> None:
