@@ -23,12 +23,15 @@ EXAMPLE = ROOT / "integrations/openrlhf/examples/own_env.py"
 OURS = ["python3", "-m", "gem_openrlhf.train_ppo_ray"]
 THEIRS = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
 
-GPU_ONLY = {
-    "train.colocate_all", "vllm.enable_sleep", "ds.enable_sleep", "ds.packing_samples",
-    "train.dynamic_batch_enable", "train.max_tokens_per_gpu", "vllm.tensor_parallel_size",
-    "actor.gradient_checkpointing_enable", "data.apply_chat_template",
-}  # fmt: skip
-"""Flags of the documented command that a run without a GPU omits."""
+USER = shlex.split(
+    "--actor.model_name_or_path org/model --reward.model_name_or_path org/reward "
+    "--train.batch_size 128 --rollout.batch_size 1024 --rollout.n_samples_per_prompt 1 "
+    "--data.prompt_dataset org/prompts --data.input_key messages --data.apply_chat_template "
+    "--algo.kl.init_coef 0.01 --algo.advantage.is_correction_level token --train.colocate_all"
+)
+"""Flags of a user who trains with a reward model so far, in place of the page's ``"$@"``."""
+GPU_ONLY = {"train.colocate_all", "data.apply_chat_template"}
+"""Flags of `USER` that a run without a GPU omits."""
 
 
 def lines() -> list[list[str]]:
@@ -44,7 +47,8 @@ def lines() -> list[list[str]]:
 
 def commands() -> list[list[str]]:
     """Return the flags of the command lines that train with GEM's command."""
-    return [words[len(OURS) :] for words in lines() if words[: len(OURS)] == OURS]
+    documented = [words[len(OURS) :] for words in lines() if words[: len(OURS)] == OURS]
+    return [[part for word in words for part in (USER if word == "$@" else [word])] for words in documented]
 
 
 def flags_of(words: list[str]) -> dict[str, str | None]:

@@ -16,6 +16,16 @@ from gem_core.checker import check_env
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.verl.configs import verl_config
 
+USER = [
+    "data.train_files=train.parquet",
+    "data.val_files=test.parquet",
+    "data.train_batch_size=256",
+    "data.max_response_length=512",
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct",
+    "actor_rollout_ref.rollout.name=vllm",
+    "algorithm.kl_ctrl.kl_coef=0.001",
+]
+"""Overrides of a user who trains on files so far, in place of the page's ``"$@"``."""
 EXAMPLE = ROOT / "integrations/verl/examples/own_env.py"
 
 
@@ -25,7 +35,7 @@ def commands() -> list[list[str]]:
         for line in block.code.replace("\\\n", " ").splitlines():
             words = shlex.split(line)
             if words[:3] == ["python", "-m", "verl.trainer.main_ppo"]:
-                found.append(words[3:])
+                found.append([part for word in words[3:] for part in (USER if word == "$@" else [word])])
     return found
 
 
