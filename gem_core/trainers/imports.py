@@ -11,10 +11,10 @@ from types import ModuleType
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Call `action` with the module `name` right after it was imported; now, if it is imported already.
+    """Call `action` with the module `name` right after it is imported; at once if it is imported already.
 
-    For a plugin that has to reach a trainer's module in a process that may never import it. What
-    `action` raises is raised by the import.
+    A plugin uses this to reach a trainer's module in a process that may never import it. The import raises
+    what `action` raises.
     """
     if name in sys.modules:
         action(sys.modules[name])
@@ -34,7 +34,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)  # the search below must not come by here again
+        sys.meta_path.remove(self)  # the search below must not find this finder again
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._action)
@@ -42,7 +42,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """A module's own loader, and then an action."""
+    """Runs a module's own loader and then an action."""
 
     def __init__(self, inner: importlib.abc.Loader, action: Callable[[ModuleType], None]) -> None:
         self._inner = inner

@@ -36,7 +36,7 @@ class SupportedTrainer:
     """A trainer and the range of its versions that a plugin was tested with.
 
     Attributes:
-        name: What people call it.
+        name: Name of the trainer, for messages.
         package: Import package of the plugin.
         distribution: Name on the package index.
         minimum: First supported version.
@@ -46,10 +46,10 @@ class SupportedTrainer:
         home_variable: Environment variable that names a source checkout; None when an installed
             distribution is the only form.
         on_index: Whether `distribution` can be installed from the package index.
-        checkout_module: Module that a source checkout on the import path has, ``package.module``.
-        hook_modules: Modules of the plugin that the hook names.
+        checkout_module: A module, ``package.module``, by which a source checkout on the import path is found.
+        hook_modules: Modules of the plugin that the hook uses.
         entry_point: Group and name of the entry point that the trainer reads; None when it reads none.
-        brought: Versions and what each brought that the plugin needs, for the message about older ones.
+        brought: Versions, and what the plugin needs that each introduced, for the message about older ones.
     """
 
     name: str
@@ -71,7 +71,7 @@ class SupportedTrainer:
         return f">={self.minimum},<{self.below}"
 
     def installed_version(self) -> str | None:
-        """Version of the installed distribution; None when it is not installed."""
+        """Return the version of the installed distribution; None when it is not installed."""
         from importlib.metadata import PackageNotFoundError, version
 
         if not self.on_index:  # the name may belong to an unrelated project there
@@ -82,7 +82,7 @@ class SupportedTrainer:
             return None
 
     def source_checkout(self) -> Path | None:
-        """Folder that `home_variable` names, else that of `checkout_module`; None when there is neither."""
+        """Return the folder in `home_variable`, or else of `checkout_module`; None when there is neither."""
         from importlib.util import find_spec
 
         folder = os.environ.get(self.home_variable, "") if self.home_variable else ""
@@ -96,7 +96,7 @@ class SupportedTrainer:
         return None
 
     def problem(self) -> str | None:
-        """Why the plugin cannot work in this Python environment; None when it can."""
+        """Return why the plugin cannot work in this Python environment, or None when it can."""
         checkout = self.source_checkout()
         if checkout is not None:
             return None if checkout.is_dir() else f"{self.home_variable}={checkout} is not a folder"
@@ -122,7 +122,7 @@ class SupportedTrainer:
         )
 
     def hook_problem(self) -> str | None:
-        """Why the hook is not open in this Python environment; None when it is."""
+        """Return why the hook does not work in this Python environment, or None when it does."""
         from importlib.metadata import entry_points
         from importlib.util import find_spec
 
@@ -145,7 +145,7 @@ class SupportedTrainer:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Leading numbers of a version, without trailing zeros: ``"0.9.0rc1"`` gives ``(0, 9)``."""
+    """Return the leading numbers of a version without trailing zeros: ``"0.9.0rc1"`` gives ``(0, 9)``."""
     match = re.match(r"\d+(\.\d+)*", version)
     numbers = [int(part) for part in match.group().split(".")] if match else []
     while numbers and numbers[-1] == 0:

@@ -1,7 +1,7 @@
 """An environment of your own, trained by verl with ReBN. One file, two commands:
 
     python own_env.py            # play it here: no verl, no GPU
-    python own_env.py train      # print the command that trains it; add your own words behind it
+    python own_env.py train      # print the command that trains it; append options of your own
 
 verl's worker processes import this file when it is on their path and named in
 VERL_USE_EXTERNAL_MODULES, which the printed command does.

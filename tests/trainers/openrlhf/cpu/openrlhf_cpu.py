@@ -9,7 +9,7 @@ from gem_core.trainers.imports import after_import
 
 
 class Device(str):
-    """What OpenRLHF takes for the current device: tensors go to it, and it is printed into ``cuda:0``."""
+    """OpenRLHF's current device: tensors go to it, and OpenRLHF prints it into ``cuda:0``."""
 
     def __new__(cls) -> Device:
         return super().__new__(cls, "cpu")
@@ -38,7 +38,7 @@ def mesh(module: Any) -> None:
 
 
 class Broadcast:
-    """In the place of vLLM's NCCL communicator, over the same process group."""
+    """Replaces vLLM's NCCL communicator over the same process group."""
 
     def __init__(self, group: Any) -> None:
         self.group = group

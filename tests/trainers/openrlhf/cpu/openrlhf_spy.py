@@ -1,4 +1,4 @@
-"""Notes what OpenRLHF's update consumes, without changing it; for tests. Writes into the folder GEM_SPY."""
+"""Records the inputs of OpenRLHF's update in the folder GEM_SPY without changing them; for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gem_core.trainers.imports import after_import
 
 _counter = itertools.count()
 _rows: dict[str, Any] = {}
-"""What the loss is not given: the tokens of the micro-batch that is in it."""
+"""The tokens of the micro-batch in the loss, which the loss itself does not get."""
 
 
 def save(kind: str, content: Any) -> None:

@@ -10,7 +10,7 @@ from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 
 
 def reward_of(answer: str) -> float:
-    """A number that depends on what was written."""
+    """Return a number that depends on the answer."""
     return zlib.crc32(answer.encode()) % 100 / 100
 
 

@@ -21,5 +21,5 @@ def measure(text: str) -> str:
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Any, **more: Any
 ) -> float:
-    """A number that depends on what was written."""
+    """Return a number that depends on the solution."""
     return zlib.crc32(solution_str.encode()) % 100 / 100

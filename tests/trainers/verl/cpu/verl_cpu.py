@@ -26,7 +26,7 @@ class Stream:
 
 
 def _device_module() -> types.ModuleType:
-    """What verl expects at the place of `torch.cuda`."""
+    """Return a module with what verl uses of `torch.cuda`."""
     module = types.ModuleType("verl_cpu_device")
 
     @contextlib.contextmanager

@@ -11,7 +11,7 @@ from gem_script import Script, scripted_vllm
 
 
 def register() -> None:
-    """Let weights be loaded twice, and note what every request was given and returned."""
+    """Allow weights to be loaded twice, and record the inputs and outputs of every request."""
     _keep_plain_weights()
     if os.environ.get("GEM_SPY"):
         _note_requests(os.path.join(os.environ["GEM_SPY"], "engine.jsonl"))

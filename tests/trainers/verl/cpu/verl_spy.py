@@ -1,4 +1,4 @@
-"""Notes what verl's update consumes, without changing it; for tests.
+"""Records the inputs of verl's update without changing them; for tests.
 
 Loaded through VERL_USE_EXTERNAL_MODULES; writes into the folder GEM_SPY.
 """
@@ -26,7 +26,7 @@ def _rows(values: Any) -> list[list[float]]:
 
 
 def noting_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
-    """verl's loss; the tensors it is about to consume are saved, a file a micro-batch."""
+    """Call verl's loss after saving its input tensors, one file per micro-batch."""
     names = (
         "prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs",
         "ref_log_prob",

@@ -1,4 +1,4 @@
-"""For the test of verl's own tool loop: a parser that takes every answer for a tool call.
+"""A parser that reads every answer as a tool call, for the test of verl's own tool loop.
 
 It stands in for one that a trained model would satisfy; loop, tools and reward worker are verl's.
 """
@@ -13,7 +13,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 
 @ToolParser.register("always")
 class AlwaysCalls(ToolParser):
-    """Reads a call of `measure` out of any answer."""
+    """Reads any answer as a call of `measure`."""
 
     async def extract_tool_calls(self, responses_ids: list[int], tools: Any = None) -> Any:
         text = self.tokenizer.decode(responses_ids, skip_special_tokens=True)
