@@ -5,10 +5,12 @@ They are here so that environments and clients written for GEM run unchanged.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-if TYPE_CHECKING:
-    from gem_core.envs.multiagent.multi_agent_env import AgentState
+from gem_core.core import Observation
+
+AgentState: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
+"""Observation, return so far, terminated, truncated and info of one agent."""
 
 
 class GemNames:

@@ -17,14 +17,11 @@ from random import Random
 from typing import Any, ClassVar, TypeAlias
 
 from gem_core.core import Env, Observation, ResetOptions, check_options
-from gem_core.envs.multiagent.gem_names import GemNames
+from gem_core.envs.multiagent.gem_names import AgentState, GemNames
 from gem_core.envs.multiagent.selector import AgentSelector
 from gem_core.errors import ConfigError
 
 __all__ = ["AgentSelector", "MultiAgentEnv"]
-
-AgentState: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
-"""Observation, return so far, terminated, truncated and info of one agent."""
 
 StepResults: TypeAlias = tuple[
     dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
