@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+import tyro
 from oat.algorithms.ppo import PPOArgs
 from oat.args import default_args_validation
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
+from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.options import import_modules, read_object
@@ -21,10 +23,23 @@ MAX_ROWS = 1_000_000
 """Limit on the rows of a run: Oat lists the whole data set in memory before the first step."""
 PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
 
+
+def _add_limits(args: type[PPOArgs]) -> type[PPOArgs]:
+    """Declare the fields of `EpisodeLimits` as flags, except the length of a response, which is Oat's own."""
+    hints = get_type_hints(EpisodeLimits, include_extras=True)
+    for limit in fields(EpisodeLimits):
+        if limit.name != "max_tokens_per_turn":
+            kind, text = get_args(hints[limit.name])
+            args.__annotations__[limit.name] = Annotated[kind, tyro.conf.arg(help=text)]
+            setattr(args, limit.name, limit.default)
+    return args
+
+
 # The comments below are the texts of `--help`, as in Oat's own dataclass.
 
 
 @dataclass
+@_add_limits
 class Args(PPOArgs):  # type: ignore[misc]
     """Oat's arguments for PPO and GEM's."""
 
@@ -41,8 +56,6 @@ class Args(PPOArgs):  # type: ignore[misc]
     # Modules to import in every process, such as one that registers environments.
     modules: list[str] = field(default_factory=list)
 
-    # Maximum number of turns per episode; none leaves it to the environment.
-    max_turns: int | None = None
     # 'append' keeps the sampled tokens, 'rebuild' makes each prompt from the latest observation.
     context: Literal["append", "rebuild"] = "append"
     # In rebuild contexts: the observation already contains the chat template.
@@ -51,14 +64,6 @@ class Args(PPOArgs):  # type: ignore[misc]
     wrappers: str = ""
     # First message of each conversation; none leaves it to the chat template.
     system_prompt: str | None = None
-    # What the environment gets for a response cut by the length limit: nothing, or the unchanged text.
-    on_length_cut: Literal["invalid", "pass"] = "invalid"
-    # Seconds for the constructor, reset, step and close of a blocking environment; none waits forever.
-    step_timeout: float | None = None
-    # What happens to an episode whose environment failed: 'mask' drops it, 'retry' first plays it again.
-    on_env_error: Literal["mask", "retry"] = "mask"
-    # Maximum number of attempts of 'retry' after the first one.
-    max_env_retries: int = RolloutOptions.max_env_retries
     # Folder for train.jsonl and eval.jsonl; none writes none.
     traces: str | None = None
 
