@@ -38,8 +38,12 @@ Split: TypeAlias = Literal["train", "eval"]
 """What a task is for: training, or evaluation alone."""
 
 
-class Info(TypedDict, total=False):
-    """Reserved keys of the info dict; an environment may add others, JSON-able like these."""
+Info: TypeAlias = dict[str, Any]
+"""Anything else about a step, JSON-able; the keys of `InfoKeys` have a fixed meaning."""
+
+
+class InfoKeys(TypedDict, total=False):
+    """Reserved keys of an info dict, with their types. An environment may add other keys."""
 
     prefix: str
     """Text shown before the observation (a board, say)."""

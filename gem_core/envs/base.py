@@ -190,7 +190,7 @@ class TurnBasedEnv(Env, Generic[Move]):
     # -- plumbing -----------------------------------------------------------------------------
 
     def _format_error(self, reason: str) -> StepResult:
-        reward, info = self.format_error_reward, Info(invalid="format")
+        reward, info = self.format_error_reward, {"invalid": "format"}
         if self.format_error_ends:
             return self._end(reason, reward, info, success=False)
         if self.turn >= self.turn_limit:

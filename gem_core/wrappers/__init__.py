@@ -1,4 +1,4 @@
-"""Wrappers by name. This module holds their table; a wrapper is imported when it is used.
+"""Wrappers by name. This module only lists them; a wrapper is imported on first use.
 
     env = gem_core.make("game:GuessTheNumber-v0", wrappers="time_limit(max_turns=5), concat_with_action")
 
@@ -32,6 +32,6 @@ _WRAPPERS = {
 
 
 def register_builtin() -> None:
-    """File every wrapper that ships with gem_core."""
+    """Register every wrapper that ships with gem_core."""
     for name, entry_point in _WRAPPERS.items():
         register_wrapper(name, entry_point)

@@ -1,7 +1,7 @@
-"""Observation wrappers that write the history with a chat template.
+"""Observation wrappers that render the history with a chat template.
 
-The observation becomes the text of a whole prompt, special tokens included, so it is to be encoded
-with ``add_special_tokens=False`` and without another template around it.
+The observation becomes the text of a whole prompt, special tokens included: encode it with
+``add_special_tokens=False`` and without another template around it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gem_core.wrappers.observation import History
 
 
 class ChatTokenizer(Protocol):
-    """The one method of a Hugging Face tokenizer that is used here."""
+    """The only method of a Hugging Face tokenizer that is used here."""
 
     def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> Any:
-        """With ``tokenize=False``: the conversation as text."""
+        """Return the conversation as text (with ``tokenize=False``)."""
         ...
 
 
 class ConcatChat(History):
     """Shows the history as a conversation: observations are "user" (or "tool") messages, actions "assistant".
 
-    An observation is a "tool" message when it answers a tool call (``info["use_tool"]``).
+    An observation is a "tool" message if it answers a tool call (``info["use_tool"]``).
 
     Args:
         env: The environment.
@@ -36,14 +36,14 @@ class ConcatChat(History):
             and shared by all environments of the process; or an object with `apply_chat_template`.
         max_history: See `History`.
         template_kwargs: Passed to `apply_chat_template`, for example ``{"enable_thinking": False}``.
-        tool_role: Role of a tool's answer; "user" for templates that know no tools.
+        tool_role: Role of a tool's answer; use "user" for templates without tools.
 
     Raises:
         ConfigError: `tokenizer` has no chat template method, or an observation holds images, which
             text cannot carry.
-        MissingDependency: A tokenizer by name without transformers.
+        MissingDependency: A tokenizer is given by name, and transformers is not installed.
         ModelError: The tokenizer cannot be loaded.
-        UnsupportedTemplate: The template refuses the conversation.
+        UnsupportedTemplate: The template fails on the conversation.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ConcatChat(History):
         return self.apply_template(self.history)
 
     def apply_template(self, messages: list[dict[str, str]]) -> str:
-        """`messages` as text that ends where the assistant begins to write."""
+        """Return `messages` as text that ends where the assistant begins to write."""
         if isinstance(self.tokenizer, str):
             self.tokenizer = load_tokenizer(self.tokenizer)
         try:
@@ -88,10 +88,10 @@ class ConcatChat(History):
 
 
 class ConcatChatOnReset(ConcatChat):
-    """Puts the chat template around the first observation only; what follows is appended as it is.
+    """Applies the chat template to the first observation only and appends the rest unchanged.
 
-    The arguments are those of `ConcatChat`. The first action follows the template directly, as the
-    model wrote it; from then on a line break stands between two entries.
+    Takes the arguments of `ConcatChat`. The first action follows the template directly, as the model wrote
+    it; later entries are separated by line breaks.
     """
 
     def opening(self, content: Observation) -> Any:
@@ -106,11 +106,11 @@ class ConcatChatOnReset(ConcatChat):
 
 @functools.lru_cache(maxsize=8)
 def load_tokenizer(name: str) -> ChatTokenizer:
-    """The Hugging Face tokenizer in a folder, or of that name on the hub.
+    """Load a Hugging Face tokenizer from a folder or from the hub.
 
     Raises:
         MissingDependency: transformers is not installed.
-        ModelError: There is none, or it is damaged.
+        ModelError: There is no tokenizer, or it is damaged.
     """
     try:
         from transformers import AutoTokenizer

@@ -1,19 +1,17 @@
-"""Wrappers about whole episodes: `EpisodeStatistics` counts, `TimeLimit` ends."""
+"""Wrappers for whole episodes: `EpisodeStatistics` and `TimeLimit`."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from gem_core._util.checks import check_int
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
-from gem_core.errors import ConfigError
 from gem_core.wrapper import Wrapper
 
 
 class EpisodeStatistics(Wrapper):
-    """Counts steps and adds up rewards; tells them in the info dict.
+    """Counts steps, adds up rewards and reports both in the info dict.
 
-    Every info has ``step_counter`` and ``cumulative_rewards`` of the running episode; that of `reset`
-    also has ``prev_ep_step_counter`` and ``prev_ep_cumulative_rewards``, both None in the first
+    Every info has ``step_counter`` and ``cumulative_rewards`` of the running episode; the info of `reset`
+    also has ``prev_ep_step_counter`` and ``prev_ep_cumulative_rewards``, both None before the second
     episode. The last step adds ``return``, ``turns``, ``invalid_actions`` and ``tool_calls`` to
     ``info["metrics"]``.
     """
@@ -43,10 +41,9 @@ class EpisodeStatistics(Wrapper):
         self._started = True
         self.step_counter = self.invalid_actions = self.tool_calls = 0
         self.cumulative_rewards = 0.0
-        told: dict[str, Any] = info  # type: ignore[assignment]  # keys of its own
-        told["step_counter"] = 0
-        told["cumulative_rewards"] = 0.0
-        told["prev_ep_step_counter"], told["prev_ep_cumulative_rewards"] = before
+        info["step_counter"] = 0
+        info["cumulative_rewards"] = 0.0
+        info["prev_ep_step_counter"], info["prev_ep_cumulative_rewards"] = before
         self.prev_ep_step_counter, self.prev_ep_cumulative_rewards = before
         return observation, info
 
@@ -59,12 +56,11 @@ class EpisodeStatistics(Wrapper):
         truncated: bool,
         info: Info,
     ) -> StepResult:
-        told: dict[str, Any] = info  # type: ignore[assignment]  # a cast would cost a call per step
-        told["step_counter"] = self.step_counter = turns = self.step_counter + 1
-        told["cumulative_rewards"] = self.cumulative_rewards = total = self.cumulative_rewards + reward
-        if told.get("invalid"):
+        info["step_counter"] = self.step_counter = turns = self.step_counter + 1
+        info["cumulative_rewards"] = self.cumulative_rewards = total = self.cumulative_rewards + reward
+        if info.get("invalid"):
             self.invalid_actions += 1
-        if told.get("use_tool"):
+        if info.get("use_tool"):
             self.tool_calls += 1
         if terminated or truncated:
             info["metrics"] = {
@@ -82,18 +78,16 @@ class TimeLimit(Wrapper):
 
     Args:
         env: The environment.
-        max_turns: Number of steps, at least 1. The step that ends the episode by its own rules
-            within the limit stays terminated.
+        max_turns: Maximum number of steps, at least 1. If the last of them ends the episode by its own
+            rules, the episode is terminated, not truncated.
     """
 
     state_fields = ("turns",)
-    max_return = None  # the best return of the environment may take more turns than this
+    max_return = None  # the environment's best return may take more turns
 
     def __init__(self, env: Env, *, max_turns: int) -> None:
         super().__init__(env)
-        if not isinstance(max_turns, int) or max_turns < 1:
-            raise ConfigError(f"max_turns={max_turns!r}: expected a positive number of steps")
-        self.max_turns = max_turns
+        self.max_turns = check_int("max_turns", max_turns, 1)
         self.turns = 0
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:

@@ -1,31 +1,31 @@
-"""Observation wrappers: show the history of the episode, not only its newest observation.
+"""Observation wrappers that show the history of the episode, not only its newest observation.
 
-Without one of these, `step` returns the newest observation alone, which is what a rollout in
-append mode wants (its context keeps the history as tokens). A caller that builds a prompt from each
-observation, on the other hand, needs the history in the observation.
+Without them, `step` returns the newest observation alone. That suits a rollout in append mode, whose
+context keeps the history as tokens. A caller that builds a prompt from each observation needs the history
+in the observation.
 
-What enters the history is what the model was shown, prefix and suffix included; both are then taken
-out of the info dict, so that they are rendered exactly once.
+The history holds what the model was shown, prefix and suffix included; both are then removed from the info
+dict, so that they are rendered exactly once.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from gem_core._util.checks import check_int
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
-from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
 from gem_core.wrapper import Wrapper
 
 
 class History(Wrapper):
-    """Base of the observation wrappers: collects entries and shows them through `render`.
+    """Base class of the observation wrappers: collects entries, which `render` turns into an observation.
 
     Args:
         env: The environment.
         max_history: Keep the first observation (the instructions) and the last `max_history`
-            exchanges; an exchange is one action together with the observation that answered it, so
-            the newest observation is the end of the last exchange. None keeps everything.
+            exchanges, where an exchange is an action and the observation that answered it. None keeps
+            everything.
     """
 
     state_fields = ("history",)
@@ -33,28 +33,24 @@ class History(Wrapper):
     """Whether the actions are part of the history."""
 
     history: list[Any]
-    """Entries so far: the first observation, then those of each exchange that is kept."""
+    """The first observation, then the entries of the exchanges that are kept."""
 
     def __init__(self, env: Env, *, max_history: int | None = None) -> None:
         super().__init__(env)
-        if max_history is not None and (not isinstance(max_history, int) or max_history < 1):
-            raise ConfigError(
-                f"max_history={max_history!r}: expected a positive number of exchanges, or None for all"
-            )
-        self.max_history = max_history
+        self.max_history = max_history = check_int("max_history", max_history, 1, optional=True)
         self._max_entries = None if max_history is None else 1 + max_history * (1 + self.keeps_actions)
         self.history = []
 
     def entry(self, role: str, content: Observation) -> Any:
-        """What the history keeps of a message; `role` is "user", "assistant" or "tool"."""
+        """Return what the history keeps of a message; `role` is "user", "assistant" or "tool"."""
         return content
 
     def opening(self, content: Observation) -> Any:
-        """What the history keeps of the first observation."""
+        """Return what the history keeps of the first observation."""
         return self.entry("user", content)
 
     def render(self) -> Observation:
-        """The observation that stands for the history."""
+        """Return the observation that shows the history."""
         raise NotImplementedError
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:
@@ -82,16 +78,17 @@ class History(Wrapper):
 
 
 class Concat(History):
-    """Shows all observations so far, a line break between two.
+    """Shows all observations so far, separated by line breaks.
 
-    With content parts among the observations the result is the list of all parts, text as text parts.
+    If some observations are lists of content parts, the result is the list of all parts, with text as text
+    parts.
     """
 
     keeps_actions = False
 
     def __init__(self, env: Env, *, max_history: int | None = None) -> None:
         super().__init__(env, max_history=max_history)
-        # Nothing but text to append: the usual case, without the calls of the others.
+        # The usual case only appends text, and skips the calls of the general one.
         hooks = (type(self).entry, type(self).render)
         self._plain = (
             max_history is None and not self.keeps_actions and hooks == (History.entry, Concat.render)
@@ -117,7 +114,7 @@ class Concat(History):
 
 
 class ConcatWithAction(Concat):
-    """Shows observations and actions in the order they came, a line break between two."""
+    """Shows all observations and actions in order, separated by line breaks."""
 
     keeps_actions = True
 
@@ -132,7 +129,7 @@ def _take_shown(observation: Observation, info: Info) -> Observation:
 def _joined(history: list[Any]) -> Observation:
     try:
         return "\n".join(history)
-    except TypeError:  # content parts among them; text alone is the fast path
+    except TypeError:  # some entries are content parts; text alone is the fast path
         return [part for entry in history for part in _parts(entry)]
 
 

@@ -1,41 +1,38 @@
-"""`Retry`: several attempts at the same item, with what went wrong in between."""
+"""`Retry`: several attempts at the same item, with feedback in between."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from gem_core._util.checks import check_int, check_number
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
-from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
 from gem_core.wrapper import Wrapper
 
 
 class Retry(Wrapper):
-    """Turns a single-turn environment into one of several turns.
+    """Turns a single-turn environment into a multi-turn one.
 
-    After an attempt that failed the same item is asked again: the observation is what the environment
-    said of the attempt (a failing test, say), the suffix how many attempts are left. The episode
-    terminates with a success and is truncated with the last attempt.
+    After a failed attempt, the same item is asked again: the observation is the environment's feedback on the
+    attempt (such as a failing test), and the suffix says how many attempts are left. A success terminates the
+    episode; the last failed attempt truncates it.
 
-    Rewards: each attempt pays by how much it beats the best one before, so that the return is the best
-    score of all; times ``decay`` to the power of the attempts before it. A penalty (a format error below
-    0) is paid each time.
+    An attempt is rewarded for its improvement over the best earlier one, so the return is the best score. The
+    reward is multiplied by ``decay`` to the power of the number of earlier attempts. A penalty (a negative
+    reward for a format error) is paid every time.
 
     Args:
         env: A single-turn environment whose state can be saved.
-        max_attempts: Attempts in all, at least 1.
-        decay: From 0 to 1; 1 pays a late success like an early one.
+        max_attempts: Maximum number of attempts, at least 1.
+        decay: Number from 0 to 1; with 1, a late success pays as much as an early one.
     """
 
     state_fields = ("attempts", "best", "_start")
 
     def __init__(self, env: Env, *, max_attempts: int = 3, decay: float = 1.0) -> None:
         super().__init__(env)
-        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1:
-            raise ConfigError(f"max_attempts={max_attempts!r}: expected a positive number of attempts")
-        if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 <= decay <= 1:
-            raise ConfigError(f"decay={decay!r}: expected a number from 0 to 1")
-        self.max_attempts, self.decay = max_attempts, float(decay)
+        self.max_attempts = check_int("max_attempts", max_attempts, 1)
+        self.decay = float(check_number("decay", decay, 0, 1))
         self.attempts = 0
         self.best = 0.0
         self._start: dict[str, Any] | None = None
@@ -64,7 +61,7 @@ class Retry(Wrapper):
             return observation, paid, True, False, info
         if self.attempts >= self.max_attempts or self._start is None:
             return observation, paid, False, True, info
-        players = self._action_random  # a random player goes on with its stream, or would repeat itself
+        players = self._action_random  # a random player must not repeat itself
         self.env.set_state(self._start)
         self._action_random = players
         shown = render_observation(observation, info)

@@ -1,4 +1,4 @@
-"""GEM's presets of the wrapper `tools`, by its names; what they set can be changed by keyword arguments."""
+"""GEM's presets of the wrapper `tools`, under GEM's names; keyword arguments override their settings."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from gem_core.wrappers.tools import Tools
 
 
 def python_tool(env: Env, **changes: Any) -> Tools:
-    """GEM's preset: Python, 0.05 for a call and 0.25 more for one that works, at most five."""
+    """Wrap `env` with Python: at most five calls, 0.05 per call and 0.25 more if it works."""
     return _preset(env, changes, tools="python(timeout=5)", tool_reward=0.05, tool_success_reward=0.25)
 
 
 def python_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
-    """Python without intermediate rewards, at most five calls."""
+    """Wrap `env` with Python: at most five calls, without intermediate rewards."""
     return _preset(env, changes, tools="python(timeout=5)")
 
 
 def python_tool_no_int_reward_last_line_error(env: Env, **changes: Any) -> Tools:
-    """The same, and of an error only its last line is shown."""
+    """Like `python_tool_no_int_reward`, but show only the last line of an error."""
     return _preset(env, changes, tools="python(timeout=5, last_error_line=True)")
 
 
 def search_tool(env: Env, **changes: Any) -> Tools:
-    """GEM's preset: search on the server in ``SEARCH_URL``, 0.3 for a call, at most five."""
+    """Wrap `env` with search on the server in ``SEARCH_URL``: at most five calls, 0.3 per call."""
     return _preset(env, changes, tools="search", tool_reward=0.3)
 
 
 def search_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
-    """Search on the server in ``SEARCH_URL`` without intermediate rewards, at most five calls."""
+    """Wrap `env` with search on that server: at most five calls, without intermediate rewards."""
     return _preset(env, changes, tools="search")
 
 

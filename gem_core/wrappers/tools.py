@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
@@ -23,46 +24,46 @@ class Tools(Wrapper):
     """Runs the tool calls of a response; a response without one goes to the environment.
 
     A tool turn does not reach the environment and does not end the episode. Its observation holds the
-    results, or says what was wrong with a call. Once `max_tool_uses` turns were used, every response goes to
-    the environment.
+    results, or says what is wrong with a call. After `max_tool_uses` tool turns, every response goes to the
+    environment.
 
-    Rewards of a tool turn: `tool_reward`, plus `tool_success_reward` when every call succeeded, or
-    `tool_error_reward` when one did not. A call that cannot be read is a format error: it pays the
-    environment's `format_error_reward` in the place of `tool_reward`, and the info has ``invalid``.
+    A tool turn pays `tool_reward`, plus `tool_success_reward` if every call succeeded or `tool_error_reward`
+    if one did not. A call that cannot be parsed is a format error: the environment's `format_error_reward`
+    replaces `tool_reward`, and the info has ``invalid``.
 
     The info of a tool turn has ``use_tool`` True, ``tool_type`` (names of the tools), ``parsed_action``
     (the response up to the last call that was run), ``tool_results`` (name, ok and metadata of each call)
-    and, when a call failed, ``tool_error``. Every info has ``tool_use_counter`` and ``tool_success_counter``;
-    that of `reset` also ``prev_ep_tool_use_counter`` and ``prev_ep_tool_success_counter``.
+    and, if a call failed, ``tool_error``. Every info has ``tool_use_counter`` and ``tool_success_counter``;
+    the info of `reset` also has ``prev_ep_tool_use_counter`` and ``prev_ep_tool_success_counter``.
 
-    The number of tools, of calls in a response and of `Tools` wrappers around each other is free: a call
-    that only an inner wrapper knows is passed on to it.
+    Any number of tools, of calls in a response and of nested `Tools` wrappers works: a call that only an
+    inner wrapper knows is passed on to it.
 
-    An environment may have an attribute `tool_files` (name to text): files of this episode that tools find
-    in the ``files`` of their state, and an attribute `tool_scope`, see `ToolState`. One with
-    `sample_tool_call()` or `oracle_tool_call()`, each returning the name of a tool and its arguments, has its
-    random and its best player call tools.
+    An environment may have an attribute `tool_files` (name to text) with files of this episode, which tools
+    find in the ``files`` of their state, and an attribute `tool_scope` (see `ToolState`). If it has a method
+    `sample_tool_call()` or `oracle_tool_call()`, which returns the name of a tool and its arguments, its
+    random player or its oracle calls tools.
 
     Args:
         env: The environment.
-        tools: Config string such as ``"python(timeout=3), search"``, tools, or a list of both. Tools that
-            are handed in as objects are closed by whoever made them.
+        tools: Config string such as ``"python(timeout=3), search"``, a tool, or a list of these. The wrapper
+            closes only tools that it built from a config string.
         format: How calls are written: "gem", "hermes" or "llama"; see `gem_core.tools.formats`.
-        tool_reward: For a turn with a call.
-        tool_success_reward: Added when all its calls succeeded.
-        tool_error_reward: Added when one failed or was malformed.
-        max_tool_uses: Tool turns of an episode; the last one says so. None for no limit: then the
-            environment's turn limit counts environment turns only, and a `time_limit` belongs outside.
-        max_calls: Calls of one response that are run; those after it are left out.
-        together: Run the calls of a response at the same time instead of one after the other.
-        timeout: Seconds for one call; None leaves it to the tool.
-        max_result_chars: Longest result that is shown; a longer one loses its middle. None for no limit.
-        instructions: Whether the first observation says how to call the tools. False is for a chat
-            template that is given them (``tools=``); a text is shown instead of the usual one.
+        tool_reward: Reward of a turn with a call.
+        tool_success_reward: Added if all calls of the turn succeeded.
+        tool_error_reward: Added if a call of the turn failed or was malformed.
+        max_tool_uses: Maximum number of tool turns per episode; the last one says so. None means no limit:
+            the environment's own limit counts environment turns only, so put a `time_limit` outside.
+        max_calls: Maximum number of calls that are run per response; further ones are ignored.
+        together: Whether to run the calls of a response at the same time instead of one after the other.
+        timeout: Maximum number of seconds per call; None leaves it to the tool.
+        max_result_chars: Maximum length of a result; a longer one loses its middle. None means no limit.
+        instructions: Whether the first observation explains how to call the tools. Use False for a chat
+            template that receives them (``tools=``); a str replaces the default explanation.
 
     Raises:
-        ConfigError: A value that cannot be honoured.
-        UnknownName: No such tool or format.
+        ConfigError: An argument is out of range, or there is no tool.
+        UnknownName: There is no such tool or format.
     """
 
     state_fields = ("tool_use_counter", "tool_success_counter", "tool_data")
@@ -84,34 +85,32 @@ class Tools(Wrapper):
         instructions: bool | str = True,
     ) -> None:
         super().__init__(env)
-        _check_number("max_tool_uses", max_tool_uses)
-        _check_number("max_calls", max_calls)
-        _check_number("max_result_chars", max_result_chars)
-        if timeout is not None and not timeout > 0:
-            raise ConfigError(f"timeout={timeout!r}: expected seconds above 0, or None")
         self.tools = make_tools(tools)
         if not self.tools:
             raise ConfigError("tools: expected at least one tool")
-        self._own = [] if _any_given(tools) else list(self.tools)
+        self._own = [] if _any_objects(tools) else list(self.tools)
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_state = {tool.state_key or tool.name: tool for tool in self.tools}
         self.format = get_format(format)
         self.rewards = tuple(map(float, (tool_reward, tool_success_reward, tool_error_reward)))
-        self.max_tool_uses, self.max_calls, self.together = max_tool_uses, max_calls, together
-        self.timeout, self.max_result_chars, self.instructions = timeout, max_result_chars, instructions
+        self.max_tool_uses = check_int("max_tool_uses", max_tool_uses, 1, optional=True)
+        self.max_calls = check_int("max_calls", max_calls, 1)
+        self.timeout = check_number("timeout", timeout, above=0, optional=True)
+        self.max_result_chars = check_int("max_result_chars", max_result_chars, 1, optional=True)
+        self.together, self.instructions = together, instructions
         self.tool_use_counter = self.tool_success_counter = 0
         self._states: dict[str, ToolState] = {}
 
-    # -- what changes for callers -----------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------
 
     @property
     def blocking(self) -> bool | Literal["cpu"]:  # type: ignore[override]
-        """A tool call waits, so a sync caller wants threads; `astep` never blocks the event loop."""
+        """Truthy: a tool call waits, so sync callers want threads. `astep` never blocks the event loop."""
         return self.env.blocking or True
 
     @property
     def max_return(self) -> float | None:  # type: ignore[override]
-        """The environment's, unless tool turns pay too."""
+        """Best return of the environment; None if tool turns pay as well."""
         return None if any(self.rewards) else self.env.max_return
 
     @property
@@ -121,13 +120,13 @@ class Tools(Wrapper):
 
     @property
     def tool_totals(self) -> tuple[int, int]:
-        """Tool turns and those that succeeded, inner `Tools` wrappers included."""
+        """Number of tool turns and of successful ones, inner `Tools` wrappers included."""
         uses, successes = getattr(self.env, "tool_totals", (0, 0))
         return self.tool_use_counter + uses, self.tool_success_counter + successes
 
     @property
     def tool_data(self) -> dict[str, Any]:
-        """What the tools keep of this episode, as JSON-able data."""
+        """State that the tools keep for this episode, as JSON-able data."""
         return {key: state.data for key, state in self._states.items()}
 
     @tool_data.setter
@@ -138,9 +137,8 @@ class Tools(Wrapper):
     # -- the contract -------------------------------------------------------------------------
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:
-        told: dict[str, Any] = info  # type: ignore[assignment]  # keys of its own
-        told["prev_ep_tool_use_counter"] = self.tool_use_counter
-        told["prev_ep_tool_success_counter"] = self.tool_success_counter
+        info["prev_ep_tool_use_counter"] = self.tool_use_counter
+        info["prev_ep_tool_success_counter"] = self.tool_success_counter
         self.tool_use_counter = self.tool_success_counter = 0
         self._end_states()
         self._count(info, use_tool=False)
@@ -157,30 +155,30 @@ class Tools(Wrapper):
         self.require_reset()
         calls = self._calls(action)
         if calls:
-            return self._told(action, calls, loop.run(self._run(calls)))
-        return self._passed_on(*self.env.step(action))
+            return self._tool_turn(action, calls, loop.run(self._run(calls)))
+        return self._env_turn(*self.env.step(action))
 
     async def astep(self, action: str) -> StepResult:
         self.require_reset()
         calls = self._calls(action)
         if calls:
-            return self._told(action, calls, await self._run(calls))
-        return self._passed_on(*await self.env.astep(action))
+            return self._tool_turn(action, calls, await self._run(calls))
+        return self._env_turn(*await self.env.astep(action))
 
     def sample_random_action(self) -> str:
-        """The environment's, or half of the time a tool call, where it has some to offer."""
+        """Return an action of the environment or, half of the time, one of its tool calls."""
         sample = getattr(self.env, "sample_tool_call", None)
         if sample is not None and self._may_call() and self.action_random.random() < 0.5:
             return self._written(*sample()) or self.env.sample_random_action()
         return self.env.sample_random_action()
 
     def oracle_action(self) -> str | None:
-        """The environment's, after one tool call where it has one to offer."""
+        """Return the environment's best tool call first, if it has one, and then its best action."""
         best = getattr(self.env, "oracle_tool_call", None)
         if best is not None and self._may_call() and not self.tool_use_counter:
             call = best()
-            written = None if call is None else self._written(*call)
-            return written or self.env.oracle_action()
+            action = None if call is None else self._written(*call)
+            return action or self.env.oracle_action()
         return self.env.oracle_action()
 
     def close(self) -> None:
@@ -195,11 +193,11 @@ class Tools(Wrapper):
         return self.max_tool_uses is None or self.tool_use_counter < self.max_tool_uses
 
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        """A call of that tool as a model would write it; None when there is no such tool here."""
+        """Return a call as a model would write it; None if this wrapper has no such tool."""
         return self.format.write(self._by_name[name], arguments) if name in self._by_name else None
 
     def _calls(self, action: str) -> list[ToolCall]:
-        """The calls to run; empty when the response is for the environment."""
+        """Return the calls to run; none if the response is for the environment."""
         if not self._may_call():
             return []
         calls = self.format.parse(action, self.tools)
@@ -226,19 +224,19 @@ class Tools(Wrapper):
         state.scope = getattr(self.env, "tool_scope", None)
         try:
             return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
-        except Exception as error:  # of the tool, not of the model: the episode goes on
+        except Exception as error:  # a failure of the tool, not of the model: the episode continues
             if isinstance(error, asyncio.TimeoutError) and self.timeout is not None:
                 return ToolResult(f"{tool.name} gave no answer within {self.timeout:g} seconds.", ok=False)
             reason = error_line(error)
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 
-    def _told(self, action: str, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> StepResult:
-        """What a tool turn returns."""
+    def _tool_turn(self, action: str, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> StepResult:
+        """Return the result of a tool turn."""
         ok = all(result.ok for result in results)
         self.tool_use_counter += 1
         self.tool_success_counter += ok
         names = [encodable(call.name or "call") for call in calls]
-        texts = [_short(encodable(result.text), self.max_result_chars) for result in results]
+        texts = [_shorten(encodable(result.text), self.max_result_chars) for result in results]
         observation = self.format.results(list(zip(names, texts, strict=True)))
         if self.tool_use_counter == self.max_tool_uses:
             observation = f"{observation}\n\n{LAST_USE}"
@@ -247,9 +245,8 @@ class Tools(Wrapper):
         if any(call.error is not None for call in calls):
             always = self.format_error_reward
             info["invalid"] = "format"
-        told: dict[str, Any] = info  # type: ignore[assignment]
-        told["tool_type"] = ",".join(names)
-        told["tool_results"] = [
+        info["tool_type"] = ",".join(names)
+        info["tool_results"] = [
             {"name": name, "ok": result.ok, **result.metadata}
             for name, result in zip(names, results, strict=True)
         ]
@@ -260,19 +257,18 @@ class Tools(Wrapper):
         self._count(info, use_tool=True)
         return observation, always + (success if ok else error), False, False, info
 
-    def _passed_on(
+    def _env_turn(
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: Info
     ) -> StepResult:
-        """What a turn of the environment returns."""
+        """Return the result of a turn of the environment."""
         self._count(info, use_tool=bool(info.get("use_tool")))
         if terminated or truncated:
             self._end_states()
         return observation, reward, terminated, truncated, info
 
     def _count(self, info: Info, *, use_tool: bool) -> None:
-        told: dict[str, Any] = info  # type: ignore[assignment]
-        told["use_tool"] = use_tool
-        told["tool_use_counter"], told["tool_success_counter"] = self.tool_totals
+        info["use_tool"] = use_tool
+        info["tool_use_counter"], info["tool_success_counter"] = self.tool_totals
 
     def _end_states(self) -> None:
         for key, state in self._states.items():
@@ -280,21 +276,14 @@ class Tools(Wrapper):
         self._states = {}
 
 
-def _check_number(name: str, value: int | None) -> None:
-    if value is None and name != "max_calls":
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}={value!r}: expected a whole number of at least 1")
-
-
-def _any_given(tools: ToolLike | Sequence[ToolLike]) -> bool:
+def _any_objects(tools: ToolLike | Sequence[ToolLike]) -> bool:
     return isinstance(tools, Tool) or (
         not isinstance(tools, str) and any(isinstance(tool, Tool) for tool in tools)
     )
 
 
-def _short(text: str, most: int | None) -> str:
-    if most is None or len(text) <= most:
+def _shorten(text: str, limit: int | None) -> str:
+    if limit is None or len(text) <= limit:
         return text
-    half = most // 2
+    half = limit // 2
     return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[len(text) - half :]}"

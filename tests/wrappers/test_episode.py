@@ -84,7 +84,7 @@ def test_time_limit_makes_the_best_return_unknown() -> None:
 
 @pytest.mark.parametrize("value", [0, -3, 2.0, "4"])
 def test_bad_time_limit_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigError, match="positive number of steps"):
+    with pytest.raises(ConfigError, match="expected a whole number of at least 1"):
         wrap(ScriptedEnv(), f"time_limit(max_turns={value!r})")
 
 

@@ -96,7 +96,7 @@ def test_history_equals_its_definition(texts: list[str], max_history: int | None
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "3"])
 def test_bad_max_history_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigError, match="positive number of exchanges"):
+    with pytest.raises(ConfigError, match="expected a whole number of at least 1, or None"):
         wrap(ScriptedEnv(), f"concat(max_history={value!r})")
 
 

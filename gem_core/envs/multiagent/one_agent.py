@@ -138,7 +138,7 @@ class OneAgent(Env):
         observation, _, terminated, truncated, info = self._ledger.collect(self.agent)
         if terminated or truncated:
             raise EnvError(f"the other agents ended the episode before the first turn of {self.agent}")
-        return observation, {**info, "agent": self.agent}  # type: ignore[typeddict-unknown-key]
+        return observation, {**info, "agent": self.agent}
 
     def step(self, action: str) -> StepResult:
         self.require_reset()

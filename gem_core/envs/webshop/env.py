@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
-from gem_core.core import Info, StepResult
 from gem_core.core import Split as TaskSplit
+from gem_core.core import StepResult
 from gem_core.data import undivided
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
 from gem_core.envs.webshop import pages
@@ -168,7 +168,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
     def _format_error(self, reason: str) -> StepResult:
         self.errors += 1
         if self.errors > self.error_tolerance:
-            return self._end(reason, self.format_error_reward, Info(invalid="format"), success=False)
+            return self._end(reason, self.format_error_reward, {"invalid": "format"}, success=False)
         return super()._format_error(reason)
 
     # -- players ------------------------------------------------------------------------------
