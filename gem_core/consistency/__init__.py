@@ -1,13 +1,13 @@
-"""Whether trainers compute what gem_core computes, in one step and over whole runs.
+"""Comparison of trainers with gem_core, in one step and over whole runs.
 
-A record holds what a trainer's loss consumed in one step on tasks and answers that are the same for
-all trainers (`Record`). `compare` puts it beside the record of gem_core itself, level by level:
+A `Record` holds what a trainer's loss consumed in one step, with tasks and responses that are the same for
+all trainers. `compare` compares it with the record of gem_core itself, level by level:
 
-1. rollout: tokens, turns, rewards, flags and stop reasons of every episode are equal;
-2. advantages: what the loss consumed equals what gem_core's estimator gives;
-3. update: the gradient before the optimizer's step equals that of the reference trainer.
+1. rollout: tokens, turns, rewards, flags, and stop reasons of every episode are equal;
+2. advantages: the loss consumed the advantages that gem_core's estimator computes;
+3. update: the gradient before the optimizer step equals the gradient of the reference trainer.
 
-`compare_learning` compares whole runs, level 4: success after training, over seeds.
+Level 4, `compare_learning`, compares whole runs over seeds: success after training.
 """
 
 from gem_core.consistency.compare import Comparison, ConsistencyLevel, compare

@@ -1,4 +1,4 @@
-"""A trainer's record beside that of gem_core, level by level."""
+"""Compare the record of a trainer with the record of gem_core, level by level."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from gem_core.consistency.record import FLAGS, Played, Record
 
 ADVANTAGE_TOLERANCE = 1e-5
-"""Times the largest advantage of the batch where that is above 1: they travel as float32."""
+"""Relative to the largest advantage of the batch if that is above 1, because advantages are float32."""
 GRADIENT_TOLERANCE = 1e-4
 LEVELS = {1: "rollout", 2: "advantages", 3: "update"}
 
 
 @dataclass
 class ConsistencyLevel:
-    """How one level came out.
+    """Result of one level.
 
     Attributes:
-        equal: Whether the trainer computed what gem_core computes; None when the record does not say.
-        largest: The largest difference in numbers; None where there is nothing to subtract.
-        differences: What differs, a line each; of each kind the first one is enough to begin with.
-        not_carried: What could not be compared, and why.
+        equal: Whether the trainer computed what gem_core computes; None if the record does not tell.
+        largest: Largest numerical difference; None if the level has no numbers.
+        differences: One line per difference.
+        not_carried: Field that could not be compared, to the reason.
     """
 
     equal: bool | None
@@ -34,7 +34,7 @@ class ConsistencyLevel:
 
     @property
     def verdict(self) -> str:
-        """A few words for a table."""
+        """Summary for a cell of a table."""
         if self.equal is None:
             return "not run"
         if not self.equal:
@@ -44,11 +44,11 @@ class ConsistencyLevel:
 
 @dataclass
 class Comparison:
-    """A trainer against gem_core.
+    """Result for a trainer.
 
     Attributes:
-        trainer: Its name.
-        levels: By number, 1 to 3.
+        trainer: Name of the trainer.
+        levels: Number of each level, 1 to 3, to its result.
     """
 
     trainer: str
@@ -56,40 +56,40 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether no level differs, and at least one was compared."""
+        """Whether at least one level was compared and none differs."""
         known = [level.equal for level in self.levels.values() if level.equal is not None]
         return bool(known) and all(known)
 
 
 def compare(core: Record, other: Record) -> Comparison:
-    """Compare a record with that of gem_core on the same tasks, answers and weights."""
+    """Compare the record of a trainer with that of gem_core on the same tasks, responses, and weights."""
     if core.model != other.model:
-        text = f"the model is another one: {other.model[:12]}, gem_core's is {core.model[:12]}"
+        text = f"the weights differ: {other.model[:12]} instead of {core.model[:12]}"
         return Comparison(
             other.trainer, {number: ConsistencyLevel(False, differences=[text]) for number in (1, 2, 3)}
         )
     pairs, differences = _pairs(core.episodes, other.episodes)
     rollout = ConsistencyLevel(None, 0.0, differences, dict(other.not_carried))
-    credit = ConsistencyLevel(None, 0.0)
+    advantages = ConsistencyLevel(None, 0.0)
     for mine, theirs in pairs:
         _compare_rollout(mine, theirs, rollout)
-        _compare_advantages(mine, theirs, credit)
+        _compare_advantages(mine, theirs, advantages)
     rollout.equal = not rollout.differences
     largest = max((abs(a) for played in core.episodes for a in played.advantages), default=0.0)
-    assert credit.largest is not None
-    if not pairs or not credit.largest <= ADVANTAGE_TOLERANCE * max(1.0, largest):
-        credit.differences.append(f"advantages differ by up to {credit.largest:.3g}")
+    assert advantages.largest is not None
+    if not pairs or not advantages.largest <= ADVANTAGE_TOLERANCE * max(1.0, largest):
+        advantages.differences.append(f"advantages differ by up to {advantages.largest:.3g}")
     for name, measured in other.cases.items():
         gap = _or_infinite(measured)
-        credit.largest = max(credit.largest, gap)
+        advantages.largest = max(advantages.largest, gap)
         if gap > ADVANTAGE_TOLERANCE:
-            credit.differences.append(f"{name}: advantages differ by up to {gap:.3g}")
-    credit.equal = not credit.differences
-    return Comparison(other.trainer, {1: rollout, 2: credit, 3: _compare_update(other)})
+            advantages.differences.append(f"{name}: advantages differ by up to {gap:.3g}")
+    advantages.equal = not advantages.differences
+    return Comparison(other.trainer, {1: rollout, 2: advantages, 3: _compare_update(other)})
 
 
 def _pairs(mine: list[Played], theirs: list[Played]) -> tuple[list[tuple[Played, Played]], list[str]]:
-    """Episodes of the same task side by side; samples of a task in the order of their tokens."""
+    """Pair the episodes of the same task, ordered by their tokens, and report missing ones."""
     tasks: defaultdict[tuple[str, int], tuple[list[Played], list[Played]]] = defaultdict(lambda: ([], []))
     for side, episodes in enumerate((mine, theirs)):
         for played in episodes:
@@ -133,7 +133,7 @@ def _compare_advantages(mine: Played, theirs: Played, level: ConsistencyLevel) -
 
 
 def _float32(rewards: list[float] | None) -> list[float]:
-    """As trainers hold them: two that are equal in float32 are equal."""
+    """Round to float32, as trainers do, so that rewards equal in float32 are equal."""
     rounded: list[float] = np.asarray(rewards or [], np.float32).tolist()
     return rounded
 
@@ -145,7 +145,7 @@ def _largest_gap(mine: list[float], theirs: list[float]) -> float:
 
 
 def _or_infinite(gap: float) -> float:
-    """NaN is no difference that a limit or `max` would notice; an infinite one is."""
+    """Turn NaN into infinity, because comparisons and `max` ignore NaN."""
     return gap if math.isfinite(gap) else math.inf
 
 

@@ -1,11 +1,11 @@
-"""Whether trainers learn alike: learning runs from the same weights beside those of the reference trainer.
+"""Comparison of whole learning runs with those of the reference trainer, from the same weights.
 
     runs = read_runs("runs.jsonl")
     for result in compare_learning(runs):
         print(result.trainer, result.task, result.verdict)
 
-This is level 4. Levels 1 to 3 compare numbers of one step, which are equal up to rounding; whole runs sample
-differently in each trainer, so that what is compared is the distribution of their results over seeds.
+This is level 4. Levels 1 to 3 compare numbers of one step, which are equal up to rounding. Whole runs sample
+differently in each trainer, so level 4 compares the distributions of their results over seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gem_core.errors import TraceError
 from gem_core.eval.summary import estimate
 
 MARGIN = 0.1
-"""Runs are equivalent when the interval of their difference in success lies within plus or minus this."""
+"""Runs are equivalent if the interval of their difference in success lies within plus or minus this."""
 COVERAGE = 0.9
 LEAST_SEEDS = 5
 REFERENCE, REBN = "reference", "rebn"
@@ -76,16 +76,16 @@ class LearningRun:
 
 @dataclass
 class Equivalence:
-    """A trainer's runs of one task against the reference trainer's with ReBN.
+    """Comparison of a trainer's runs of one task with the reference trainer's ReBN runs.
 
     Attributes:
         task: Name of what is learned.
-        trainer: Whose runs they are.
+        trainer: Name of the trainer.
         variant: "rebn", or the name of a fault or control.
-        runs: By seed, in order.
-        interval: Mean of ``after`` minus that of the reference run of the same seed, and the ends ``low``
-            and ``high`` of its bootstrap interval; None where there is none.
-        obstacles: Why there is no verdict, a line each.
+        runs: Runs in the order of their seeds.
+        interval: ``mean`` difference of ``after`` to the reference run of the same seed, and the ends
+            ``low`` and ``high`` of its bootstrap interval; None if there is no interval.
+        obstacles: Why there is no verdict, one line each.
     """
 
     task: str
@@ -97,7 +97,7 @@ class Equivalence:
 
     @property
     def equal(self) -> bool | None:
-        """Whether the interval lies within `MARGIN`; None with an obstacle or without `LEAST_SEEDS` pairs."""
+        """Whether the interval lies within `MARGIN`; None with an obstacle or too few seeds."""
         low, high = self.interval.get("low"), self.interval.get("high")
         if self.obstacles or len(self.runs) < LEAST_SEEDS or low is None or high is None:
             return None
@@ -105,7 +105,7 @@ class Equivalence:
 
     @property
     def verdict(self) -> str:
-        """A few words for a table."""
+        """Summary for a cell of a table."""
         if self.obstacles:
             return f"not comparable: {self.obstacles[0]}"
         if self.equal is None:
@@ -132,38 +132,38 @@ def read_runs(path: str | Path) -> list[LearningRun]:
 
 
 def compare_learning(runs: Iterable[LearningRun]) -> list[Equivalence]:
-    """Compare every trainer and variant with the reference trainer's ReBN, task by task.
+    """Compare every trainer and variant with the reference trainer's ReBN runs, task by task.
 
-    The interval is the percentile bootstrap over the differences of paired seeds, at `COVERAGE`. Every
-    run counts; a task without a reference is left out.
+    The interval is the percentile bootstrap over the differences of paired seeds, with coverage `COVERAGE`.
+    Every run counts. Tasks without reference runs are left out.
     """
     groups: dict[tuple[str, str, str], list[LearningRun]] = {}
     for run in runs:
         groups.setdefault((run.task, run.trainer, run.variant), []).append(run)
-    found = []
-    for (task, trainer, variant), mine in groups.items():
+    results = []
+    for (task, trainer, variant), group in groups.items():
         reference = groups.get((task, REFERENCE, REBN))
-        if reference is None or mine is reference:
+        if reference is None or group is reference:
             continue
-        made = Equivalence(task, trainer, variant, sorted(mine, key=lambda run: run.seed))
-        _compare(made, {run.seed: run for run in reference})
-        found.append(made)
-    return found
+        result = Equivalence(task, trainer, variant, sorted(group, key=lambda run: run.seed))
+        _compare(result, {run.seed: run for run in reference})
+        results.append(result)
+    return results
 
 
-def _compare(found: Equivalence, reference: dict[int, LearningRun]) -> None:
-    for run in found.runs:
+def _compare(result: Equivalence, reference: dict[int, LearningRun]) -> None:
+    for run in result.runs:
         other = reference.get(run.seed)
         if other is None:
-            found.obstacles.append(f"the reference has no run of seed {run.seed}")
+            result.obstacles.append(f"the reference has no run of seed {run.seed}")
         elif run.model != other.model:
-            found.obstacles.append(f"seed {run.seed} starts from other weights, {run.model[:12]}")
+            result.obstacles.append(f"seed {run.seed} starts from other weights, {run.model[:12]}")
         elif run.budget != other.budget:
             names = [name for name, value in run.budget.items() if other.budget.get(name) != value]
-            found.obstacles.append(
+            result.obstacles.append(
                 f"seed {run.seed} has another budget: {', '.join(names) or 'fewer options'}"
             )
-    pairs = [(run, reference[run.seed]) for run in found.runs if run.seed in reference]
+    pairs = [(run, reference[run.seed]) for run in result.runs if run.seed in reference]
     if pairs:
         differences = [run.after - other.after for run, other in pairs]
-        found.interval = estimate([[difference] for difference in differences], COVERAGE)
+        result.interval = estimate([[difference] for difference in differences], COVERAGE)

@@ -1,4 +1,4 @@
-"""Level 4 as one self-contained HTML page: intervals, curves, every run and its command."""
+"""Write level 4 as one self-contained HTML page: intervals, curves, and every run with its command."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _STYLE = """
 _DASHES = {REBN: "", "control": "2 3"}
 
 
-def write_learning_page(runs: Sequence[LearningRun], found: Iterable[Equivalence], out: str | Path) -> None:
-    """Write the page; it appears at once or not at all.
+def write_learning_page(runs: Sequence[LearningRun], results: Iterable[Equivalence], out: str | Path) -> None:
+    """Write the page.
 
     Args:
-        runs: All of them.
-        found: What `compare_learning` says of them.
-        out: The HTML file.
+        runs: All learning runs.
+        results: Results of `compare_learning` for these runs.
+        out: Path of the HTML file.
     """
     by_task: dict[str, list[Equivalence]] = {}
-    for each in found:
-        by_task.setdefault(each.task, []).append(each)
+    for result in results:
+        by_task.setdefault(result.task, []).append(result)
     sections = [
         _section(task, by_task.get(task, []), [run for run in runs if run.task == task], strokes(runs))
         for task in dict.fromkeys(run.task for run in runs)
     ]
     body = (
-        "<p>Same first weights, same budget, paired seeds, the last policy on the same evaluation seeds. "
-        "Runs are equivalent when the 90% bootstrap interval of their difference to the reference trainer "
+        "<p>Same first weights, same budget, paired seeds; the last policy plays the same evaluation seeds. "
+        "Runs are equivalent if the 90% bootstrap interval of their difference from the reference trainer "
         f"lies within ±{MARGIN:g}.</p>{''.join(sections)}"
     )
     write_document(out, "The same run in every trainer", body, _STYLE)
 
 
 def series_name(trainer: str, variant: str) -> str:
-    """Of the runs of a trainer, for a table or a figure."""
+    """Return the name of a series of runs in a table or figure."""
     return trainer if variant == REBN else f"{trainer}, {variant}"
 
 
 def strokes(runs: Iterable[LearningRun]) -> dict[str, tuple[str, str]]:
-    """Colour and dashes of each series: a colour a trainer in all tasks, dashes for what is not ReBN."""
+    """Return the color and dashes of each series: one color per trainer, dashes for variants of ReBN."""
     series = dict.fromkeys((run.trainer, run.variant) for run in runs)
     trainers = sorted({trainer for trainer, _ in series}, key=lambda name: (name != REFERENCE, name))
     return {
@@ -65,14 +65,14 @@ def strokes(runs: Iterable[LearningRun]) -> dict[str, tuple[str, str]]:
 
 def _section(
     task: str,
-    found: Sequence[Equivalence],
+    results: Sequence[Equivalence],
     runs: Sequence[LearningRun],
     looks: dict[str, tuple[str, str]],
 ) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(series_name(each.trainer, each.variant))}</td>"
-        f"{verdict_cell(each.equal, each.verdict)}</tr>"
-        for each in found
+        f"<tr><td>{html.escape(series_name(result.trainer, result.variant))}</td>"
+        f"{verdict_cell(result.equal, result.verdict)}</tr>"
+        for result in results
     )
     curves: dict[str, list[Sequence[float]]] = {}
     for run in sorted(runs, key=lambda run: run.trainer != REFERENCE):
@@ -83,7 +83,7 @@ def _section(
         f"<td><code>{html.escape(run.command)}</code></td></tr>"
         for run in runs
     )
-    estimates = {series_name(each.trainer, each.variant): [each.interval or None] for each in found}
+    estimates = {series_name(result.trainer, result.variant): [result.interval or None] for result in results}
     return (
         f"<h2>{html.escape(task)}</h2>"
         f"<table><tr><th>trainer</th><th>success minus that of the reference trainer</th></tr>{rows}</table>"

@@ -1,4 +1,4 @@
-"""The comparison as one self-contained HTML page."""
+"""Write the comparison of steps as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; whi
 
 
 def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparison], out: str | Path) -> None:
-    """Write the page; it appears at once or not at all.
+    """Write the page.
 
     Args:
-        records: By trainer.
-        comparisons: By trainer; one without a record was not run.
-        out: The HTML file.
+        records: Records by trainer.
+        comparisons: Results by trainer; a trainer without a record is shown as not run.
+        out: Path of the HTML file.
     """
     head = "".join(f"<th>{html.escape(f'{number}. {name}')}</th>" for number, name in LEVELS.items())
     rows, details = [], []
@@ -41,21 +41,21 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
         if record is not None:
             details.append(_details(record, comparison))
     body = (
-        "<p>Same tasks, same answers of the model, same weights. A cell gives the largest difference to "
+        "<p>Same tasks, same model responses, same weights. A cell gives the largest difference from "
         f"gem_core.</p><table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
     )
     write_document(out, "The same step in every trainer", body)
 
 
 def write_document(out: str | Path, title: str, body: str, style: str = "") -> None:
-    """Write a page of this package, its title as heading and `style` after the common one."""
+    """Write an HTML page with the common style of this package, followed by `style`."""
     head = f"<meta charset='utf-8'><title>gem-core: {title}</title><style>{_STYLE}{style}</style>"
     text = f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{title}</h1>{body}</body></html>\n"
     write_atomically(out, [text])
 
 
 def verdict_cell(equal: bool | None, text: str) -> str:
-    """A cell of a table in the colour of its verdict."""
+    """Return a table cell in the color of its verdict."""
     kind = {None: "unknown", True: "equal", False: "differs"}[equal]
     return f"<td class='{kind}'>{html.escape(text)}</td>"
 
@@ -69,7 +69,7 @@ def _cell(level: ConsistencyLevel | None) -> str:
 def _details(record: Record, comparison: Comparison) -> str:
     parts = [f"<h2 id='{html.escape(record.trainer)}'>{html.escape(record.trainer)}</h2>"]
     for number, level in comparison.levels.items():
-        lines = [*level.differences, *(f"not carried, {k}: {v}" for k, v in level.not_carried.items())]
+        lines = [*level.differences, *(f"not compared, {k}: {v}" for k, v in level.not_carried.items())]
         parts += [f"<p>Level {number}: {html.escape(line)}</p>" for line in lines]
     for title, values in (("other options, same episodes", record.cases), ("also measured", record.notes)):
         if values:

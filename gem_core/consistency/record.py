@@ -1,4 +1,4 @@
-"""What a trainer's loss consumed in one step, in a form that is the same for every trainer."""
+"""`Record`: what a trainer's loss consumed in one step, in the same form for every trainer."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.files import write_atomically
+from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
 from gem_core.rollout import Episode
 
 SCHEMA_VERSION = 1
 FLAGS = ("terminated", "truncated", "stop_reason")
-"""Fields of `Played` that are not numbers of a loss: a trainer may not carry them that far."""
+"""Fields of `Played` that a loss does not need, so some trainers do not pass them on."""
 
 
 @dataclass
 class Played:
-    """One episode, as it arrived in the trainer's batch.
+    """One episode as it arrived in the trainer's batch.
 
     Attributes:
-        env_id: Of the task.
-        seed: Of the task.
-        trainable: Whether it is in the loss. All that follows is empty for one that is not.
-        token_ids: The whole row, from the first prompt to the last response.
-        turn_ids: Turn of each token, -1 where the model did not write it.
-        rewards: Per turn; None where the trainer does not carry them.
-        terminated: As in `gem_core.rollout.Episode`; None where the trainer does not carry it.
-        truncated: The same.
-        stop_reason: The same.
-        advantages: Per turn, as the loss consumed them.
+        env_id: Environment id of the task.
+        seed: Random seed of the task.
+        trainable: Whether the episode is in the loss. If not, the following fields are empty.
+        token_ids: Tokens of the whole row, from the first prompt to the last response.
+        turn_ids: Turn of each token; -1 for tokens that the model did not generate.
+        rewards: Reward of each turn; None if the trainer does not pass them on.
+        terminated: As in `gem_core.rollout.Episode`; None if the trainer does not pass it on.
+        truncated: As in `gem_core.rollout.Episode`; None if the trainer does not pass it on.
+        stop_reason: As in `gem_core.rollout.Episode`; None if the trainer does not pass it on.
+        advantages: Advantage of each turn, as the loss consumed it.
         spread: Largest difference between the advantages of the tokens of one turn.
     """
 
@@ -51,29 +52,33 @@ class Played:
 
     @classmethod
     def of_episode(cls, episode: Episode) -> Played:
-        """An episode with its advantages; 0 for a turn without one."""
-        made = cls(episode.env_id, episode.seed or 0, episode.trainable)
-        made.copy_outcome(episode)
+        """Return the record of an episode; a turn without an advantage counts as 0."""
+        played = cls(episode.env_id, episode.seed or 0, episode.trainable)
+        played.copy_outcome(episode)
         if episode.trainable:
             sequence = episode.sequence()
-            made.token_ids, made.turn_ids = sequence.token_ids, sequence.turn_ids
-            made.advantages = [turn.advantage or 0.0 for turn in episode.turns]
-        return made
+            played.token_ids, played.turn_ids = sequence.token_ids, sequence.turn_ids
+            played.advantages = [turn.advantage or 0.0 for turn in episode.turns]
+        return played
 
     def copy_outcome(self, episode: Episode) -> None:
-        """Take rewards and flags from an episode that came through the trainer, with or without tokens."""
+        """Copy rewards and flags from an episode that passed through the trainer."""
         self.terminated, self.truncated = episode.terminated, episode.truncated
         self.stop_reason = episode.stop_reason
         self.rewards = episode.rewards if episode.trainable else []
 
     def read_advantages(self, of_tokens: Sequence[float]) -> None:
-        """Per token of the row, as long as `turn_ids`: one number a turn, and how far its tokens differ."""
+        """Set `advantages` and `spread`.
+
+        Args:
+            of_tokens: Advantage of each token of the row, as long as `turn_ids`.
+        """
         by_turn: dict[int, list[float]] = {}
         for turn, value in zip(self.turn_ids, of_tokens, strict=True):
             if turn >= 0:
                 by_turn.setdefault(turn, []).append(value)
         self.advantages = [by_turn[turn][0] for turn in sorted(by_turn)]
-        # numpy's: where a value is NaN so is the difference, while `max` passes over it
+        # np.max, because it propagates NaN, which `max` ignores
         self.spread = float(np.max([np.ptp(values) for values in by_turn.values()], initial=0.0))
 
 
@@ -83,18 +88,18 @@ class Record:
 
     Attributes:
         trainer: Name of the trainer; "core", or a name that begins with "core-", for gem_core itself.
-        versions: Of the packages that matter, by name.
-        command: What was run.
-        model: Hash of the weights and the tokenizer that everybody starts from.
-        episodes: In any order.
-        reference: The record of gem_core to compare with.
-        not_carried: Field of `Played` to the reason why it does not reach the trainer's batch.
-        gradient: Norm of (gradient - reference) over the norm of the reference; None where no update
+        versions: Name of each relevant package, to its version.
+        command: Command that made the record.
+        model: Hash of the weights and the tokenizer that every trainer starts from.
+        episodes: Episodes of the step, in any order.
+        reference: Name of the record of gem_core to compare with.
+        not_carried: Field of `Played`, to why it does not reach the trainer's batch.
+        gradient: Norm of (gradient - reference), divided by the norm of the reference; None if no update
             was made.
-        cases: On the same episodes, other estimators and options: what was asked for, to the largest
-            difference between the trainer's advantages and the right ones, over the largest of these
-            where that is above 1.
-        notes: Further measured numbers, by what they are.
+        cases: Results with other estimators and options on the same episodes. Maps a description to the
+            largest difference between the trainer's advantages and the expected ones, relative to the
+            largest of the latter if that is above 1.
+        notes: Further measurements, by description.
     """
 
     trainer: str
@@ -122,10 +127,12 @@ class Record:
         """Inverse of `write`.
 
         Raises:
-            TraceError: It is no record of this schema version.
+            TraceError: The file is not a record, or has another schema version.
         """
         try:
             fields: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(fields, dict):
+                raise TraceError(f"{path}: not a record")
             version = fields.pop("schema_version", None)
             if version != SCHEMA_VERSION:
                 raise TraceError(f"{path}: schema version {version!r}; expected {SCHEMA_VERSION}")
@@ -133,15 +140,17 @@ class Record:
             return cls(episodes=episodes, **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise (
-                error if isinstance(error, TraceError) else TraceError(f"{path}: no record: {error}")
+                error
+                if isinstance(error, TraceError)
+                else TraceError(f"{path}: not a record: {error_line(error)}")
             ) from error
 
 
 def read_records(folder: str | Path) -> dict[str, Record]:
-    """The records in a folder, one file a trainer, by trainer.
+    """Return the records in a folder, one JSON file per trainer, by trainer.
 
     Raises:
-        TraceError: A file is no record.
+        TraceError: A file is not a record.
     """
     records = [Record.read(path) for path in sorted(Path(folder).glob("*.json"))]
     return {record.trainer: record for record in records}

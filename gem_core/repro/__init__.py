@@ -1,10 +1,10 @@
-"""A run in one file, and the equivalent config of each trainer.
+"""One run described in one file, and the equivalent config of each trainer.
 
     recipe = Recipe.load("recipe.yaml")
     write_reference(recipe, "out/reference")
 
-`gem-core repro recipe.yaml --out out` does it for all trainers; each plugin's module ``repro`` has the
-words of its own trainer.
+`gem-core repro recipe.yaml --out out` does this for all trainers. Each plugin writes the config of its
+own trainer.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""`Recipe`: what a run is, without the words of any trainer."""
+"""`Recipe`: a description of a run that does not depend on the trainer."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.messages import suggest
+from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.messages import unknown
 from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.rollout import RolloutOptions
@@ -22,45 +22,46 @@ ADAM_BETAS = (0.9, 0.999)
 
 
 def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
-    """Say which options a trainer has no equivalent of; nothing where there are none.
+    """Raise an error that names the options that a trainer has no equivalent of, if there are any.
 
     Args:
-        trainer: Its name.
-        reasons: By option.
+        trainer: Name of the trainer.
+        reasons: Name of each such option, to the reason.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: `reasons` is not empty.
     """
     if reasons:
-        named = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise ConfigError(f"{trainer} cannot run this recipe: {named}")
+        options = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise ConfigError(f"{trainer} cannot run this recipe: {options}")
 
 
 @dataclass(frozen=True)
 class Recipe(RolloutOptions):
-    """One run of any trainer: the options of a rollout and these.
+    """One run of any trainer: the options of a rollout, and those below.
 
-    What it does not name is the same in every trainer: AdamW with `ADAM_BETAS`, without weight decay, at a
-    constant learning rate, gradients cut to norm 1, PPO's clip at 0.2, one pass over the episodes of a
-    step, no penalty, no bonus, no correction of log-probs.
+    Everything else is the same in every trainer: AdamW with `ADAM_BETAS` and no weight decay, a constant
+    learning rate, gradients clipped to norm 1, PPO's clip at 0.2, one pass over the episodes of a step, no
+    KL penalty, no entropy bonus, and no correction of log-probs.
 
     Attributes:
-        env: Environments, as in `EnvChoice.parse`; in a file a single one may be a text.
-        model: Hugging Face name or folder; in a file a folder is one beside it, or absolute.
-        seed: Of the tasks, and of the trainer where it has one.
-        estimator: A value of `TRAINER_NAMES`.
-        estimator_options: Its options; for "rebn" also ``scope``, "collected" or "trained".
-        gamma: Discount per turn.
-        steps: Rounds of rollout and update.
-        tasks_per_step: Tasks of a step.
-        samples_per_task: Episodes of each.
-        turns_per_step: For a trainer whose batch is a number of turns; None where no such one is meant.
-        updates_per_step: Of the optimizer, each on an equal share of the episodes.
-        max_tokens: Most tokens of an episode, prompt and observations included.
-        learning_rate: Of the policy.
-        temperature: Of sampling.
+        env: Environments, as in `EnvChoice.parse`. In a file, a single one may be a text.
+        model: Hugging Face name or folder. In a file, a relative folder is relative to the file.
+        seed: Random seed for the tasks, and for the trainer if it takes one.
+        estimator: Advantage estimator, a value of `TRAINER_NAMES`.
+        estimator_options: Options of the estimator; for "rebn" also ``scope``, "collected" or "trained".
+        gamma: Discount per turn, from 0 to 1.
+        steps: Number of rounds of rollout and update.
+        tasks_per_step: Number of tasks per step.
+        samples_per_task: Number of episodes per task.
+        turns_per_step: Number of turns per step, for a trainer whose batch size counts turns. None if the
+            recipe is not meant for such a trainer.
+        updates_per_step: Number of optimizer updates per step, each on an equal share of the episodes.
+        max_tokens: Maximum number of tokens of an episode, including prompt and observations.
+        learning_rate: Learning rate of the policy.
+        temperature: Sampling temperature.
         template_kwargs: Variables for the chat template.
-        gpus: Of one machine, shared by training and sampling.
+        gpus: Number of GPUs, all in one machine and shared by training and sampling.
     """
 
     env: tuple[str, ...] = ()
@@ -83,47 +84,49 @@ class Recipe(RolloutOptions):
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
-        """Read a file, JSON where its name ends with ``.json`` and YAML otherwise.
+        """Read a file: JSON if its name ends with ``.json``, otherwise YAML.
 
         Raises:
-            ConfigError: It is neither, or as in `of`.
-            MissingDependency: YAML without PyYAML.
+            ConfigError: The file has another format, or `of` rejects its content.
+            MissingDependency: The file is YAML, and PyYAML is not installed.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-            given = json.loads(text) if Path(path).suffix == ".json" else _yaml(text)
+            options = json.loads(text) if Path(path).suffix == ".json" else _parse_yaml(text)
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
-        if not isinstance(given, dict):
+        if not isinstance(options, dict):
             raise ConfigError(f"{path}: expected options with values, such as 'env: game:Mastermind-v0'")
-        found = cls.of(given, f"{path}: ")
-        folder = Path(path).parent / found.model
-        return replace(found, model=str(folder.resolve())) if folder.is_dir() else found
+        recipe = cls.of(options, f"{path}: ")
+        folder = Path(path).parent / recipe.model
+        return replace(recipe, model=str(folder.resolve())) if folder.is_dir() else recipe
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], prefix: str = "") -> Recipe:
-        """Check what a file says.
+    def of(cls, options: Mapping[str, Any], prefix: str = "") -> Recipe:
+        """Return a recipe with the options of a file.
 
         Args:
-            given: Option to value.
-            prefix: Before the name of an option, in messages.
+            options: Name of each option, to its value.
+            prefix: Text before the name of an option in messages.
 
         Raises:
-            ConfigError: An unknown option, or a value that cannot be honoured.
-            UnknownEnv: No such environment.
+            ConfigError: An option is unknown, or a value is not allowed.
+            UnknownEnv: An environment does not exist.
         """
-        values = dict(given)
+        values = dict(options)
         if isinstance(values.get("env"), str):
             values["env"] = [values["env"]]
         if isinstance(values.get("env"), list):
             values["env"] = tuple(values["env"])
         for name in ("gamma", "learning_rate", "temperature", "step_timeout"):
-            values |= {name: _number(values[name])} if name in values else {}
+            values |= {name: _parse_number(values[name])} if name in values else {}
         for name in ("estimator_options", "template_kwargs"):
             values[name] = values.get(name) or {}
             if not isinstance(values[name], dict):
-                raise ConfigError(f"{prefix}{name}: expected names with values, not {values[name]!r}")
-        values["estimator_options"] = {name: _number(v) for name, v in values["estimator_options"].items()}
+                raise expected(f"{prefix}{name}", values[name], "names with values")
+        values["estimator_options"] = {
+            name: _parse_number(value) for name, value in values["estimator_options"].items()
+        }
         return cls.read(values, prefix)
 
     def _check(self, prefix: str) -> None:
@@ -131,9 +134,9 @@ class Recipe(RolloutOptions):
         texts = isinstance(self.env, tuple) and all(isinstance(text, str) for text in self.env)
         if not self.env or not texts:
             shown = list(self.env) if isinstance(self.env, tuple) else self.env
-            raise ConfigError(f"{prefix}env={shown!r}: expected at least one environment")
+            raise expected(f"{prefix}env", shown, "at least one environment")
         if not self.model or not isinstance(self.model, str):
-            raise ConfigError(f"{prefix}model={self.model!r}: expected a folder or the name of a model")
+            raise expected(f"{prefix}model", self.model, "a folder or the name of a model")
         for name in ("system_prompt", "wrappers", "traces", "model"):
             if "${" in (getattr(self, name) or ""):
                 raise ConfigError(
@@ -144,37 +147,26 @@ class Recipe(RolloutOptions):
         self._check_shares(prefix)
 
     def _check_numbers(self, prefix: str) -> None:
-        whole = ["steps", "tasks_per_step", "samples_per_task", "updates_per_step", "gpus", "max_tokens"]
-        whole += ["max_tokens_per_turn", *(["turns_per_step"] if self.turns_per_step is not None else [])]
-        for name, low in (("seed", 0), *((name, 1) for name in whole)):
-            value = getattr(self, name)
-            if type(value) is not int or value < low:
-                raise ConfigError(f"{prefix}{name}={value!r}: expected a whole number of at least {low}")
-        for name, high in (("gamma", 1), ("learning_rate", 1), ("temperature", 2)):
-            value = getattr(self, name)
-            if (
-                not isinstance(value, float | int)
-                or not 0 <= value <= high
-                or (name != "gamma" and not value)
-            ):
-                limits = f"from 0 to {high}" if name == "gamma" else f"above 0, at most {high}"
-                raise ConfigError(f"{prefix}{name}={value!r}: expected a number {limits}")
+        check_int(f"{prefix}seed", self.seed, 0)
+        for name in ("steps", "tasks_per_step", "samples_per_task", "updates_per_step", "gpus", "max_tokens"):
+            check_int(f"{prefix}{name}", getattr(self, name), 1)
+        check_int(f"{prefix}max_tokens_per_turn", self.max_tokens_per_turn, 1)
+        check_int(f"{prefix}turns_per_step", self.turns_per_step, 1, optional=True)
+        check_number(f"{prefix}gamma", self.gamma, 0, 1)
+        check_number(f"{prefix}learning_rate", self.learning_rate, above=0, high=1)
+        check_number(f"{prefix}temperature", self.temperature, above=0, high=2)
 
     def _check_estimator(self, prefix: str) -> None:
         known = list(TRAINER_NAMES.values())
         if self.estimator not in known:
-            raise ConfigError(
-                f"{prefix}estimator={self.estimator!r}.{suggest(str(self.estimator), known)} "
-                f"Every trainer has {', '.join(known)}"
-            )
+            raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), known)}")
         estimator = get_estimator(self.estimator)
         options = dict(self.estimator_options)
-        if estimator.uses_stats and options.pop("scope", "collected") not in SCOPES:
-            raise ConfigError(f"{prefix}estimator_options.scope: expected {' or '.join(SCOPES)}")
+        if estimator.uses_stats:
+            check_choice(f"{prefix}estimator_options.scope", options.pop("scope", "collected"), SCOPES)
         estimator.check_options(options, prefix=f"{prefix}estimator_options.")
         for name, value in options.items():
-            if not isinstance(value, float | int) or not math.isfinite(value):
-                raise ConfigError(f"{prefix}estimator_options.{name}={value!r}: expected a number")
+            check_number(f"{prefix}estimator_options.{name}", value)
         if "group_ids" in estimator.needs and self.samples_per_task < 2:
             raise ConfigError(
                 f"{prefix}estimator={self.estimator} compares the samples of a task: samples_per_task must "
@@ -195,27 +187,27 @@ class Recipe(RolloutOptions):
 
     @property
     def sources(self) -> list[EnvChoice]:
-        """The environments with their arguments and weights."""
+        """Environments with their arguments and weights."""
         return [EnvChoice.parse(text) for text in self.env]
 
     @property
     def episodes_per_step(self) -> int:
-        """Over all tasks."""
+        """Number of episodes of a step."""
         return self.tasks_per_step * self.samples_per_task
 
     @property
     def episodes_per_update(self) -> int:
-        """Of the optimizer."""
+        """Number of episodes of an optimizer update."""
         return self.episodes_per_step // self.updates_per_step
 
     @property
     def trainer_estimator(self) -> str:
-        """Name of the estimator in a trainer that has some of its own."""
-        return next(name for name, ours in TRAINER_NAMES.items() if ours == self.estimator)
+        """Name of the estimator in a trainer that also has estimators of its own."""
+        return next(name for name, estimator in TRAINER_NAMES.items() if estimator == self.estimator)
 
     @property
     def changed_estimator_options(self) -> dict[str, Any]:
-        """The options of the estimator that differ from its own defaults, ``scope`` included."""
+        """Options of the estimator whose values are not the defaults, including ``scope``."""
         defaults = inspect.signature(get_estimator(self.estimator).reference()).parameters
         return {
             name: value
@@ -224,31 +216,34 @@ class Recipe(RolloutOptions):
         }
 
     def rollout_options(self) -> dict[str, Any]:
-        """The options of `RolloutOptions` that are set; every trainer has a word for the one left out."""
+        """Return the changed options of `RolloutOptions`, except the one that every trainer has itself."""
         names = [item.name for item in fields(RolloutOptions) if item.name != "max_tokens_per_turn"]
         return self.changed(*names)
 
     def tasks(self) -> Iterator[TaskRow]:
-        """One row a task of the whole run."""
+        """Return one row per task of the whole run."""
         return make_tasks(self.sources, self.steps * self.tasks_per_step, seed=self.seed)
 
     def changed(self, *names: str) -> dict[str, Any]:
-        """Those of these options whose values are not the defaults."""
+        """Return those of the named options whose values are not the defaults."""
         defaults = {item.name: item.default for item in fields(self)}
         defaults["template_kwargs"] = {}
         return {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
 
     def build_environments(self) -> None:
-        """Make each environment once, with its wrappers.
+        """Make each environment once, with its wrappers, so that mistakes are reported early.
 
         Raises:
-            GemError: One cannot be made.
+            GemError: An environment cannot be made.
         """
         for source in self.sources:
             source.check_buildable(self.wrappers)
 
     def images(self, reason: str) -> dict[str, str]:
-        """The argument of `reject_unsupported` when an environment shows images, rejected for `reason`.
+        """Return an entry for `reject_unsupported` if an environment shows images.
+
+        Args:
+            reason: Why the trainer cannot show images.
 
         Raises:
             GemError: An environment cannot be made.
@@ -257,15 +252,15 @@ class Recipe(RolloutOptions):
         return {"env": f"{shown[0]} shows images, and {reason}"} if shown else {}
 
 
-def _number(value: Any) -> Any:
-    """YAML reads 1e-6, without a point, as a text."""
+def _parse_number(value: Any) -> Any:
+    """Convert a text to a number if possible, because YAML reads 1e-6 (no decimal point) as a text."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
 
 
-def _yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ModuleNotFoundError:
@@ -275,4 +270,4 @@ def _yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"no YAML: {error}") from None
+        raise ConfigError(f"not YAML: {error}") from None

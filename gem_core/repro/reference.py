@@ -1,4 +1,4 @@
-"""The words of `gem-core train`, the reference trainer."""
+"""A recipe as a command of `gem-core train`, the reference trainer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from gem_core.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
 from gem_core.repro.script import write_script
 
-NOTES = ("The tasks of each step are drawn anew from the seed; in the other trainers they are one list.",)
+NOTES = ("Each step draws its tasks from the seed; the other trainers go through one list of tasks.",)
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh``.
 
     Returns:
-        What differs from the other trainers, a line each.
+        Notes on what differs from the other trainers.
 
     Raises:
         ConfigError: `gem-core train` has no equivalent of an option.
@@ -30,8 +30,8 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
                 if name != "scope"
             },
             **dict.fromkeys(recipe.changed("system_prompt", "template_kwargs"), no_flag),
-            **dict.fromkeys(recipe.changed("context", "raw"), "its contexts are append contexts"),
-            **dict.fromkeys(recipe.changed("traces"), "its traces go into the folder of the run"),
+            **dict.fromkeys(recipe.changed("context", "raw"), "it has append contexts only"),
+            **dict.fromkeys(recipe.changed("traces"), "it writes traces to the folder of the run"),
             **dict.fromkeys(recipe.changed("gpus"), "it is one process"),
         },
     )

@@ -1,4 +1,4 @@
-"""Shell scripts that start a trainer, and values as hydra's command line reads them."""
+"""Shell scripts that start a trainer, and values in the syntax of hydra's command line."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _OTHER_TYPES = ("true", "false", "null", "none", "inf", "nan")
 
 
 class Verbatim(str):
-    """A word that the shell is to expand, quoted where it has to be."""
+    """A word that the shell expands; it already has the quotes that it needs."""
 
 
 def write_script(
     path: Path, command: str, lines: Iterable[Sequence[str]], *, notes: Iterable[str] = (), before: str = ""
 ) -> None:
-    """Write a script that starts a program in the script's own folder; its arguments are added at the end.
+    """Write a script that runs a command in the script's folder, with the script's arguments appended.
 
     Args:
-        path: An existing file is replaced.
-        command: The program with what comes before its options.
-        lines: Words of the command, those of a list on one line.
-        notes: Comments at the top: what the person who runs it must know.
+        path: Path of the script. An existing file is replaced.
+        command: Start of the command, up to its options.
+        lines: Words of the command; each list goes on one line.
+        notes: Comments at the top, for the user of the script.
         before: Shell code before the command.
     """
     shown = [" ".join(w if isinstance(w, Verbatim) else shlex.quote(w) for w in words) for words in lines]
@@ -49,12 +49,12 @@ def write_script(
 
 
 def assignments(values: Mapping[str, Any]) -> list[list[str]]:
-    """``key=value`` words in hydra's grammar, one a line."""
+    """Return ``key=value`` overrides in hydra's grammar, one per line."""
     return [[f"{key}={_word(value)}"] for key, value in values.items()]
 
 
 def _word(value: Any) -> str:
-    """A value at the top of an override, where a plain text needs no quotes."""
+    """Return the value of an override, where a plain text needs no quotes."""
     plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _OTHER_TYPES
     return str(value) if plain else _quoted(value)
 

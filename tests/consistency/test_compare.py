@@ -80,7 +80,7 @@ def test_every_difference_is_found_at_its_level(field: str, value: object, level
 def test_other_findings() -> None:
     for change, level, text in (
         ({"gradient": 2e-4}, 3, "differs by 0.0002"),
-        ({"model": "other"}, 1, "the model is another one"),
+        ({"model": "other"}, 1, "the weights differ: other"),
         ({"cases": {"rebn, gamma 1": 0.1}}, 2, "rebn, gamma 1: advantages differ"),
         ({"cases": {"rebn, gamma 1": NAN}}, 2, "rebn, gamma 1: advantages differ by up to inf"),
         ({"gradient": NAN}, 3, "differs by nan"),

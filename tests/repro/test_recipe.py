@@ -46,7 +46,7 @@ def test_a_file_of_yaml_is_read(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     assert Recipe.load(path).model == str(tmp_path / "m")
     path.write_text("env: [")
-    with pytest.raises(ConfigError, match="no YAML"):
+    with pytest.raises(ConfigError, match="not YAML"):
         Recipe.load(path)
 
 
@@ -75,14 +75,14 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"seed": 1.5}, "seed=1.5: expected a whole number"),
         ({"max_tokens_per_turn": None}, "max_tokens_per_turn=None: expected a whole number"),
         ({"turns_per_step": 0}, "turns_per_step=0: expected"),
-        ({"estimator": "rbn"}, "estimator='rbn'. Did you mean rebn"),
-        ({"estimator": "gae"}, "Every trainer has rebn"),
+        ({"estimator": "rbn"}, "unknown estimator 'rbn'. Did you mean rebn"),
+        ({"estimator": "gae"}, "unknown estimator 'gae'. Available: rebn, reinforce"),
         ({"estimator": "grpo", "samples_per_task": 1}, "samples_per_task must be at least 2"),
         ({"estimator_options": {"dof": 1}}, "unknown option 'estimator_options.dof' of rebn"),
-        ({"estimator_options": {"scope": "all"}}, "scope: expected collected or trained"),
+        ({"estimator_options": {"scope": "all"}}, "scope='all': expected collected or trained"),
         ({"estimator": "rloo", "estimator_options": {"scope": "trained"}}, "scope' of rloo"),
         ({"estimator_options": {"eps": "tiny"}}, "eps='tiny': expected a number"),
-        ({"estimator_options": [1]}, "estimator_options: expected names with values"),
+        ({"estimator_options": [1]}, "estimator_options=[1]: expected names with values"),
         ({"updates_per_step": 3}, "updates_per_step=3 does not divide tasks_per_step=8"),
         ({"gpus": 3}, "gpus=3 does not divide the 16 episodes"),
         ({"context": "whole"}, "expected append or rebuild"),
@@ -109,8 +109,12 @@ def test_what_cannot_be_honoured_anywhere_is_refused(changed: dict[str, Any], me
                 "gpus: it is one process",
             ],
         ),
-        ("reference", {"context": "rebuild"}, ["context: its contexts are append contexts"]),
-        ("openrlhf", {"context": "rebuild", "raw": True}, ["context: OpenRLHF trains on one row", "raw: "]),
+        ("reference", {"context": "rebuild"}, ["context: it has append contexts only"]),
+        (
+            "openrlhf",
+            {"context": "rebuild", "raw": True},
+            ["context: OpenRLHF trains on episode rows", "raw: "],
+        ),
         ("oat", {"turns_per_step": None}, ["tasks_per_step: a step of Oat is a number of turns"]),
         ("oat", {"turns_per_step": 45, "updates_per_step": 2}, ["turns_per_step: 45 is not a multiple of 2"]),
         (
@@ -137,7 +141,7 @@ def test_an_option_with_the_value_of_the_estimator_is_no_option() -> None:
 
 def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:
     for changed, why in (
-        ({"max_turns": None}, "max_turns: this version wants a number"),
+        ({"max_turns": None}, "max_turns: this version needs a number of turns"),
         ({"on_env_error": "retry"}, "on_env_error: this version keeps the responses of a failed episode"),
     ):
         gem_rl2.repro.write(recipe(PLAIN), tmp_path)
