@@ -39,6 +39,7 @@ class TrainerStatus:
         hook: How the plugin gets into the trainer.
         hook_registered: Whether the hook works in this Python environment.
         problems: Why a run would not use the plugin; empty if it would.
+        warning: Says that the installed version is newer than the tested ones; None if it is not.
     """
 
     name: str
@@ -50,6 +51,7 @@ class TrainerStatus:
     hook: str
     hook_registered: bool
     problems: list[str]
+    warning: str | None = None
 
     @property
     def status(self) -> str:
@@ -139,6 +141,7 @@ def _diagnose(name: str) -> TrainerStatus:
         hook=supported.hook,
         hook_registered=hook_problem is None,
         problems=[problem for problem in (supported.problem(), hook_problem) if problem is not None],
+        warning=supported.untested(),
     )
 
 
@@ -163,7 +166,7 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
             lines[0] += f": {trainer.name} {trainer.installed or ''}".rstrip()
             lines[0] += f" (supported: {trainer.supported}), plugin {trainer.plugin}"
             lines.append(f"hook: {trainer.hook} [{'works' if trainer.hook_registered else 'does not work'}]")
-        lines += trainer.problems
+        lines += [*trainer.problems, *([trainer.warning] if trainer.warning else [])]
         _console.print_labelled(f"{trainer.status:7}", "\n          ".join(lines), STYLES[trainer.status])
 
 

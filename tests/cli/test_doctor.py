@@ -92,6 +92,15 @@ def test_an_installed_trainer_without_its_plugin_is_exit_1(changes, expected, ca
     assert expected in capsys.readouterr().out
 
 
+def test_a_version_newer_than_the_tested_ones_is_ready_with_a_warning(capsys, monkeypatch):
+    plugin(monkeypatch, below="1.1")
+    report = oat(doctor(capsys))
+    assert report["problems"] == []
+    assert report["warning"].startswith(f"Oat {np.__version__} is newer than the tested versions (>=1,<1.1)")
+    assert main(["doctor"]) == 0
+    assert "is newer than the tested versions" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_source_checkout_is_found_by_its_variable_or_on_the_import_path(capsys, monkeypatch, tmp_path):
     absent = {"distribution": "no-such-thing", "on_index": False, "home_variable": "OAT_HOME"}
     (tmp_path / "oatmeal" / "flakes").mkdir(parents=True)
