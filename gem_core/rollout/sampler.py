@@ -8,7 +8,6 @@ and not to the batch: the same request gives the same response in whatever compa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import torch
 from transformers import DynamicCache
 
 from gem_core._util.seeds import derive_rng
+from gem_core.rollout.batching import Batcher
 from gem_core.rollout.policy import Generation
 from gem_core.rollout.trajectory import FinishReason
 from gem_core.rollout.vision import ImageProcessor
@@ -41,7 +41,6 @@ class _Request:
     max_tokens: int
     request_id: str
     images: tuple[str, ...] = ()
-    future: asyncio.Future[Generation] | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason = "length"
@@ -90,8 +89,7 @@ class BatchingPolicy:
         self.max_batch = max_batch
         self.reuse_prefix = reuse_prefix and _full_attention(model.config)
         self.image_processor = image_processor
-        self._pending: list[_Request] = []
-        self._flush: asyncio.Task[None] | None = None
+        self._batcher = Batcher(self._sample_all)
         self._prefixes: dict[str, _Prefix] = {}
 
     @property
@@ -103,11 +101,7 @@ class BatchingPolicy:
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
     ) -> Generation:
         """Sample one response; see `gem_core.rollout.Policy`."""
-        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Request(list(prompt_ids), max_tokens, request_id, tuple(images), future))
-        if self._flush is None or self._flush.done():
-            self._flush = asyncio.ensure_future(self._sample_pending())
-        return await future
+        return await self._batcher(_Request(list(prompt_ids), max_tokens, request_id, tuple(images)))
 
     def forget(self) -> None:
         """Drop the KV caches; needed after the weights changed or the episodes ended."""
@@ -117,30 +111,21 @@ class BatchingPolicy:
         """Drop the KV cache of an episode that has ended."""
         self._prefixes.pop(request_id, None)
 
-    async def _sample_pending(self) -> None:
-        while self._pending:
-            known = -1
-            while known != len(self._pending):  # until no other episode has anything to add
-                known = len(self._pending)
-                await asyncio.sleep(0)
-            requests = [request for request in self._pending if not _cancelled(request)]
-            self._pending = []
-            # Rows of similar length share a batch, so that little of it is padding.
-            requests.sort(key=lambda request: len(request.prompt_ids))
-            for start in range(0, len(requests), self.max_batch):
-                batch = requests[start : start + self.max_batch]
-                try:
-                    self.sample(batch)
-                except Exception as error:
-                    for request in batch:
-                        if request.future is not None and not request.future.done():
-                            request.future.set_exception(error)
-                    continue
-                for request in batch:
-                    if request.future is not None and not request.future.done():
-                        request.future.set_result(
-                            Generation(request.token_ids, request.logprobs, request.finish_reason)
-                        )
+    async def _sample_all(self, requests: list[_Request]) -> list[Generation | Exception]:
+        results: dict[int, Generation | Exception] = {}
+        # Rows of similar length share a batch, so that little of it is padding.
+        order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
+        for start in range(0, len(order), self.max_batch):
+            numbers = order[start : start + self.max_batch]
+            batch = [requests[number] for number in numbers]
+            try:
+                self.sample(batch)
+            except Exception as error:
+                results |= dict.fromkeys(numbers, error)
+            else:
+                for number, request in zip(numbers, batch, strict=True):
+                    results[number] = Generation(request.token_ids, request.logprobs, request.finish_reason)
+        return [results[number] for number in range(len(requests))]
 
     # -- one batch ----------------------------------------------------------------------------
 
@@ -313,10 +298,6 @@ class BatchingPolicy:
         for row, (request, some) in enumerate(zip(requests, kept, strict=True)):
             token_ids = (request.prompt_ids + request.token_ids)[: len(some)]
             self._prefixes[request.request_id] = _Prefix(token_ids, block, row)
-
-
-def _cancelled(request: _Request) -> bool:
-    return request.future is not None and request.future.done()
 
 
 def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
