@@ -217,15 +217,6 @@ class TurnBasedEnv(Env, Generic[Move]):
             raise ResetNeeded(f"{type(self).__name__}.{method}() needs a running episode; call reset() first")
 
 
-def check_count(name: str, value: int, low: int, high: int | None = None) -> int:
-    """Return `value` if it is an int in [low, high]; otherwise raise a ConfigError naming the argument."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if whole and low <= value and (high is None or value <= high):
-        return value
-    bounds = f"at least {low}" if high is None else f"from {low} to {high}"
-    raise ConfigError(f"{name} must be a whole number {bounds}, not {value!r}")
-
-
 def check_together(**sizes: object) -> None:
     """Reject sizes of which only some are None (None: drawn at each reset)."""
     if len({value is None for value in sizes.values()}) > 1:

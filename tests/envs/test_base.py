@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.errors import ConfigError, ResetNeeded
 
 
@@ -203,13 +204,13 @@ def test_empty_options_start_a_new_episode(coin):
 
 
 @pytest.mark.parametrize("value", [0, 6, 2.0, True, "3", None])
-def test_check_count_refuses(value):
-    with pytest.raises(ConfigError, match="turns must be a whole number from 1 to 5, not"):
-        check_count("turns", value, 1, 5)
+def test_counts_outside_the_range_are_rejected(value):
+    with pytest.raises(ConfigError, match="turns=.*: expected a whole number from 1 to 5"):
+        check_int("turns", value, 1, 5)
 
 
-def test_check_count_passes_the_value_on():
-    assert [check_count("turns", 1, 1, 5), check_count("turns", 5, 1, 5), check_count("turns", 10**9, 1)] == [
+def test_counts_in_the_range_are_returned():
+    assert [check_int("turns", 1, 1, 5), check_int("turns", 5, 1, 5), check_int("turns", 10**9, 1)] == [
         1,
         5,
         10**9,

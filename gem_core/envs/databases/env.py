@@ -13,7 +13,8 @@ from fractions import Fraction
 from random import Random
 from typing import Any, ClassVar
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.databases.task import TASKS, Task, build, unlike_solution
 from gem_core.errors import ConfigError
 from gem_core.text import undecorated
@@ -68,7 +69,7 @@ class Databases(TurnBasedEnv[str]):
         """
         self.source = TASKS.choose(tasks)
         self.num_items = len(self.source)
-        self.set_up(check_count("max_errors", max_errors, 1))
+        self.set_up(check_int("max_errors", max_errors, 1))
 
     def set_up(self, max_errors: int) -> None:
         """Reserve a file for the database."""

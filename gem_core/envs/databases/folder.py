@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_core._util.checks import check_int
 from gem_core.core import Split
 from gem_core.data import undivided
-from gem_core.envs.base import check_count
 from gem_core.envs.databases.env import Databases
 from gem_core.envs.databases.task import Task, build
 from gem_core.errors import ConfigError, DataError
@@ -76,7 +76,7 @@ class McpMark(Databases):
         """
         if folder is None or not Path(folder).is_dir():
             raise DataError(f"folder={folder!r}: expected a folder with tasks in the format of MCPMark")
-        self.set_up(check_count("max_errors", max_errors, 1))
+        self.set_up(check_int("max_errors", max_errors, 1))
         wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
         self.skipped: dict[str, str] = {}
         """Reason, by task that cannot be played."""

@@ -6,7 +6,8 @@ from functools import cache
 from random import Random
 from string import ascii_lowercase
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.crossword_maker import lay_out
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.grid import numbered_template
@@ -50,8 +51,8 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
         check_together(hardcore=hardcore, max_turns=max_turns, num_words=num_words)
         self.size: tuple[bool, int, int] | None = None
         if hardcore is not None and max_turns is not None and num_words is not None:
-            check_count("num_words", num_words, 1, 20)
-            check_count("max_turns", max_turns, 1)
+            check_int("num_words", num_words, 1, 20)
+            check_int("max_turns", max_turns, 1)
             if max_turns < 4 * num_words:
                 raise ConfigError(
                     f"{num_words} words need max_turns of at least {4 * num_words}, not {max_turns}"

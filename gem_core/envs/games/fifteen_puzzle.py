@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.fifteen_solver import goal, shortest_way, slides
 from gem_core.envs.games.grid import OPPOSITE
 from gem_core.text import direction
@@ -47,7 +48,7 @@ class FifteenPuzzle(TurnBasedEnv[str]):
         check_together(num_rows=num_rows, max_turns=max_turns)
         self.size: tuple[int, int] | None = None
         if num_rows is not None and max_turns is not None:
-            self.size = (check_count("num_rows", num_rows, 2, 10), check_count("max_turns", max_turns, 1))
+            self.size = (check_int("num_rows", num_rows, 2, 10), check_int("max_turns", max_turns, 1))
 
     def new_game(self) -> None:
         self.rows, self.turn_limit = self.size or self.random.choice(_SIZES)

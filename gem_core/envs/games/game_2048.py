@@ -6,7 +6,8 @@ from functools import lru_cache
 from math import log2
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.game_2048_player import best_direction
 from gem_core.envs.games.grid import DIRECTIONS
 from gem_core.envs.games.slide import moved
@@ -51,13 +52,13 @@ class Game2048(TurnBasedEnv[str]):
             ConfigError: Only one of the first two is None, or one is out of range.
         """
         check_together(target_tile=target_tile, max_turns=max_turns)
-        self.board_size = check_count("board_size", board_size, 2, 10)
+        self.board_size = check_int("board_size", board_size, 2, 10)
         self.size: tuple[int, int] | None = None
         if target_tile is not None and max_turns is not None:
-            check_count("target_tile", target_tile, 8, 1 << 100)
+            check_int("target_tile", target_tile, 8, 1 << 100)
             if target_tile & (target_tile - 1):
                 raise ConfigError(f"target_tile must be a power of 2, not {target_tile}")
-            self.size = (target_tile, check_count("max_turns", max_turns, 1))
+            self.size = (target_tile, check_int("max_turns", max_turns, 1))
             if 4 * (max_turns + 2) < target_tile:
                 self.max_return = None
 

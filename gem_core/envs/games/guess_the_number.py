@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import ceil, sqrt
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.text import integer
 
 _FARTHEST = 10**12
@@ -44,9 +45,9 @@ class GuessTheNumber(TurnBasedEnv[int]):
         check_together(min_number=min_number, max_number=max_number, max_turns=max_turns)
         self.size: tuple[int, int, int] | None = None
         if min_number is not None and max_number is not None and max_turns is not None:
-            check_count("min_number", min_number, -_FARTHEST, _FARTHEST - 1)
-            check_count("max_number", max_number, min_number + 1, _FARTHEST)
-            self.size = (min_number, max_number, check_count("max_turns", max_turns, 1))
+            check_int("min_number", min_number, -_FARTHEST, _FARTHEST - 1)
+            check_int("max_number", max_number, min_number + 1, _FARTHEST)
+            self.size = (min_number, max_number, check_int("max_turns", max_turns, 1))
 
     def new_game(self) -> None:
         self.low, self.high, self.turn_limit = self.size or self._draw_size()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from string import ascii_lowercase
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.hangman_player import best_guess, fitting
 from gem_core.envs.games.words import Grade, words
 from gem_core.text import word
@@ -49,8 +50,8 @@ class Hangman(TurnBasedEnv[str]):
         self.grade: Grade = "rare" if hardcore else "common"
         self.size: tuple[int, int] | None = None
         if word_length is not None and max_turns is not None:
-            check_count("word_length", word_length, 3, 10)
-            self.size = (word_length, check_count("max_turns", max_turns, 1))
+            check_int("word_length", word_length, 3, 10)
+            self.size = (word_length, check_int("max_turns", max_turns, 1))
 
     def new_game(self) -> None:
         length, self.turn_limit = self.size or self.random.choice(_SIZES)

@@ -8,7 +8,8 @@ from math import perm
 from operator import eq
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.errors import ConfigError
 from gem_core.text import integers
 
@@ -59,9 +60,9 @@ class Mastermind(TurnBasedEnv[list[int]]):
         self.duplicate_numbers = duplicate_numbers
         if code_length is not None and num_numbers is not None and max_turns is not None:
             self.size = (
-                check_count("code_length", code_length, 1, 100),
-                check_count("num_numbers", num_numbers, 2, 1000),
-                check_count("max_turns", max_turns, 1),
+                check_int("code_length", code_length, 1, 100),
+                check_int("num_numbers", num_numbers, 2, 1000),
+                check_int("max_turns", max_turns, 1),
             )
             if code_length > num_numbers and not duplicate_numbers:
                 raise ConfigError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.minesweeper_solver import mine_risks
 from gem_core.errors import ConfigError
 from gem_core.text import integer
@@ -54,13 +55,13 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         check_together(rows=rows, cols=cols, num_mines=num_mines, max_turns=max_turns)
         self.size: tuple[int, int, int, int] | None = None
         if rows is not None and cols is not None and num_mines is not None and max_turns is not None:
-            check_count("rows", rows, 1, 50)
-            check_count("cols", cols, 1, 50)
-            check_count("max_turns", max_turns, 1)
+            check_int("rows", rows, 1, 50)
+            check_int("cols", cols, 1, 50)
+            check_int("max_turns", max_turns, 1)
             room = rows * cols - min(3, rows) * min(3, cols)
             if room < 1:
                 raise ConfigError(f"a board of {rows} x {cols} has no room for mines around the first reveal")
-            check_count("num_mines", num_mines, 1, room)
+            check_int("num_mines", num_mines, 1, room)
             self.size = (rows, cols, num_mines, max_turns)
 
     def new_game(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.grid import DIRECTIONS, OPPOSITE
 from gem_core.envs.games.sokoban_room import TARGET, WALL, make_room
 from gem_core.envs.games.sokoban_solver import solve
@@ -59,8 +60,8 @@ class Sokoban(TurnBasedEnv[str]):
         self.size: tuple[int, int, int, int] | None = None
         if dims is not None and num_boxes is not None and max_turns is not None:
             rows, cols = dims
-            check_count("num_boxes", num_boxes, 1, (rows - 2) * (cols - 2) // 4)
-            self.size = (rows, cols, num_boxes, check_count("max_turns", max_turns, 1))
+            check_int("num_boxes", num_boxes, 1, (rows - 2) * (cols - 2) // 4)
+            self.size = (rows, cols, num_boxes, check_int("max_turns", max_turns, 1))
 
     def new_game(self) -> None:
         rows, self.cols, num_boxes, self.turn_limit = self.size or self.random.choice(_SIZES)
@@ -154,7 +155,7 @@ _WHERE = {"up": "above you", "down": "below you", "left": "to your left", "right
 def _pair(dim_room: Sequence[int]) -> tuple[int, int]:
     if not isinstance(dim_room, (list, tuple)) or len(dim_room) != 2:
         raise ConfigError(f"dim_room must be rows and columns, such as [6, 6], not {dim_room!r}")
-    rows, cols = (check_count(f"dim_room[{i}]", value, 5, 20) for i, value in enumerate(dim_room))
+    rows, cols = (check_int(f"dim_room[{i}]", value, 5, 20) for i, value in enumerate(dim_room))
     return rows, cols
 
 

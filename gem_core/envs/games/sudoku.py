@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.sudoku_solver import candidates
 from gem_core.errors import ConfigError
@@ -54,8 +55,8 @@ class Sudoku(TurnBasedEnv[list[int]]):
         if clues is not None and max_turns is not None and scale is not None:
             if not isinstance(scale, int) or scale not in _FEWEST:
                 raise ConfigError(f"scale must be 4 or 9, not {scale!r}")
-            check_count("clues", clues, _FEWEST[scale], scale * scale - 1)
-            self.size = (clues, check_count("max_turns", max_turns, 1), scale)
+            check_int("clues", clues, _FEWEST[scale], scale * scale - 1)
+            self.size = (clues, check_int("max_turns", max_turns, 1), scale)
 
     def new_game(self) -> None:
         clues, self.turn_limit, self.scale = self.size or self.random.choice(_SIZES)

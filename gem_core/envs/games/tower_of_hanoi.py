@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 
 _PEGS = "ABC"
 _SIZES = ((3, 10), (4, 20), (5, 35))
@@ -41,7 +42,7 @@ class TowerofHanoi(TurnBasedEnv[str]):
         check_together(num_disks=num_disks, max_turns=max_turns)
         self.size: tuple[int, int] | None = None
         if num_disks is not None and max_turns is not None:
-            self.size = (check_count("num_disks", num_disks, 1, 100), check_count("max_turns", max_turns, 1))
+            self.size = (check_int("num_disks", num_disks, 1, 100), check_int("max_turns", max_turns, 1))
 
     def new_game(self) -> None:
         disks, self.turn_limit = self.size or self.random.choice(_SIZES)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.wiki_pages import BundledPages, Page, Pages, distances, within
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.text import undecorated
@@ -90,7 +91,7 @@ class WikiGame(TurnBasedEnv[str]):
         if max_turns is not None and variant is not None:
             if variant not in tuple(_VARIANTS):
                 raise ConfigError(f"variant must be one of {', '.join(_VARIANTS)}, not {variant!r}")
-            self.size = (check_count("max_turns", max_turns, 1), variant)
+            self.size = (check_int("max_turns", max_turns, 1), variant)
         self.summary = _summary_length(page_summary_length)
         self.pages = _pages(backend, trawler_kwargs or {})
         self.blocking = backend != "bundled"  # requests to a server block
@@ -227,7 +228,7 @@ def _summary_length(given: Sequence[Any]) -> tuple[int, str]:
         raise ConfigError(
             f"page_summary_length must be a number and one of {', '.join(_UNITS)}, not {given!r}"
         )
-    return check_count("page_summary_length[0]", pair[0], 1), pair[1]
+    return check_int("page_summary_length[0]", pair[0], 1), pair[1]
 
 
 def _pages(backend: str, kwargs: Mapping[str, Any]) -> Pages:

@@ -7,7 +7,8 @@ from itertools import chain
 from random import Random
 from string import ascii_lowercase
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.grid import numbered_template
 from gem_core.envs.games.words import Grade, words
 from gem_core.text import integers
@@ -60,8 +61,8 @@ class WordSearch(TurnBasedEnv[list[int]]):
         check_together(hardcore=hardcore, max_turns=max_turns, num_words=num_words)
         self.size: tuple[bool, int, int] | None = None
         if hardcore is not None and max_turns is not None and num_words is not None:
-            check_count("num_words", num_words, 1, 30)
-            self.size = (hardcore, check_count("max_turns", max_turns, 1), num_words)
+            check_int("num_words", num_words, 1, 30)
+            self.size = (hardcore, check_int("max_turns", max_turns, 1), num_words)
 
     def new_game(self) -> None:
         hardcore, self.turn_limit, num_words = self.size or self.random.choice(_SIZES)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count, check_together
+from gem_core._util.checks import check_int
+from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.wordle_player import best_guess, marks
 from gem_core.envs.games.words import dictionary, words
 from gem_core.text import word
@@ -51,8 +52,8 @@ class Wordle(TurnBasedEnv[str]):
         self.size: tuple[int, int] | None = None
         if word_length is not None and max_turns is not None:
             self.size = (
-                check_count("word_length", word_length, 3, 6),
-                check_count("max_turns", max_turns, 1),
+                check_int("word_length", word_length, 3, 6),
+                check_int("max_turns", max_turns, 1),
             )
 
     def new_game(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from gem_core._util.checks import check_int
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.base import check_count
 from gem_core.envs.generated.literal import LiteralEnv
 from gem_core.errors import ConfigError
 
@@ -83,8 +83,8 @@ class ArithmeticEnv(LiteralEnv):
         """
         if not operations or set(operations) - set(_WORDS):
             raise ConfigError(f"operations={operations!r}: expected some of '+-*'")
-        check_count("terms", terms, 2, 9)
-        check_count("max_number", max_number, 9, 10**9)
+        check_int("terms", terms, 2, 9)
+        check_int("max_number", max_number, 9, 10**9)
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
         self.use_rows(ArithmeticRows(operations, terms, max_number, split, size, seed))
 

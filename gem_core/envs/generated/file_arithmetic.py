@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from gem_core._util.checks import check_int
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.base import check_count
 from gem_core.envs.generated.literal import LiteralEnv
 
 FILE = "numbers.txt"
@@ -77,9 +77,9 @@ class FileArithmeticEnv(LiteralEnv):
         Raises:
             ConfigError: A value is out of range or of the wrong type.
         """
-        check_count("numbers", numbers, 2, 1000)
+        check_int("numbers", numbers, 2, 1000)
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
-        check_count("modulus", modulus, 2, 100)
+        check_int("modulus", modulus, 2, 100)
         self.modulus = modulus
         self.use_rows(FileArithmeticRows(numbers, modulus, split, size, seed))
 

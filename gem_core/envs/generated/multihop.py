@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypedDict
 
+from gem_core._util.checks import check_int
 from gem_core._util.files import write_atomically
 from gem_core._util.seeds import derive_rng
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.base import check_count
 from gem_core.envs.datasets.qa import QaEnv
 
 _SYLLABLES = (  # noqa: SIM905  # a list of fifty strings reads worse
@@ -179,10 +179,10 @@ class MultiHopEnv(QaEnv):
         Raises:
             ConfigError: A value is out of range or of the wrong type.
         """
-        check_count("hops", hops, 1, 4)
-        check_count("documents", documents, 0, 100)
+        check_int("hops", hops, 1, 4)
+        check_int("documents", documents, 0, 100)
         if documents:
-            check_count("documents", documents, hops)
+            check_int("documents", documents, hops)
         self.documents = documents
         self.keys = "question", "answer"
         self.set_form("tag")

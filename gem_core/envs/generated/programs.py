@@ -13,9 +13,9 @@ from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple
 
+from gem_core._util.checks import check_int
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.base import check_count
 from gem_core.envs.datasets.code import CodeEnv
 from gem_core.errors import ConfigError
 
@@ -297,7 +297,7 @@ class SmallProgramEnv(CodeEnv):
         """
         if not isinstance(easy, bool):
             raise ConfigError(f"easy={easy!r}: expected True or False")
-        check_count("num_tests", num_tests, 1, 50)
+        check_int("num_tests", num_tests, 1, 50)
         self.set_tests(None, partial_credit, timeout)
         self.keys = "problem", "tests", "solution"
         self.use_rows(ProgramRows(easy, num_tests, split, size, seed))

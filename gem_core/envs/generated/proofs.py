@@ -11,9 +11,9 @@ from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
+from gem_core._util.checks import check_int
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.base import check_count
 from gem_core.envs.datasets.qa import QaEnv
 
 _PEOPLE = "Arlo Bena Cyrus Dora Elmo Fenja Gitte Hugo Ilva Janko Kaja Ludo".split()  # noqa: SIM905
@@ -154,7 +154,7 @@ class ProofEnv(QaEnv):
         Raises:
             ConfigError: A value is out of range or of the wrong type.
         """
-        check_count("depth", depth, 0, 5)
+        check_int("depth", depth, 0, 5)
         self.keys = "question", "answer"
         self.set_form("boxed")
         self.use_rows(ProofRows(depth, split, size, seed, distractors))

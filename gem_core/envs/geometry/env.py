@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from gem_core._util.checks import check_int
 from gem_core._util.messages import suggest
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.base import check_count
 from gem_core.envs.datasets.math import MathEnv, ask_with_images
 from gem_core.envs.geometry import angles, lengths
 from gem_core.envs.geometry.figures import draw, turned
@@ -94,7 +94,7 @@ class GeometryEnv(MathEnv):
         for kind in chosen:
             if kind not in KINDS:
                 raise ConfigError(f"unknown figure {kind!r}.{suggest(str(kind), list(KINDS))}")
-        check_count("pixels", pixels, 56, 2048)
+        check_int("pixels", pixels, 56, 2048)
         require_pillow("a drawn figure")
         self.pixels = pixels
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")

@@ -8,8 +8,8 @@ from itertools import product
 from random import Random
 from typing import ClassVar
 
+from gem_core._util.checks import check_int
 from gem_core.core import Env
-from gem_core.envs.base import check_count
 from gem_core.envs.multiagent.one_agent import one_side
 from gem_core.envs.multiagent.turn_game import PLAYERS, TurnGame
 from gem_core.text import integers
@@ -43,7 +43,7 @@ class Bargaining(TurnGame[list[int] | str]):
 
     def __init__(self, max_turns: int = 10) -> None:
         super().__init__()
-        self.max_turns = check_count("max_turns", max_turns, 2)
+        self.max_turns = check_int("max_turns", max_turns, 2)
 
     def new_game(self) -> None:
         self.turn_limit = self.max_turns

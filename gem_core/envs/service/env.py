@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, ClassVar
 
+from gem_core._util.checks import check_int
 from gem_core.core import Split
 from gem_core.data import split_by_content, undivided
-from gem_core.envs.base import check_count
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
 from gem_core.envs.service.domain import Database, Domain, Task
@@ -52,10 +52,10 @@ class Service(MultiAgentEnv):
     def __init__(self, domain: Domain, *, task: int | None = None, max_turns: int = 40) -> None:
         super().__init__()
         if task is not None:
-            check_count("task", task, 0, len(domain.tasks) - 1)
+            check_int("task", task, 0, len(domain.tasks) - 1)
         self.domain = domain
         self.only_task = task
-        self.max_turns = check_count("max_turns", max_turns, 2)
+        self.max_turns = check_int("max_turns", max_turns, 2)
         self.possible_agents = [ASSISTANT, USER]
         self.agent_selector = self.selector = AgentSelector(self.possible_agents)
         self._format = get_format("hermes")

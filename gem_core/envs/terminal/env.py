@@ -7,8 +7,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar
 
+from gem_core._util.checks import check_int
 from gem_core.core import StepResult
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
+from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.terminal.source import OwnTasks, TaskSet
 from gem_core.envs.terminal.task import Task
 from gem_core.errors import ConfigError
@@ -103,8 +104,8 @@ class Terminal(TurnBasedEnv[str]):
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
             raise ConfigError(f"seconds={seconds!r}: expected a number of seconds above 0 and up to 3600")
         self.source, self.num_items = source, len(source)
-        self.max_turns = check_count("max_turns", max_turns, 1)
-        self.max_output = check_count("max_output", max_output, 100)
+        self.max_turns = check_int("max_turns", max_turns, 1)
+        self.max_output = check_int("max_output", max_output, 100)
         self.limits = replace(LIMITS, wall_seconds=float(seconds))
 
     def set_level(self, level: str | None, image: str | None, packages: Sequence[str] = ()) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
+from gem_core._util.checks import check_int
 from gem_core.core import Split as TaskSplit
 from gem_core.core import StepResult
 from gem_core.data import undivided
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_count
+from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.webshop import pages
 from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, Split
 from gem_core.envs.webshop.generated import generated_catalogue
@@ -95,17 +96,17 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             if value not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         self.mode = observation_mode
-        self.max_turns = check_count("max_turns", max_turns, 1)
-        self.error_tolerance = check_count("error_tolerance", error_tolerance, 0)
+        self.max_turns = check_int("max_turns", max_turns, 1)
+        self.error_tolerance = check_int("error_tolerance", error_tolerance, 0)
         if data is None and num_products is None:
             raise ConfigError(
                 "num_products=None takes all products of the files in data=, which is not given"
             )
         if num_products is not None:
-            check_count("num_products", num_products, 10)
+            check_int("num_products", num_products, 10)
         self.catalogue: Catalogue
         if data is None:
-            self.catalogue = generated_catalogue(num_products or 0, check_count("seed", seed, 0))
+            self.catalogue = generated_catalogue(num_products or 0, check_int("seed", seed, 0))
         else:
             self.catalogue = official_catalogue(str(data), num_products, bool(human_goals))
         self.oracle_certain = data is None

@@ -85,5 +85,5 @@ def test_tasks_that_cannot_be_played(folder):
     with pytest.raises(DataError, match=r"no firm\.db"):
         gem_core.make("eval:MCPMark", folder=str(folder))
     for given in (None, str(folder / "nowhere")):
-        with pytest.raises(DataError, match="give a folder"):
+        with pytest.raises(DataError, match="expected a folder"):
             gem_core.make("eval:MCPMark", folder=given)

@@ -283,5 +283,5 @@ def test_a_deal_and_no_deal():
     assert all(truncated.values())
     assert not any(terminated.values())
     assert infos["player_1"]["success"] is False
-    with pytest.raises(gem_core.GemError, match="max_turns must be a whole number at least 2"):
+    with pytest.raises(gem_core.GemError, match="max_turns=1: expected a whole number of at least 2"):
         gem_core.make("multi:Bargaining-v0", max_turns=1)
