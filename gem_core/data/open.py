@@ -61,7 +61,7 @@ def open_rows(
         if key not in _opened:
             rows = _open(path, key)
             if not len(rows):
-                raise DataError(f"{source}{f' (split {split})' if split else ''} holds no rows")
+                raise DataError(f"{source}{f' (split {split})' if split else ''} has no rows")
             _opened[key] = rows
         return _opened[key]
 

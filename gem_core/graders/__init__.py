@@ -1,4 +1,4 @@
-"""Is an answer right? Pure functions that any thread may call.
+"""Graders of answers: pure functions that any thread may call.
 
-`math` compares mathematical answers, `qa` short texts, `programs` runs a program on tests.
+`math` compares mathematical answers, `qa` compares short texts, and `programs` runs a program on tests.
 """

@@ -1,4 +1,4 @@
-"""The verdict of math-verify. `symbolic` sends this file into the sandbox, so it cannot import gem_core."""
+"""The verdict of math-verify. `symbolic` sends this file into the sandbox, so it must not import gem_core."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _WARM = (
     (r"\begin{pmatrix}1&2\end{pmatrix}", "(1, 2)", "3"),
     (r"x\in[3,9)", "[3,9)", "[2,9)"),
 )
-"""An answer, and a reference that it equals and one that it does not: the two take different paths."""
+"""An answer, an equal reference and an unequal one; the two comparisons take different paths."""
 
 
 def warm_up() -> None:
-    """Import what sympy imports late and fill its tables, before children are forked."""
+    """Import the modules that sympy imports late and fill its tables, before any child is forked."""
     for answer, *references in _WARM:
         for reference in references:
             equal(answer, reference)
 
 
 def equal(answer: str, reference: str) -> bool:
-    """Return whether math-verify finds two answers equal; without its time limit, which uses a signal."""
+    """Return whether math-verify considers two answers equal. Its time limit, which uses a signal, is off."""
     return bool(verify(_parsed(reference), _parsed(answer), timeout_seconds=None, raise_on_error=False))
 
 

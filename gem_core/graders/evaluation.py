@@ -1,4 +1,4 @@
-"""The value of an expression at a point: a fraction where it is one, else a complex number."""
+"""The value of an expression at a point: a fraction if it is rational, else a complex number."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gem_core.graders.expressions import Tree
 Number: TypeAlias = Fraction | complex
 _TOLERANCE = 1e-9
 _LARGEST = 20_000
-"""Bits of a power that are worth computing exactly."""
+"""Maximum number of bits of a power that is computed exactly."""
 _CONSTANTS: dict[str, complex] = {"pi": math.pi, "e": math.e, "i": 1j}
 
 
 def evaluate(tree: Tree, point: int) -> Number | None:
-    """Value at one of the points; None where it has none or is too large."""
+    """Return the value at one of the points; None if it is undefined or too large."""
     try:
         value = _value(tree, point)
     except (ArithmeticError, ValueError, TypeError):
@@ -50,9 +50,9 @@ def _value(tree: Tree, point: int) -> Number:
 
 
 def _sample(name: str, point: int) -> Number:
-    """Return the value of a variable: a fraction that no formula is made for."""
+    """Return the value of a variable: an arbitrary fraction that no formula is likely to favor."""
     if name == "infty":
-        raise ValueError("infinity is no number")
+        raise ValueError("infinity is not a number")
     draw = zlib.crc32(f"{name} {point}".encode())
     value = Fraction(draw % 99_991 + 31_013, 65_537)
     return -value if point == 3 or (point == 2 and draw & 1) else value

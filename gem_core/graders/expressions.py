@@ -1,4 +1,4 @@
-"""Reading expressions: the part of an answer between its brackets, commas and units."""
+"""A reader of expressions: the parts of an answer between its brackets, commas and units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gem_core.graders.tokens import FUNCTIONS, Tokens, Unreadable
 
 Tree: TypeAlias = tuple[Any, ...]
 DEEPEST = 40
-"""Brackets within brackets that are worth following."""
+"""Maximum nesting depth of brackets."""
 EXPRESSIONS = frozenset({"n", "v", "+", "*", "/", "^", "-", "f"})
 
 
@@ -22,10 +22,10 @@ _GREEK = frozenset(
 
 
 class ExpressionReader(Tokens):
-    """Recursive descent over sums, products, powers and what stands between them."""
+    """Recursive-descent reader of sums, products, powers and their operands."""
 
     def bracket(self, opening: str) -> Tree:
-        """What an opening bracket, just read, begins."""
+        """Read what follows the opening bracket that was just read."""
         raise NotImplementedError
 
     def sum(self) -> Tree:
@@ -82,7 +82,7 @@ class ExpressionReader(Tokens):
                 return tree
 
     def exponent(self) -> Tree:
-        """What a base is raised to. Powers of powers are read from the right: 2^3^2 is 2^9."""
+        """Read an exponent. Nested powers associate to the right: 2^3^2 is 2^9."""
         if self.take("-"):
             return ("-", self.exponent())
         group = self.next == "{"
@@ -90,7 +90,7 @@ class ExpressionReader(Tokens):
         if self.next not in ("^", "**"):
             return tree
         self.at += 1
-        if group or self.degree():  # x^{a}^b is no LaTeX
+        if group or self.degree():  # x^{a}^b is not LaTeX
             raise Unreadable
         return ("^", tree, self.exponent())
 
@@ -104,7 +104,7 @@ class ExpressionReader(Tokens):
         return True
 
     def argument(self) -> Tree:
-        r"""What a power, a root or a fraction applies to: a group, or the next digit, letter or command."""
+        r"""Read the argument of a power, root or fraction: a group, or the next digit, letter or command."""
         if self.take("{"):
             tree = self.sum()
             self.need("}")
@@ -137,7 +137,7 @@ class ExpressionReader(Tokens):
             )
             return self.mixed(literal) if literal[2] is None else literal
         if kind == "word":
-            if len(value) > 1:  # letters side by side are factors
+            if len(value) > 1:  # adjacent letters are factors
                 self.tokens.insert(self.at, ("word", value[1:]))
             return self.subscripted(value[0])
         if kind == "command":
@@ -227,7 +227,7 @@ class ExpressionReader(Tokens):
         return ("^", tree, power) if power else tree
 
     def base(self, text: str) -> Tree:
-        """Base of a logarithm."""
+        """Read the base of a logarithm."""
         return ("n", Fraction(text), None) if text.isdecimal() else ("v", text)
 
     def matrix(self, name: str) -> Tree:
@@ -250,10 +250,10 @@ class ExpressionReader(Tokens):
 
 
 def expression(tree: Tree) -> Tree:
-    """Return the tree, which has to be an expression."""
+    """Return the tree if it is an expression; otherwise give up."""
     return tree if tree[0] in EXPRESSIONS else fail()
 
 
 def fail() -> Tree:
-    """Give up, where a value is expected."""
+    """Give up where a value is expected."""
     raise Unreadable

@@ -1,13 +1,13 @@
-r"""Reading a mathematical answer: LaTeX or plain text to a tree.
+r"""A reader of mathematical answers: LaTeX or plain text to a tree.
 
-`read` understands what answers of text books hold (numbers, fractions, roots, powers, functions, tuples,
-sets, intervals, unions, matrices, relations, units, words) and returns None for everything else, so that
-a wrong tree is not made where the text is not understood. It takes time linear in the text, which is cut
-off at `LONGEST`, and nesting is bounded.
+`read` understands the usual contents of textbook answers (numbers, fractions, roots, powers, functions,
+tuples, sets, intervals, unions, matrices, relations, units, words) and returns None for everything else
+rather than a wrong tree. Its time is linear in the length of the text, which is cut off at `LONGEST`, and
+nesting is bounded.
 
-A tree is made of tuples. Expressions: ``("n", value, digits)`` with the decimals of a literal or None,
+A tree consists of tuples. Expressions: ``("n", value, digits)`` with the decimals of a literal or None,
 ``("v", name)``, ``("+", a, b)``, ``("*", a, b)``, ``("/", a, b)``, ``("^", a, b)``, ``("-", a)``,
-``("f", name, a, extra)``. Around them: ``("seq", open, close, items)``, ``("matrix", rows)``,
+``("f", name, a, extra)``. Containers: ``("seq", open, close, items)``, ``("matrix", rows)``,
 ``("union", items)``, ``("rel", operands, signs)``, ``("text", words)``, ``("unit", expression, unit)``.
 """
 
@@ -17,16 +17,16 @@ from gem_core.graders.expressions import DEEPEST, EXPRESSIONS, ExpressionReader,
 from gem_core.graders.tokens import Unreadable
 
 LONGEST = 1000
-"""Characters of an answer that are worth reading."""
+"""Maximum number of characters of an answer to read."""
 
 _SCALES = {"c": "celsius", "f": "fahrenheit"}
 
 
 def read(text: str) -> Tree | None:
-    """Return the tree of a tidy text, or None."""
+    """Return the tree of a tidied text, or None."""
     if not text or len(text) > LONGEST:
         return None
-    if "\\pm" in text or "\\mp" in text:  # one text for each sign
+    if "\\pm" in text or "\\mp" in text:  # one text per sign
         plus = read(text.replace("\\pm", "+").replace("\\mp", "-"))
         minus = read(text.replace("\\pm", "-").replace("\\mp", "+"))
         return None if plus is None or minus is None else ("seq", "", "", [_value_of(plus), _value_of(minus)])
@@ -41,7 +41,7 @@ def _value_of(tree: Tree) -> Tree:
 
 
 class _AnswerReader(ExpressionReader):
-    """What stands around expressions: lists, relations, unions, units, words, brackets."""
+    """Reads what surrounds expressions: lists, relations, unions, units, words, brackets."""
 
     def answer(self) -> Tree:
         if all(kind in ("words", "word") for kind, _ in self.tokens[:-1]) and (
@@ -54,7 +54,7 @@ class _AnswerReader(ExpressionReader):
         return items[0] if len(items) == 1 else ("seq", "", "", items)
 
     def items(self, end: str) -> list[Tree]:
-        """Elements between separators."""
+        """Read the elements between separators."""
         found = [self.element()]
         while True:
             comma = self.take(",") or self.take(";")
@@ -66,12 +66,12 @@ class _AnswerReader(ExpressionReader):
             found.append(self.element())
 
     def element(self) -> Tree:
-        """Return a relation, a union or a single value."""
+        """Read a relation, a union or a single value."""
         operands, signs = [self.union()], []
         while self.next in ("=", "<", ">", "<=", ">=", "!="):
             signs.append(self.need("=", "<", ">", "<=", ">=", "!="))
             operands.append(self.union())
-        if self.kind == "command" and self.tokens[self.at][1] == "in":  # x in a set: the set counts
+        if self.kind == "command" and self.tokens[self.at][1] == "in":  # x in a set: only the set matters
             self.at += 1
             return self.union()
         if self.next == ":" and not signs:
@@ -88,7 +88,7 @@ class _AnswerReader(ExpressionReader):
         return ("union", parts) if len(parts) > 1 else parts[0]
 
     def valued(self) -> Tree:
-        """Return an expression with its unit, or something with brackets."""
+        """Read an expression with its unit, or a bracketed value."""
         if self.kind == "words":
             return ("text", self.words())
         tree = self.sum()
@@ -148,7 +148,7 @@ class _AnswerReader(ExpressionReader):
         self.depth -= 1
         if opening == "|":
             return ("f", "abs", expression(items[0]), None) if len(items) == 1 else fail()
-        if opening == "{" and len(items) > 1:  # a set as Python writes it
+        if opening == "{" and len(items) > 1:  # a set in Python's notation
             opening, end = "\\{", "\\}"
         if len(items) == 1 and opening != "\\{":
             return items[0] if (opening, end) in (("(", ")"), ("{", "}"), ("[", "]")) else fail()

@@ -1,15 +1,15 @@
-r"""Whether a mathematical answer equals the reference.
+r"""Grader of mathematical answers: does an answer equal the reference?
 
     >>> grade(r"\frac{1}{2}", "0.5")
     True
 
-Three steps, the first that knows decides: the same text or number; the same tree (`latex` and `values`,
-some tens of microseconds); math-verify in a fresh process of the sandbox with a limit of CPU time
-(`symbolic`, milliseconds), which knows more of LaTeX. Nothing uses a signal, so any thread may call.
+There are three steps, and the first conclusive one decides: the same text or number; the same tree (`latex`
+and `values`, tens of microseconds); math-verify, which understands more LaTeX, in a fresh sandboxed process
+with a CPU time limit (`symbolic`, milliseconds). Nothing uses a signal, so any thread may call.
 
-What counts as equal: a value in any exact form; a decimal of six significant digits or more that rounds
-the reference; a unit or a percent sign that one side leaves out (50% is 50 or 0.5); units that convert;
-sets and lists in any order, tuples and intervals in theirs; ``x = 5`` for 5.
+These count as equal: a value in any exact form; a decimal of at least six significant digits that rounds the
+reference; an answer with a unit or percent sign that the other side omits (50% is 50 or 0.5); convertible
+units; sets and lists in any order, tuples and intervals in the same order; ``x = 5`` and 5.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{(.*)\}", re.DOTALL)
 
 
 class Verdict(NamedTuple):
-    """What grading found."""
+    """Result of grading an answer."""
 
     correct: bool
     by: Literal["text", "tree", "symbolic", "timeout", "unread"]
-    """Who decided; "unread": nobody could read one of the two, so the answer is wrong."""
+    """The deciding step; "unread" if no step could read one of the two, which makes the answer wrong."""
 
 
 def grade(answer: str, reference: str, *, symbolic: bool = True) -> bool:
@@ -45,12 +45,12 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
     r"""Compare an answer with the reference.
 
     Args:
-        answer: What stood in the box; a box within it is opened.
-        reference: The right answer, in LaTeX or plain; its own box is opened.
-        symbolic: Whether math-verify is asked where the trees do not decide.
+        answer: Content of the box; a nested box is unwrapped.
+        reference: The right answer in LaTeX or plain text; a box around it is unwrapped.
+        symbolic: Whether to ask math-verify if the trees are inconclusive.
 
     Raises:
-        MissingDependency: `symbolic`, and math-verify is needed and not installed.
+        MissingDependency: `symbolic` is set, and math-verify is needed but not installed.
     """
     answer, reference = answer.strip(), reference.strip()
     if answer == reference:
@@ -70,7 +70,7 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
     if tree is not None and wanted.tree is not None:
         try:
             verdict = same(tree, wanted.tree)
-        except RecursionError:  # the caller is deep in a recursion already
+        except RecursionError:  # the caller is already deep in a recursion
             verdict = None
         if verdict is not None:
             return Verdict(verdict, "tree")
@@ -85,7 +85,7 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
 
 
 def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
-    """Return whether math-verify could know more: it reads much into broken text, and into prose."""
+    """Return whether math-verify could help; it misreads broken text and prose."""
     if "\\" not in answer and tree is None and wanted.tree is not None:
         return False
     balanced = answer.count("{") == answer.count("}") and (
@@ -95,7 +95,7 @@ def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
 
 
 def _plain_number(text: str) -> str:
-    """Return a number in digits in its one shortest form; empty for anything else."""
+    """Return a number in digits in its unique shortest form; empty for anything else."""
     if text.isdigit() and text.isascii():
         return text.lstrip("0") or "0"
     match = _NUMBER.fullmatch(text)
@@ -112,11 +112,11 @@ def _plain_number(text: str) -> str:
 class _Reference(NamedTuple):
     text: str
     packed: str
-    """Without blanks."""
+    """The text without spaces."""
     tree: Tree | None
 
 
-@lru_cache(maxsize=4096)  # the samples of a group share one
+@lru_cache(maxsize=4096)  # shared by the samples of a group
 def _reference(text: str) -> _Reference:
     tidied = tidy(_unboxed(text))
     return _Reference(tidied, "".join(tidied.split()), read(tidied))

@@ -1,9 +1,9 @@
-"""Whether a program passes its tests: standard input to standard output, or calls of one function.
+"""Grader of programs: runs tests from standard input to standard output, or calls of one function.
 
-Tests come in the forms that data sets use: ``{"inputs": [...], "outputs": [...]}`` or a list of
-``{"input": ..., "output": ...}``, either as JSON text too; ``fn_name`` beside them names a function to be
-called with each input's arguments. Each test runs in a process of its own, at the strongest fast level of the
-sandbox that works on this machine (see `gem_core.sandbox.levels`).
+Tests have the formats of common data sets: ``{"inputs": [...], "outputs": [...]}`` or a list of
+``{"input": ..., "output": ...}``, also as JSON text; ``fn_name`` next to them names a function to call with
+the arguments in each input. Each test runs in its own process, at the strongest fast isolation level that
+works on this machine (see `gem_core.sandbox.levels`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _sys.stdout.write({mark!r} + _json.dumps(_result, default=list) + "\\n")
 
 
 class ProgramTest(NamedTuple):
-    """One test."""
+    """A test of a program."""
 
     given: str
     """Standard input, or the arguments as a JSON list."""
@@ -45,19 +45,19 @@ class ProgramTests(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a program achieved."""
+    """Result of running the tests of a program."""
 
     passed: int
     tests: int
     feedback: str
-    """About the first test that failed; empty when none did."""
+    """Description of the first failing test; empty if all pass."""
 
 
 def read_tests(data: Any) -> ProgramTests:
-    """Tests out of a data set's column.
+    """Read the tests in a column of a data set.
 
     Raises:
-        DataError: None of the known forms, or no test at all.
+        DataError: The format is unknown, or there are no tests.
     """
     try:
         if isinstance(data, (str, bytes)):
@@ -73,11 +73,11 @@ def read_tests(data: Any) -> ProgramTests:
         tests = tuple(ProgramTest(*form(given, expected)) for given, expected in pairs)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"tests have to be inputs and outputs of equal number, or a list of input and output "
+            f"tests must be equally many inputs and outputs, or a list of objects with input and output "
             f"({error_line(error)})"
         ) from error
     if not tests:
-        raise DataError("there is not one test")
+        raise DataError("the list of tests is empty")
     return ProgramTests(tests, function)
 
 
@@ -94,9 +94,9 @@ def run_tests(
     Args:
         code: Python source.
         given: The tests.
-        max_tests: Take the tests with the longest inputs only; None for all.
-        stop_early: Stop at the first failure, where only all or nothing counts.
-        limits: For each test; None for the sandbox's defaults.
+        max_tests: Number of tests to run, those with the longest inputs; None means all.
+        stop_early: Whether to stop at the first failure, if only passing all tests counts.
+        limits: Limits of each test; None means the defaults of the sandbox.
     """
     tests = list(given.tests)
     if max_tests is not None and len(tests) > max_tests:
@@ -128,7 +128,7 @@ def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
         value, wanted = json.loads(text), json.loads(test.expected)
     except ValueError:
         return False
-    # A list of one value around the result is how two of the known data sets write it.
+    # Two of the known data sets wrap the result in a list of one value.
     return bool(mark) and bool(value == wanted or [value] == wanted)
 
 
@@ -169,7 +169,7 @@ def _text(value: Any) -> str:
 
 
 def _call(given: Any, expected: Any) -> tuple[str, str]:
-    if isinstance(given, str):  # one argument a line, each as JSON
+    if isinstance(given, str):  # one JSON argument per line
         given = [json.loads(line) for line in given.splitlines() if line.strip()]
     if isinstance(expected, str):
         expected = json.loads(expected)

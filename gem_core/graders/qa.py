@@ -11,7 +11,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """Lower case, without ASCII punctuation and the articles a, an and the, blanks run together.
+    """Return the text in lower case, without ASCII punctuation and articles, with whitespace collapsed.
 
     >>> normalize("The  U.S.A.!")
     'usa'
@@ -20,9 +20,9 @@ def normalize(text: str) -> str:
 
 
 def exact_match(answer: str, references: Iterable[str]) -> bool:
-    """Return whether the answer equals one of the references once both are normalised.
+    """Return whether the answer equals one of the references after normalization.
 
-    A text that normalisation leaves nothing of ("A", "?") is compared as it stands, but for case.
+    A text that normalization would empty ("A", "?") is compared literally, ignoring case.
     """
     short = normalize(answer)
     plain = answer.strip().lower()

@@ -1,4 +1,4 @@
-"""math-verify, asked in a sandbox: one fresh process per answer."""
+"""math-verify in a sandbox, with one fresh process per answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ calls = Calls(Path(__file__).with_name("_verify.py"), packages=("math-verify", "
 
 
 def equal(answer: str, reference: str) -> bool | None:
-    """Return whether math-verify finds two answers equal; None if it ran out of time.
+    """Return whether math-verify considers two answers equal; None if it timed out.
 
     Raises:
         MissingDependency: math-verify is not installed.

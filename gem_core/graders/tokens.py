@@ -1,4 +1,4 @@
-"""The words of a mathematical answer: tidied text, and tokens with a place among them."""
+"""The tokenizer of mathematical answers: tidied text, and tokens with a reading position."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _PLAIN_NAMES = {"sqrt": "sqrt", "pi": "pi", "infinity": "infty", "inf": "infty",
 
 
 MOST = 150
-"""Tokens that are worth reading; the tree of so many is never too deep for a recursive function."""
+"""Maximum number of tokens to read; their tree is never too deep for a recursive function."""
 _LETTERS = 6
-"""Letters without a break that may be a product of variables."""
+"""Maximum number of adjacent letters that may be a product of variables."""
 
 
 class Unreadable(Exception):
-    """The text is no answer that this module understands."""
+    """Raised when a text is not an answer that this module understands."""
 
 
 def tidy(text: str) -> str:
@@ -94,7 +94,7 @@ def tidy(text: str) -> str:
 def _content(match: re.Match[str]) -> str:
     r"""Return the content of a text group that is math: ``\text{5 cm}``, ``\mathbf{42}``, ``\mathrm{i}``.
 
-    A letter behind a number is a unit, but for i.
+    A letter after a number is a unit, except for i.
     """
     content = match["content"].strip()
     after_number = _AFTER_NUMBER.search(match.string, max(0, match.start() - 9), match.start())
@@ -125,7 +125,7 @@ def _repeating(match: re.Match[str]) -> str:
 
 
 class Tokens:
-    """The tokens of one text, and where reading has come to."""
+    """The tokens of one text, and the reading position."""
 
     def __init__(self, text: str) -> None:
         self.tokens: list[tuple[str, str]] = []

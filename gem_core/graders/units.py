@@ -37,4 +37,4 @@ def _unit_table() -> dict[str, tuple[str, Fraction]]:
 
 
 UNITS = _unit_table()
-"""Dimension and size of the units that can be converted."""
+"""Dimension and size of the convertible units."""

@@ -1,8 +1,8 @@
-"""Comparing the trees of `gem_core.graders.latex`: exactly where numbers are rational, else at points.
+"""Comparison of the trees of `gem_core.graders.latex`: exact for rational numbers, else at points.
 
-Two expressions are equal when they agree wherever their variables are tried: at two fixed points with
-positive values, then, where signs could matter, at one with signs mixed and one with all negative.
-`same` returns None where that settles nothing.
+Two expressions are equal if they agree at all tested values of their variables: at two fixed points with
+positive values and, if signs could matter, at one with mixed signs and one with negative values only. `same`
+returns None if that is inconclusive.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gem_core.graders.units import UNITS
 
 _TOLERANCE = 1e-9
 _ROUNDED = 6
-"""Significant digits from which on a decimal may stand for the number that it rounds."""
+"""Minimum number of significant digits for a decimal to match the number that it rounds."""
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def same(given: Tree, wanted: Tree) -> bool | None:
-    """Return whether two answers mean the same; None where this module cannot tell."""
+    """Return whether two answers mean the same; None if this module cannot tell."""
     given, wanted = _bare(given, wanted), _bare(wanted, given)
     kinds = given[0], wanted[0]
     if "unit" in kinds:
@@ -55,7 +55,7 @@ def same(given: Tree, wanted: Tree) -> bool | None:
 
 
 def _bare(tree: Tree, other: Tree) -> Tree:
-    """Without a name in front (x = 5) where the other side has none, and words as a letter."""
+    """Remove a leading name (x = 5) that the other side lacks, and turn words into a letter."""
     if tree[0] == "rel" and set(tree[2]) == {"="} and other[0] != "rel":
         if tree[1][0][0] in ("v", "*") or len(tree[2]) > 1:  # x, or f(x)
             return tuple(tree[1][-1])
@@ -85,7 +85,7 @@ def _same_units(given: Tree, wanted: Tree) -> bool | None:
     if not unit or not other or names[0] == names[1]:
         return equal
     if "degree" in names and all(name.startswith("degree ") or name == "degree" for name in names):
-        return equal  # one does not say of what scale
+        return equal  # one side does not name its scale
     if unit in UNITS and other in UNITS and UNITS[unit][0] == UNITS[other][0]:
         scale = UNITS[unit][1] / UNITS[other][1]
         return _same_expressions(("*", ("n", scale, None), left), right)
@@ -144,7 +144,7 @@ def _reals(single: Tree, interval: Tree) -> bool | None:
 
 
 def _interval(relation: Tree) -> Tree | None:
-    """``1 < x <= 2`` as an interval."""
+    """Return ``1 < x <= 2`` as an interval."""
     if relation[0] != "rel":
         return None
     _, operands, signs = relation
@@ -227,7 +227,7 @@ def _equal(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
 
 
 def _infinite(tree: Tree) -> int:
-    """1 for infinity, -1 for minus infinity, 0 for everything else."""
+    """Return 1 for infinity, -1 for minus infinity, 0 for everything else."""
     if tree[0] == "-":
         return -_infinite(tree[1])
     return int(tree == ("v", "infty"))
@@ -238,7 +238,7 @@ def _close(a: complex, b: complex) -> bool:
 
 
 def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
-    """Return whether one is a decimal of six digits or more that rounds the other, which is no decimal."""
+    """Return whether one is a decimal of at least six digits that rounds the other, a non-decimal."""
     for tree, value, other, exact in ((given, a, b, wanted), (wanted, b, a, given)):
         literal = tree[1] if tree[0] == "-" else tree
         if literal[0] != "n" or literal[2] is None or not isinstance(value, Fraction):
@@ -265,7 +265,7 @@ def _branching(tree: Tree) -> bool:
 
 
 def _doubtful(tree: Tree) -> bool:
-    """Return whether the text may have meant another function: log without a base is written for two."""
+    """Return whether the text may mean another function: log without a base is ambiguous."""
     return (tree[0] == "f" and tree[1] == "log" and tree[3] is None) or any(
         _doubtful(part) for part in tree[1:] if isinstance(part, tuple)
     )

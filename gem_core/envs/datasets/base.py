@@ -1,14 +1,14 @@
-r"""`DataSetEnv`: one item of a data set, one answer, one verdict.
+r"""`DataSetEnv`: one item of a data set, one answer, one score.
 
-| the response | reward | then |
+| response | reward | effect |
 |---|---|---|
-| holds no readable answer | `format_error_reward` | terminates, ``info["invalid"] == "format"`` |
-| is an answer | its score, from 0 to 1 | terminates, ``info["success"]``: whether the score is 1 |
+| without a readable answer | `format_error_reward` | terminates, ``info["invalid"] == "format"`` |
+| an answer | its score, from 0 to 1 | terminates, ``info["success"]``: whether the score is 1 |
 
-Which item: ``reset(options={"index": i})`` takes item i. ``reset(seed=s)`` starts a new pass over the data
-in an order made from s; each reset without a seed takes the next item of the pass, and after the last one
-a new pass in another order begins. So a seed alone is a draw with replacement; what plays every item once
-names it (`gem_core.tasks`), with the numbers that `DataSetEnv.items` returns.
+``reset(options={"index": i})`` selects item i. ``reset(seed=s)`` starts a new pass over the data in an order
+derived from s; each reset without a seed takes the next item of the pass, and after the last one a new pass
+in another order begins. A seed alone therefore draws with replacement; callers that play every item once
+select it by number (`gem_core.tasks`), with the numbers that `DataSetEnv.items` returns.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ from gem_core.errors import ConfigError, DataError, ResetNeeded
 
 
 class Graded(NamedTuple):
-    """What became of an answer."""
+    """Result of grading an answer."""
 
     score: float
-    """From 0 to 1; 1 is right."""
+    """Score from 0 to 1; 1 is right."""
     text: str
-    """What the player is told. It does not give the answer away, so that a retry is worth something."""
+    """Feedback for the player. It does not reveal the answer, so that a retry makes sense."""
     metrics: dict[str, float] = {}  # noqa: RUF012  # never changed; a tuple has no default_factory
 
 
 class DataSetEnv(Env):
-    """Template of a family. A subclass says how an item is shown, and how an answer is read and graded.
+    """Base class of data set environments. A subclass shows an item, and reads and grades an answer.
 
-    The rows come from a data set by name (`open`) or are given to `use_rows`; columns that an item needs
-    are checked when the environment is made.
+    The rows come from a data set by name (`open`) or are passed to `use_rows`. Missing columns are reported
+    when the environment is created.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ("index", "place", "order_seed")
     max_return: float | None = 1.0
     form: str = "\\boxed{}"
-    """How an answer is marked, for messages."""
+    """How a response marks an answer, for messages."""
 
     rows: Rows
     eval_only: bool | None = None
-    """Whether all items are for evaluation only, or none is; None: about one in eight (`split_rows`)."""
+    """Whether all items or no items are for evaluation only; None reserves one in eight (`split_rows`)."""
     key_columns: tuple[str, ...] | None = None
-    """Columns that tell an item from others; None for all of its columns."""
+    """Columns that identify an item; None means all of its columns."""
     index: int
-    """Number of the item of this episode."""
+    """Number of the current item."""
     place: int
-    """How far the present pass has come; -1 before the first."""
+    """Position in the current pass; -1 before the first item."""
     order_seed: int
-    """Seed of the order of the present pass."""
+    """Seed of the order of the current pass."""
 
     _item: Row | None = None
-    """The row of `index`, once it was read."""
+    """The row of `index` once it has been read."""
     _parts: ItemSplit | None = None
-    """What `split_rows` returned."""
+    """Return value of `split_rows`."""
 
     # -- hooks --------------------------------------------------------------------------------
 
@@ -91,11 +91,11 @@ class DataSetEnv(Env):
         raise NotImplementedError
 
     def right_answer(self, row: Row) -> str | None:
-        """Return a whole response that is right, where the item tells."""
+        """Return a correct response if the item provides one."""
         return None
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """Return a whole response with a readable answer; by default the right answer of some item."""
+        """Return a response with a readable answer, by default the right answer of some item."""
         answer = self.right_answer(self.rows[random.randrange(len(self.rows))])
         return answer if answer is not None else f"\\boxed{{{random.randrange(100)}}}"
 
@@ -111,13 +111,13 @@ class DataSetEnv(Env):
         eval_only: bool | None,
         columns: Mapping[str, str],
     ) -> None:
-        """Set `rows` and `eval_only` from the arguments that all families share; see `MathEnv` for those.
+        """Set `rows` and `eval_only` from the arguments that all families share; see `MathEnv`.
 
-        `columns` are those that an item needs, by the argument that names the column, as for `use_rows`.
+        `columns` maps the arguments that name a column to the required columns, as in `use_rows`.
 
         Raises:
-            ConfigError: No data set or two are given, or it lacks one of the columns.
-            DataError: It cannot be found, reached or read, or is empty.
+            ConfigError: There is no data set or more than one, or it lacks a required column.
+            DataError: The data set cannot be found, reached or read, or is empty.
         """
         if (dataset_name is None) == (dataset is None):
             raise ConfigError(
@@ -133,19 +133,19 @@ class DataSetEnv(Env):
             self.eval_only = True
 
     def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
-        """Set `rows`; generated ones also say whether they are for evaluation.
+        """Set `rows`; generated rows also determine whether they are for evaluation.
 
         Args:
-            rows: At least one.
-            columns: Those that an item needs, by the argument that names the column, for messages. The
-                first one, and that of ``image_key``, tell an item from others.
+            rows: At least one row.
+            columns: Required columns by the argument that names the column, for messages. The first one and
+                the one of ``image_key`` identify an item.
 
         Raises:
-            ConfigError: The rows lack one of the columns.
+            ConfigError: The rows lack a required column.
             DataError: There are no rows.
         """
         if not len(rows):
-            raise DataError(f"{rows.name} holds no rows")
+            raise DataError(f"{rows.name} has no rows")
         for argument, column in (columns or {}).items():
             if column not in rows.columns:
                 raise ConfigError(
@@ -167,10 +167,11 @@ class DataSetEnv(Env):
         return self._parts.of(split)
 
     def split_rows(self) -> ItemSplit:
-        """Which items are for evaluation where `eval_only` leaves it open: by content, else by number.
+        """Split the items if `eval_only` is None: by content if possible, else by number.
 
-        Rows whose class has a method ``scan(columns)``, as those in memory and in local files, are read and
-        split by the values of their `key_columns`. Rows made on demand or read over the network are not.
+        Rows whose class has a method ``scan(columns)``, such as those in memory or in local files, are read
+        and split by the values of their `key_columns`; rows generated on demand or read over the network are
+        not.
         """
         rows: Any = self.rows
         if not hasattr(rows, "scan") or not getattr(rows, "is_local", True):
@@ -223,12 +224,12 @@ class DataSetEnv(Env):
         super().set_state(state)
         if self._running:
             self._checked(self.index)
-        if self.index != before:  # making an item may take a second
+        if self.index != before:  # reading an item may take a second
             self._item = None
 
     @property
     def row(self) -> Row:
-        """The item of this episode."""
+        """The current item."""
         if self._item is None:
             self._item = self.rows[self.index]
         return self._item
@@ -260,13 +261,13 @@ class DataSetEnv(Env):
 
 
 class _ListRows:
-    """Rows that a caller has in memory."""
+    """Rows in memory."""
 
     name = "dataset"
 
     def __init__(self, rows: list[Row]) -> None:
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ConfigError("dataset= has to be a list of dicts")
+            raise ConfigError("dataset: expected a list of dicts")
         self._rows = rows
         self.columns = tuple(rows[0]) if rows else ()
 
@@ -282,23 +283,23 @@ class _ListRows:
 
 @lru_cache(maxsize=8)
 def _split_by_content(rows: Any, columns: tuple[str, ...]) -> ItemSplit:
-    """Return the split of rows that the environments of a process share, computed once."""
+    """Return the split of rows, computed once and shared by the environments of a process."""
     return split_by_content(rows.scan(columns))
 
 
 def check_eval_only(value: Any) -> bool | None:
-    """`value` if it can be the argument ``eval_only``.
+    """Return `value` if it is valid for the argument ``eval_only``.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: It is not.
     """
     if value is None or isinstance(value, bool):
         return value
-    raise ConfigError(f"eval_only must be True, False or None, not {value!r}")
+    raise ConfigError(f"eval_only={value!r}: expected True, False or None")
 
 
 def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:
-    """Return whether the split, or without one the file, is called test or validation."""
+    """Return whether the split, or the file if there is no split, is named test or validation."""
     name = split or (
         Path(dataset_name).name if dataset_name and Path(dataset_name).suffix in SUFFIXES else ""
     )
@@ -313,7 +314,7 @@ def text_of(row: Row, column: str, rows: Rows) -> str:
     """
     value = row.get(column)
     if not isinstance(value, str):
-        raise DataError(f"{rows.name}: column {column!r} holds {type(value).__name__} where text is needed")
+        raise DataError(f"{rows.name}: column {column!r} must be text, not {type(value).__name__}")
     return value
 
 
@@ -330,12 +331,12 @@ def references(row: Row, column: str, rows: Rows) -> list[str]:
         str(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, (str, int, float))
     ]
     if not found:
-        raise DataError(f"{rows.name}: column {column!r} holds no answer")
+        raise DataError(f"{rows.name}: column {column!r} has no answer")
     return found
 
 
 def _listed(text: str) -> Any:
-    """Return a list that a file without lists holds as JSON text; anything else ("[1,2]") as it is."""
+    """Decode a list stored as JSON text, in files without lists; return anything else ("[1,2]") unchanged."""
     import json
 
     try:

@@ -15,17 +15,18 @@ from gem_core.text import last_code_block
 class CodeEnv(DataSetEnv):
     """Write a Python program that passes the item's tests.
 
-    Action: the program in a fenced code block; the last block marked ``python`` counts, else the last block.
+    Action: the program in a fenced code block; the last block marked ``python`` counts, or else the last
+        block.
 
-    Rewards: 1 when every test passes, else 0; with `partial_credit` the share of the tests that pass. A
-    response without a code block earns -0.1. One step. The last observation shows the first test that
-    failed. ``info["metrics"]["tests_passed"]`` is the share of the tests that passed; without
-    `partial_credit` running stops at the first failure, and it counts those before.
+    Rewards: 1 if every test passes, else 0; with `partial_credit`, the share of passing tests. A response
+    without a code block earns -0.1. One step. The last observation shows the first failing test.
+    ``info["metrics"]["tests_passed"]`` is the share of passing tests; without `partial_credit`, testing stops
+    at the first failure, and only the tests before it count as passed.
 
-    Each test runs in a process of its own at sandbox level ``process``, which stops accidents and not
-    attacks (`gem_core.sandbox`).
+    Each test runs in its own process at sandbox level ``process``, which stops accidents but not attacks
+    (`gem_core.sandbox`).
 
-    `max_return` is 1. The oracle knows the solution only where the data has a column for it.
+    `max_return` is 1. The oracle knows the solution only if the data has a column for it.
     """
 
     format_error_reward = -0.1
@@ -52,22 +53,22 @@ class CodeEnv(DataSetEnv):
         Args:
             dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
                 hub.
-            split: Part of the data set; None where it has one only.
-            dataset: Rows themselves, instead of a name.
+            split: Split of the data set; None if it has only one.
+            dataset: The rows themselves, instead of a name.
             question_key: Column of the task.
-            test_key: Column of the tests; see `gem_core.graders.programs` for its forms.
-            solution_key: Column of a program that passes; None: there is none.
-            max_tests: Only the tests with the longest inputs, this many; None for all.
-            partial_credit: Pay the share of the tests that pass.
-            timeout: Seconds for each test, on the clock and of CPU time.
-            subset: Folder within the data set; None where it has one only.
-            streaming: Read a hub data set over the network as items are asked for.
-            eval_only: True: every item is for evaluation only. False: all items may be trained on. None: True
-                for a split or a file named test or validation; else about one item in eight is for
-                evaluation.
+            test_key: Column of the tests; see `gem_core.graders.programs` for the formats.
+            solution_key: Column of a program that passes; None if there is none.
+            max_tests: Number of tests to run, those with the longest inputs; None means all.
+            partial_credit: Whether to pay the share of passing tests.
+            timeout: Limit per test in seconds, of wall-clock time and of CPU time.
+            subset: Folder within the data set; None if it has only one.
+            streaming: Whether to read a hub data set over the network on demand.
+            eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
+                means True for a split or file named test or validation, and otherwise reserves about one item
+                in eight for evaluation.
 
         Raises:
-            ConfigError: No such split, subset or column, or a limit that is none.
+            ConfigError: The split, subset or column does not exist, or a limit is out of range.
             DataError: The data set cannot be found, reached or read.
             MissingDependency: A package for the data is missing.
         """
@@ -79,13 +80,13 @@ class CodeEnv(DataSetEnv):
         self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
-        """Choose how programs are tested."""
+        """Set how programs are tested."""
         if max_tests is not None and (
             isinstance(max_tests, bool) or not isinstance(max_tests, int) or max_tests < 1
         ):
-            raise ConfigError(f"max_tests must be a whole number from 1 on, or None, not {max_tests!r}")
+            raise ConfigError(f"max_tests={max_tests!r}: expected a whole number of at least 1, or None")
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+            raise ConfigError(f"timeout={timeout!r}: expected a number of seconds above 0")
         self.max_tests, self.partial_credit = max_tests, partial_credit
         self.limits = ProgramLimits(wall_seconds=timeout, cpu_seconds=timeout)
 

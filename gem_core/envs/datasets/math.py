@@ -1,4 +1,4 @@
-"""Mathematical problems with one right answer."""
+"""Math problems with one right answer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class MathEnv(DataSetEnv):
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
     Rewards: 1 for an answer equal to the reference in the sense of `gem_core.graders.math`, 0 for a wrong
-    or missing one. One step. ``info["metrics"]["grader_timeout"]`` is 1 where grading ran out of time,
-    which counts as wrong.
+    or missing one. One step. ``info["metrics"]["grader_timeout"]`` is 1 if grading timed out, which counts
+    as wrong.
 
     `max_return` is 1 and the oracle, which answers with the reference, reaches it.
     """
@@ -49,23 +49,22 @@ class MathEnv(DataSetEnv):
         Args:
             dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
                 hub.
-            split: Part of the data set; None where it has one only.
-            dataset: Rows themselves, instead of a name.
+            split: Split of the data set; None if it has only one.
+            dataset: The rows themselves, instead of a name.
             question_key: Column of the problem.
-            answer_key: Column of the answer, or of a list of answers any of which is right.
-            image_key: Column of the images; None: the problems have none. With images the observation is a
-                list of content parts, an image where the problem says ``<image>``. An image is a file's
-                bytes, as they are or in a dict as on the hub, a data URL, or the name of a file beside the
-                data.
-            subset: Folder within the data set; None where it has one only.
-            streaming: Read a hub data set over the network as items are asked for.
-            eval_only: True: every item is for evaluation only. False: all items may be trained on. None: True
-                for a split or a file named test or validation; else about one item in eight is for
-                evaluation.
-            symbolic: Ask math-verify where the built-in comparison cannot tell.
+            answer_key: Column of the answer, or of a list of accepted answers.
+            image_key: Column of the images; None if the problems have none. With images, the observation is a
+                list of content parts, with an image at each ``<image>`` of the problem. An image is the bytes
+                of a file (also in a dict, as on the hub), a data URL, or the name of a file next to the data.
+            subset: Folder within the data set; None if it has only one.
+            streaming: Whether to read a hub data set over the network on demand.
+            eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
+                means True for a split or file named test or validation, and otherwise reserves about one item
+                in eight for evaluation.
+            symbolic: Whether to ask math-verify if the built-in comparison is inconclusive.
 
         Raises:
-            ConfigError: No such split, subset or column.
+            ConfigError: The split, subset or column does not exist.
             DataError: The data set cannot be found, reached or read.
             MissingDependency: A package for the data or the grading is missing.
         """
@@ -105,7 +104,7 @@ class MathEnv(DataSetEnv):
 
 
 def ask_with_images(problem: str, images: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Content parts: the text, with an image at each ``<image>`` and those left over in front."""
+    """Return content parts: the text with an image at each ``<image>``, preceded by any remaining images."""
     pieces = problem.split("<image>")
     spare = max(0, len(images) - (len(pieces) - 1))
     parts, rest = images[:spare], images[spare:]
@@ -118,13 +117,13 @@ def ask_with_images(problem: str, images: list[dict[str, Any]]) -> list[dict[str
 
 
 def _image(image: Any, rows: Rows) -> dict[str, Any]:
-    """Return the content part of what an image column holds.
+    """Return the content part of an entry of an image column.
 
     Raises:
-        DataError: That is no image; names the data set.
+        DataError: The entry is not an image; the message names the data set.
     """
     given = image
-    if isinstance(image, dict):  # the form of the hub: bytes, and the name that the file once had
+    if isinstance(image, dict):  # the format of the hub: bytes, and the original file name
         given = image.get("bytes") or image.get("path")
     try:
         if isinstance(given, str) and given.startswith("data:"):
@@ -139,14 +138,14 @@ def _image(image: Any, rows: Rows) -> dict[str, Any]:
 
 
 def _beside(data: str, file: str) -> Path:
-    """Path of a file that rows name, relative to the file or folder that holds them, and not outside it.
+    """Return the path of a file named in the rows, which must be inside the folder of the data.
 
     Raises:
-        DataError: It lies elsewhere.
+        DataError: The file is outside of that folder.
     """
     place = Path(data).expanduser()
     folder = (place if place.is_dir() else place.parent).resolve()
     found = (folder / file).resolve()
     if not found.is_relative_to(folder):
-        raise DataError(f"the image {file!r} lies outside the folder of the data")
+        raise DataError(f"the image {file!r} is outside the folder of the data")
     return found

@@ -16,11 +16,11 @@ Form = Literal["tag", "boxed"]
 class QaEnv(DataSetEnv):
     r"""Answer a question.
 
-    Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` where the question asks for that;
-    the last one counts.
+    Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` if the question asks for it; the
+    last one counts.
 
-    Rewards: 1 for an exact match with any reference, letter case, ASCII punctuation, articles, blanks and
-    LaTeX around the answer (``\text{...}``) aside; 0 for a wrong or missing answer. One step.
+    Rewards: 1 for an exact match with any reference, ignoring letter case, ASCII punctuation, articles,
+    whitespace and LaTeX around the answer (``\text{...}``); 0 for a wrong or missing answer. One step.
 
     `max_return` is 1 and the oracle, which answers with the first reference, reaches it.
     """
@@ -44,19 +44,19 @@ class QaEnv(DataSetEnv):
         Args:
             dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
                 hub.
-            split: Part of the data set; None where it has one only.
-            dataset: Rows themselves, instead of a name.
+            split: Split of the data set; None if it has only one.
+            dataset: The rows themselves, instead of a name.
             question_key: Column of the question.
-            answer_key: Column of the answer, or of a list of answers any of which is right.
-            extract_boxed: The answer stands in ``\boxed{}``, and the question asks for that.
-            subset: Folder within the data set; None where it has one only.
-            streaming: Read a hub data set over the network as items are asked for.
-            eval_only: True: every item is for evaluation only. False: all items may be trained on. None: True
-                for a split or a file named test or validation; else about one item in eight is for
-                evaluation.
+            answer_key: Column of the answer, or of a list of accepted answers.
+            extract_boxed: Whether the answer is in ``\boxed{}``, as the question asks.
+            subset: Folder within the data set; None if it has only one.
+            streaming: Whether to read a hub data set over the network on demand.
+            eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
+                means True for a split or file named test or validation, and otherwise reserves about one item
+                in eight for evaluation.
 
         Raises:
-            ConfigError: No such split, subset or column.
+            ConfigError: The split, subset or column does not exist.
             DataError: The data set cannot be found, reached or read.
             MissingDependency: A package for the data is missing.
         """
@@ -66,9 +66,9 @@ class QaEnv(DataSetEnv):
         self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def set_form(self, form: Form) -> None:
-        """Choose how an answer is marked."""
+        """Set how an answer is marked."""
         if form not in get_args(Form):
-            raise ConfigError(f"form must be 'tag' or 'boxed', not {form!r}")
+            raise ConfigError(f"form={form!r}: expected 'tag' or 'boxed'")
         self.boxed = form == "boxed"
         self.form = "\\boxed{}" if self.boxed else "<answer></answer>"
 
