@@ -205,7 +205,7 @@ def test_empty_options_start_a_new_episode(coin):
 
 @pytest.mark.parametrize("value", [0, 6, 2.0, True, "3", None])
 def test_counts_outside_the_range_are_rejected(value):
-    with pytest.raises(ConfigError, match="turns=.*: expected a whole number from 1 to 5"):
+    with pytest.raises(ConfigError, match=r"turns=.*: expected a whole number from 1 to 5"):
         check_int("turns", value, 1, 5)
 
 
