@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +12,9 @@ from gem_oat.args import Args, prepare
 from oat.algorithms.ppo import PPOArgs
 
 from gem_core import registration
-from gem_core.checker import check_env
 from tests.docs.blocks import ROOT, blocks
+from tests.trainers.example import load_example
 
-EXAMPLE = ROOT / "integrations/oat/examples/own_env.py"
 ELSEWHERE = ("rg:arc_1d", "math:Math12K")
 """Environments of the documented commands whose packages or data are not installed here."""
 
@@ -66,16 +62,7 @@ def test_the_page_names_every_option() -> None:
 def test_the_example_is_an_environment_and_a_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "own_env", module)
-    spec.loader.exec_module(module)
-    check_env("example:Countdown")
-    module.play()
-    assert capsys.readouterr().out.endswith("last reward 1.00\n")
-    words = shlex.split(module.command())
+    module = load_example(monkeypatch, capsys)
+    words = shlex.split(module.train("oat"))
     args = check(words[words.index("gem_oat.train") + 1 :])
     assert args.modules == ["own_env"]
-    assert len(Path(EXAMPLE).read_text().splitlines()) <= 120

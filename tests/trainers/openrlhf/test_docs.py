@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from pathlib import Path
-from typing import Any
 
 import gem_openrlhf.agent
 import pytest
@@ -13,13 +11,12 @@ import yaml
 from gem_openrlhf.options import VARIABLE, GemOptions, check_args
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
-from gem_core.checker import check_env
 from tests.docs.blocks import ROOT, blocks
+from tests.trainers.example import EXAMPLE, load_example
 from tests.trainers.openrlhf.args import parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
 
-EXAMPLE = ROOT / "integrations/openrlhf/examples/own_env.py"
 OURS = ["python3", "-m", "gem_openrlhf.train_ppo_ray"]
 THEIRS = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
 
@@ -116,23 +113,15 @@ def test_the_page_names_every_option_and_refusal() -> None:
 def test_the_example_is_an_environment_and_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    check_env("example:Doubling")
-    module.play()
-    assert capsys.readouterr().out.endswith("last reward 0.33\n")
+    module = load_example(monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
-    module.write_data()
-    words = shlex.split(module.command())
+    place, *words = shlex.split(module.train("openrlhf"))
+    assert place == f"PYTHONPATH={EXAMPLE.parent}"
     assert words[: len(OURS)] == OURS
     args = parse(*words[len(OURS) :])
     assert len(Path(args.data.prompt_dataset).read_text().splitlines()) == 10_000
     with pytest.raises(AttributeError):
         module.AgentExecuter  # noqa: B018
-    assert len(EXAMPLE.read_text().splitlines()) <= 120
     monkeypatch.setattr(
         "gem_core.register", lambda *args: None
     )  # a worker imports the file for the first time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import shutil
@@ -17,12 +16,11 @@ from gem_rl2.export import write
 from gem_rl2.options import GemOptions, check_config, plays_gem, prepare
 from gem_rl2.upstream import find
 
-from gem_core.checker import check_env
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.docs.blocks import ROOT, blocks
+from tests.trainers.example import load_example
 from tests.trainers.rl2.configs import compose_config
 
-EXAMPLE = ROOT / "integrations/rl2/examples/own_env.py"
 PAGE = (ROOT / "docs/trainers/rl2.md").read_text()
 
 
@@ -87,17 +85,9 @@ def test_the_doctor_finds_the_hook() -> None:
 def test_the_example_is_an_environment_and_a_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    check_env("example:Doubling")
-    module.play()
-    assert capsys.readouterr().out.endswith("last reward 0.33\n")
+    module = load_example(monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(module.train())
+    words = shlex.split(module.train("rl2"))
     assert (tmp_path / "doubling.jsonl").is_file()
     if not find().is_index:
         assert check(words, tmp_path, monkeypatch).gem.modules == ["own_env"]
-    assert len(EXAMPLE.read_text().splitlines()) <= 120

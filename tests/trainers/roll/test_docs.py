@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,10 @@ from gem_roll.export import write
 from gem_roll.options import GemOptions, check_config
 from omegaconf import OmegaConf
 
-from gem_core.checker import check_env
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.docs.blocks import ROOT, blocks
+from tests.trainers.example import EXAMPLE, load_example
 from tests.trainers.roll.configs import read_config
 
 EXAMPLES = ROOT / "integrations/roll/examples"
@@ -68,23 +66,17 @@ def test_the_example_for_rolls_own_pipeline_is_a_config(folder: Path) -> None:
 
 
 def test_the_example_is_an_environment_and_a_config(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = importlib.util.spec_from_file_location("own_env", folder / "own_env.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setitem(sys.modules, "own_env", module)  # in ROLL's processes it is imported
-    check_env("example:Doubling")
-    module.play()
-    assert capsys.readouterr().out.endswith("last reward 0.33\n")
+    configs = Path(shutil.copytree(EXAMPLES, tmp_path / "integrations" / "roll" / "examples"))
+    examples = Path(shutil.copytree(EXAMPLE.parent, tmp_path / "integrations" / "examples"))
+    module = load_example(monkeypatch, capsys, examples / "own_env.py")
     (tmp_path / "ROLL" / "examples").mkdir(parents=True)
-    command = module.command(str(tmp_path / "ROLL"))
-    assert "--config_path ../../examples --config_name own_env" in command
-    options = check_config(read_config(folder / "own_env.yaml"))
+    monkeypatch.setenv("ROLL_HOME", str(tmp_path / "ROLL"))
+    command = module.train("roll")
+    assert "--config_path ../../integrations/roll/examples --config_name own_env" in command
+    options = check_config(read_config(configs / "own_env.yaml"))
     assert options.modules == ("own_env",)
-    assert len((EXAMPLES / "own_env.py").read_text().splitlines()) <= 120
 
 
 def test_the_page_names_every_option() -> None:

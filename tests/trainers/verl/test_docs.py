@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-from pathlib import Path
 from typing import Any
 
 import gem_verl.estimators  # noqa: F401
@@ -12,8 +10,8 @@ import pytest
 from gem_verl.options import GemOptions, check_config
 from verl.trainer.ppo.utils import create_rl_dataset
 
-from gem_core.checker import check_env
 from tests.docs.blocks import ROOT, blocks
+from tests.trainers.example import load_example
 from tests.trainers.verl.configs import verl_config
 
 USER = [
@@ -26,7 +24,6 @@ USER = [
     "algorithm.kl_ctrl.kl_coef=0.001",
 ]
 """Overrides of a user who trains on files so far, in place of the page's ``"$@"``."""
-EXAMPLE = ROOT / "integrations/verl/examples/own_env.py"
 
 
 def commands() -> list[list[str]]:
@@ -64,15 +61,9 @@ def test_the_page_names_every_option() -> None:
         assert f"| `{name}` |" in page
 
 
-def test_the_example_is_an_environment_and_a_config(capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("own_env", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    check_env("example:Doubling")
-    module.play()
-    assert capsys.readouterr().out.endswith("last reward 0.33\n")
-    words = shlex.split(module.command())
+def test_the_example_is_an_environment_and_a_config(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = load_example(monkeypatch, capsys)
+    words = shlex.split(module.train("verl"))
     check(words[words.index("verl.trainer.main_ppo") + 1 :])
-    assert len(Path(EXAMPLE).read_text().splitlines()) <= 120
