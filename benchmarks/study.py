@@ -59,9 +59,9 @@ STUDIES = {
         env="game:GuessTheNumber-v0-easy",
         options="--gamma 0.9 --lr 0.003",
         variants={
-            "ReBN": "--algorithm rebn",
-            "REINFORCE": "--algorithm reinforce",
-            "control": "--algorithm rebn --zero-advantages",
+            "ReBN": "--estimator rebn",
+            "REINFORCE": "--estimator reinforce",
+            "control": "--estimator rebn --zero-advantages",
         },
         panels=(("gem/success", "success"), ("gem/return", "return"), ("train/entropy", "entropy per token")),
     ),
@@ -80,7 +80,7 @@ STUDIES = {
         title="math:FileArithmetic-v0-python, remainders of 3, gamma 0.9, three seeds",
         env="math:FileArithmetic-v0-python(modulus=3)",
         options="--gamma 0.9 --lr 0.003",
-        variants={"ReBN": "--algorithm rebn", "REINFORCE": "--algorithm reinforce"},
+        variants={"ReBN": "--estimator rebn", "REINFORCE": "--estimator reinforce"},
         panels=(("gem/success", "success"), ("gem/tool_calls", "tool calls"), ("gem/return", "return")),
     ),
 }

@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         examples=[
             "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",
             "--model ./my-model --env game:Mastermind-v0=2 --env game:GuessTheNumber-v0=1 --gamma 0.9 "
-            "--algorithm grpo --group-size 8",
+            "--estimator grpo --group-size 8",
             "--env 'multi:KuhnPoker-v0(opponent=\"self\")' --eval-env multi:KuhnPoker-v0 --gamma 1 "
             "--out runs/kuhn",
         ],

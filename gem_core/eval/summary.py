@@ -171,7 +171,7 @@ def _tokens(episodes: Iterable[Episode], name: str) -> int | None:
     total = 0
     for episode in episodes:
         if episode.context_mode != "messages":
-            rows = episode.transitions()
+            rows = episode.turn_rows()
             ids = (row.prompt_ids if name == "prompt_tokens" else row.response_ids for row in rows)
             total += sum(map(len, ids))
             continue

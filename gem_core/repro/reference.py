@@ -37,7 +37,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     )
     values: dict[str, Any] = {
         "model": recipe.model,
-        "algorithm": recipe.estimator,
+        "estimator": recipe.estimator,
         "gamma": recipe.gamma,
         "seed": recipe.seed,
         "steps": recipe.steps,

@@ -2,7 +2,7 @@
 
     context = AppendContext(tokenizer)
     episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
-    row = episode.sequence()
+    row = episode.episode_row()
 
 A trainer supplies the `Policy`, its inference engine; everything else is here.
 """
@@ -20,10 +20,10 @@ from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy, inferred_finish, reported_finish
 from gem_core.rollout.pool import EnvPool
-from gem_core.rollout.rows import Row, RowKind, rows_of
+from gem_core.rollout.rows import RowKind, rows_of
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
-from gem_core.rollout.trajectory import Episode, Sequence, Transition, Turn
+from gem_core.rollout.trajectory import Episode, Row, Turn
 
 __all__ = [
     "AppendContext",
@@ -43,9 +43,7 @@ __all__ = [
     "RolloutOptions",
     "Row",
     "RowKind",
-    "Sequence",
     "TraceWriter",
-    "Transition",
     "Turn",
     "describe_failures",
     "engine_stop_ids",

@@ -193,7 +193,7 @@ class RebuildContext:
     """A context that takes each observation as the whole prompt of its turn.
 
     For observation wrappers that keep the history themselves (`concat`, cut or summarised
-    histories). Turns share no prefix, so such an episode has the transitions view only.
+    histories). Turns share no prefix, so such an episode can only be turned into turn rows.
 
     Args:
         tokenizer: As in `AppendContext`; `raw` takes text only.

@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from numbers import Real
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
@@ -48,7 +48,7 @@ class Turn:
             unless the runner was told to pass it on).
         finish_reason: Why generation stopped.
         info: The info dict of this step, reduced to JSON-able values.
-        advantage: Credit of this turn; None until assigned, which is not a credit of zero.
+        advantage: Advantage of this turn; None until assigned, which does not mean 0.
     """
 
     context_ids: list[int]
@@ -62,30 +62,67 @@ class Turn:
     advantage: float | None = None
 
 
-class Sequence(NamedTuple):
-    """One episode as one row; all lists have one entry per token."""
+Span: TypeAlias = tuple[int, int]
+"""First token of a response in its row, and the token after its last one."""
+
+
+@dataclass
+class Row:
+    """One row of a training batch. Every list has one entry per token.
+
+    Attributes:
+        token_ids: The prompt and everything after it.
+        turn_ids: Index of the turn within this row on response tokens, -1 elsewhere. All -1 in the row of
+            an episode that is not trainable.
+        rewards: Reward of each turn on its last response token, 0.0 elsewhere.
+        logprobs: Log-probability of each response token under the sampling policy, 0.0 elsewhere. None when
+            the engine did not report them.
+        prompt_length: Number of tokens before the first response.
+        turns: Numbers, within the episode, of the turns in this row.
+        images: Data URLs of the images whose placeholders are in the row, in order.
+    """
 
     token_ids: list[int]
-    response_mask: list[int]
-    """1 on response tokens, 0 elsewhere; a run of 1s is a turn."""
     turn_ids: list[int]
-    """Turn number on response tokens, -1 elsewhere."""
-    logprobs: list[float] | None
-    """Of response tokens, 0.0 elsewhere; None when the engine did not report them."""
     rewards: list[float]
-    """A turn's reward on its last response token, 0.0 elsewhere."""
-    prompt_length: int
-    """Number of tokens before the first response."""
-
-
-class Transition(NamedTuple):
-    """One turn as one row: a prompt and its response."""
-
-    turn: int
-    prompt_ids: list[int]
-    response_ids: list[int]
     logprobs: list[float] | None
-    reward: float
+    prompt_length: int
+    turns: range
+    images: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def response_mask(self) -> list[int]:
+        """1 on response tokens, 0 elsewhere."""
+        return [int(turn >= 0) for turn in self.turn_ids]
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where the response of each turn starts and ends in the row."""
+        spans: list[Span] = []
+        end = self.prompt_length
+        for turn in range(len(self.turns)):
+            length = self.turn_ids.count(turn)
+            start = self.turn_ids.index(turn) if length else end  # an empty response has no token to find
+            end = start + length
+            spans.append((start, end))
+        return spans
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The tokens before the first response."""
+        return self.token_ids[: self.prompt_length]
+
+    @property
+    def response_ids(self) -> list[int]:
+        """The tokens from the first response on, including what the environment said in between."""
+        return self.token_ids[self.prompt_length :]
+
+    def logprobs_or_zeros(self) -> list[float]:
+        """`logprobs`, or zeros when the engine did not report them."""
+        return [0.0] * len(self) if self.logprobs is None else self.logprobs
 
 
 @dataclass
@@ -141,17 +178,15 @@ class Episode:
         """Tokens that the policy sampled."""
         return sum(len(turn.response_ids) for turn in self.turns)
 
-    def sequence(self) -> Sequence:
-        """The episode as one row.
+    def episode_row(self) -> Row:
+        """Return the episode as one row.
 
         Raises:
-            ConfigError: The episode was rolled out in rebuild mode: its turns share no prefix.
+            ConfigError: The turns share no prefix (context mode "rebuild"), or the episode holds no tokens.
         """
         if self.context_mode != "append":
-            instead = "; use transitions()" if self.context_mode == "rebuild" else ", it holds no tokens"
-            raise ConfigError(
-                f"an episode of context mode {self.context_mode!r} has no single sequence{instead}"
-            )
+            instead = "use turn rows" if self.context_mode == "rebuild" else "it holds no tokens"
+            raise ConfigError(f"an episode of context mode {self.context_mode!r} is not one row; {instead}")
         token_ids: list[int] = []
         turn_ids: list[int] = []
         logprobs: list[float] = []
@@ -162,17 +197,18 @@ class Episode:
             turn_ids += [-1] * context + [number] * response
             logprobs += [0.0] * context + (turn.logprobs or [0.0] * response)
             rewards += [0.0] * (context + response - 1) + [turn.reward]
-        return Sequence(
-            token_ids=token_ids,
-            response_mask=[int(turn_id >= 0) for turn_id in turn_ids],
-            turn_ids=turn_ids,
-            logprobs=None if any(turn.logprobs is None for turn in self.turns) else logprobs,
-            rewards=rewards,
-            prompt_length=len(self.turns[0].context_ids) if self.turns else 0,
+        return Row(
+            token_ids,
+            turn_ids,
+            rewards,
+            None if any(turn.logprobs is None for turn in self.turns) else logprobs,
+            len(self.turns[0].context_ids) if self.turns else 0,
+            range(len(self.turns)),
+            self.images(),
         )
 
-    def transitions(self) -> list[Transition]:
-        """The episode as one row per turn, in either context mode that has tokens.
+    def turn_rows(self) -> list[Row]:
+        """Return one row per turn, in either context mode with tokens.
 
         Raises:
             ConfigError: The episode holds messages, not tokens.
@@ -183,15 +219,26 @@ class Episode:
         history: list[int] = []
         for number, turn in enumerate(self.turns):
             prompt_ids = history + turn.context_ids if self.context_mode == "append" else turn.context_ids
-            rows.append(Transition(number, list(prompt_ids), turn.response_ids, turn.logprobs, turn.reward))
+            prompt, response = len(prompt_ids), len(turn.response_ids)
             history = [*prompt_ids, *turn.response_ids]
+            rows.append(
+                Row(
+                    history,
+                    [-1] * prompt + [0] * response,
+                    [0.0] * (prompt + response - 1) + [turn.reward],
+                    None if turn.logprobs is None else [0.0] * prompt + list(turn.logprobs),
+                    prompt,
+                    range(number, number + 1),
+                    self.images(number),
+                )
+            )
         return rows
 
     def images(self, turn: int | None = None) -> tuple[str, ...]:
-        """The images whose places are in a row, in order, each as a data URL.
+        """Return the images whose placeholders are in a row, in order, each as a data URL.
 
         Args:
-            turn: The row is that of this turn in `transitions`; None for the row of `sequence`.
+            turn: Number of the turn, for its turn row; None for the episode row.
         """
         end = len(self.turns) if turn is None else turn + 1
         start = end - 1 if self.context_mode == "rebuild" else 0

@@ -29,7 +29,7 @@ class TrainConfig(EpisodeLimits):
     Raises:
         ConfigError: A value is out of range, or two of them do not go together.
         UnknownEnv: No such environment.
-        UnknownName: No such algorithm.
+        UnknownName: No such estimator.
     """
 
     # what is trained on what
@@ -41,10 +41,10 @@ class TrainConfig(EpisodeLimits):
     )
     eval_env: Annotated[list[str] | None, "environment of the evaluations; none: those of training"] = None
     wrappers: Annotated[str, "wrappers around each, such as 'time_limit(max_turns=5)'"] = ""
-    # algorithm
-    algorithm: Annotated[str, "rebn, reinforce, grpo, rloo, ppo, or a registered estimator"] = "rebn"
+    # advantages
+    estimator: Annotated[str, "rebn, reinforce, grpo, rloo, gae (PPO), or a registered estimator"] = "rebn"
     gamma: Annotated[float, "discount per turn"] = 1.0
-    lam: Annotated[float, "lambda of the turn-level gae of ppo"] = 0.95
+    lam: Annotated[float, "gae: lambda, per turn"] = 0.95
     zero_advantages: Annotated[bool, "a control: set every advantage to 0"] = False
     # rollouts
     steps: Annotated[int, "rounds of rollout and update"] = 120
@@ -68,7 +68,7 @@ class TrainConfig(EpisodeLimits):
     loss_scale: Annotated[Literal["token-mean", "turn-mean"], "'token-mean' or 'turn-mean'"] = "token-mean"
     entropy: Annotated[float, "weight of the entropy bonus; falls linearly to 0 over the run"] = 0.0
     kl: Annotated[float, "weight of the KL to the first model; falls linearly to 0 over the run"] = 0.3
-    value_weight: Annotated[float, "ppo: weight of the critic's loss"] = 0.5
+    value_weight: Annotated[float, "gae: weight of the critic's loss"] = 0.5
     max_tokens_per_pass: Annotated[int, "tokens in one forward pass of the update, padding counted"] = 32768
     # run
     eval_episodes: Annotated[int, "evaluation seeds played before and after training; 0 for none"] = 1000
@@ -112,7 +112,7 @@ class TrainConfig(EpisodeLimits):
         self._check_numbers()
         if self.needs_groups and self.group_size < 2:
             raise ConfigError(
-                f"{self.algorithm} compares the episodes of a group: group_size must be at least 2, "
+                f"{self.estimator} compares the episodes of a group: group_size must be at least 2, "
                 f"not {self.group_size}"
             )
         if self.episodes_per_step % self.group_size:
@@ -179,11 +179,6 @@ class TrainConfig(EpisodeLimits):
     def eval_sources(self) -> list[EnvChoice]:
         """The environments of `eval_env`, or else those of `env`."""
         return [EnvChoice.parse(text) for text in self.eval_env or self.env]
-
-    @property
-    def estimator(self) -> str:
-        """Name of the advantage estimator behind the algorithm: PPO's is "gae"."""
-        return "gae" if self.algorithm == "ppo" else self.algorithm
 
     @property
     def needs_groups(self) -> bool:

@@ -61,7 +61,7 @@ class ConsoleReporter(Reporter):
     def start(self, steps: int, done: int) -> None:
         self._total, self._done_before, self._began = steps, done, time.monotonic()
         self.note(
-            f"training: {self._config.algorithm}, gamma {self._config.gamma:g}, {steps} steps of "
+            f"training: {self._config.estimator}, gamma {self._config.gamma:g}, {steps} steps of "
             f"{self._config.episodes_per_step} episodes"
             + (" (control: advantages set to 0)" if self._config.zero_advantages else "")
         )

@@ -1,4 +1,4 @@
-"""One set of weights that learns from episodes: credit, loss and optimizer."""
+"""One set of weights that learns from episodes: advantages, loss and optimizer."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class Learner:
             step: Number of the training step, from 1.
             episodes: Trainable ones, at least one.
         """
-        image_processor = self.context.image_processor
-        metrics, targets = self._give_credit(episodes, make_batch(episodes, image_processor=image_processor))
-        return metrics | self._update(step, make_batch(episodes, image_processor=image_processor), targets)
+        batch = make_batch(episodes, image_processor=self.context.image_processor)
+        metrics, targets = self._set_advantages(episodes, batch)
+        return metrics | self._update(step, batch.with_advantages(episodes), targets)
 
     def state(self) -> dict[str, Any]:
         """What has to be restored beside the weights."""
@@ -99,12 +99,12 @@ class Learner:
         if self.critic is not None:
             self.critic.load_state_dict(state["critic"])
 
-    # -- credit -------------------------------------------------------------------------------
+    # -- advantages ---------------------------------------------------------------------------
 
-    def _give_credit(
+    def _set_advantages(
         self, episodes: Sequence[Episode], batch: Batch
     ) -> tuple[dict[str, float], torch.Tensor]:
-        """Set `Turn.advantage` of every turn; returns metrics and the critic's target per turn."""
+        """Set `Turn.advantage` of every turn; return metrics and the critic's target for each turn."""
         config = self.config
         rewards = trainable_turn_rewards(episodes)
         stats = ReturnStats.from_returns(returns(rewards, config.gamma))
@@ -118,13 +118,13 @@ class Learner:
             values = needs["values"] = self._values(episodes, batch)
             needs["lam"] = config.lam
         advantages = estimator.reference()(rewards, gamma=config.gamma, **needs)
-        for episode, credit in zip(episodes, advantages, strict=True):
-            for turn, advantage in zip(episode.turns, credit, strict=True):
+        for episode, of_turns in zip(episodes, advantages, strict=True):
+            for turn, advantage in zip(episode.turns, of_turns, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
         targets = [
             advantage + value
-            for credit, predicted in zip(advantages, values, strict=bool(values))
-            for advantage, value in zip(credit, predicted, strict=True)
+            for of_turns, predicted in zip(advantages, values, strict=bool(values))
+            for advantage, value in zip(of_turns, predicted, strict=True)
         ]
         return metrics, torch.tensor(targets, dtype=torch.float32)
 

@@ -23,12 +23,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 
 from gem_core.errors import ConfigError
-from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.rows import rows_of
+from gem_core.rollout.trajectory import Episode, Row
 from gem_core.rollout.vision import ImageProcessor
 from gem_core.rollout.vision_model import image_inputs
 
 LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
-View: TypeAlias = Literal["auto", "sequence", "transitions"]
+Rows: TypeAlias = Literal["auto", "episode", "turn"]
 
 
 @dataclass
@@ -80,6 +81,16 @@ class Batch:
             raise ConfigError("the episodes hold images; give make_batch the context's image_processor")
         return image_inputs(model, self.image_processor, self.token_ids, self.attention_mask, self.images)
 
+    def with_advantages(self, episodes: Sequence[Episode]) -> Batch:
+        """Return the same batch with the advantages that the turns have now.
+
+        Args:
+            episodes: The trainable episodes the batch was made of, in the same order.
+        """
+        of_turns = [turn.advantage or 0.0 for episode in episodes for turn in episode.turns]
+        # The number of a turn is its index here; -1, off the responses, is the 0 at the end.
+        return replace(self, advantages=torch.tensor([*of_turns, 0.0], dtype=torch.float32)[self.turn_ids])
+
     def chunks(self, max_tokens: int) -> Iterator[Batch]:
         """The parts that `row_chunks` names."""
         for rows in self.row_chunks(max_tokens):
@@ -119,62 +130,46 @@ class TokenScores(NamedTuple):
 
 
 def make_batch(
-    episodes: Iterable[Episode], *, view: View = "auto", image_processor: ImageProcessor | None = None
+    episodes: Iterable[Episode], *, rows: Rows = "auto", image_processor: ImageProcessor | None = None
 ) -> Batch:
     """Lay out the trainable episodes as rows, on the CPU.
 
     Args:
-        episodes: Those that are not trainable are passed over. A turn without an advantage counts
-            as one of 0.
-        view: "sequence" makes one row an episode, "transitions" one row a turn, "auto" the first
-            where the context mode allows it. Both give the same gradient.
+        episodes: Episodes; those that are not trainable are skipped. A turn without an advantage counts as
+            one with advantage 0.
+        rows: "episode" for one row per episode, "turn" for one row per turn, "auto" for episode rows
+            wherever the context mode allows them. All give the same gradient.
         image_processor: `AppendContext.image_processor` of the context, for episodes with images.
     """
-    rows: list[tuple[list[int], list[int], list[float], list[float]]] = []
-    images: list[tuple[str, ...]] = []
+    trainable = [episode for episode in episodes if episode.trainable]
+    laid_out: list[Row] = []
+    turn_ids: list[list[int]] = []
     turns = 0
-    for episode in episodes:
-        if not episode.trainable:
-            continue
-        advantages = [turn.advantage or 0.0 for turn in episode.turns]
-        if view == "sequence" or (view == "auto" and episode.context_mode == "append"):
-            sequence = episode.sequence()
-            turn_ids = [turns + turn if turn >= 0 else -1 for turn in sequence.turn_ids]
-            spread = [advantages[turn] if turn >= 0 else 0.0 for turn in sequence.turn_ids]
-            logprobs = sequence.logprobs or [0.0] * len(turn_ids)
-            rows.append((sequence.token_ids, turn_ids, logprobs, spread))
-            images.append(episode.images())
-        else:
-            for turn, prompt, response, response_logprobs, _ in episode.transitions():
-                images.append(episode.images(turn))
-                before = [0.0] * len(prompt)
-                rows.append(
-                    (
-                        prompt + response,
-                        [-1] * len(prompt) + [turns + turn] * len(response),
-                        before + (response_logprobs or [0.0] * len(response)),
-                        before + [advantages[turn]] * len(response),
-                    )
-                )
+    for episode in trainable:
+        kind = ("episode" if episode.context_mode == "append" else "turn") if rows == "auto" else rows
+        for row in rows_of(episode, kind):
+            first = turns + row.turns.start
+            laid_out.append(row)
+            turn_ids.append([first + turn if turn >= 0 else -1 for turn in row.turn_ids])
         turns += len(episode.turns)
-    width = max((len(row[0]) for row in rows), default=0)
+    width = max(map(len, laid_out), default=0)
 
-    def stack(part: int, fill: float, dtype: torch.dtype) -> torch.Tensor:
-        padded = [[*row[part], *[fill] * (width - len(row[part]))] for row in rows]
-        return torch.tensor(padded, dtype=dtype).reshape(len(rows), width)
+    def stack(columns: Iterable[Sequence[float]], fill: float, dtype: torch.dtype) -> torch.Tensor:
+        padded = [[*column, *[fill] * (width - len(column))] for column in columns]
+        return torch.tensor(padded, dtype=dtype).reshape(len(laid_out), width)
 
-    lengths = torch.tensor([len(row[0]) for row in rows])
-    turn_ids_tensor = stack(1, -1, torch.int64)
+    lengths = torch.tensor([len(row) for row in laid_out])
+    turn_ids_tensor = stack(turn_ids, -1, torch.int64)
     return Batch(
-        token_ids=stack(0, 0, torch.int64),
-        attention_mask=(torch.arange(width)[None] < lengths[:, None]).long().reshape(len(rows), width),
+        token_ids=stack((row.token_ids for row in laid_out), 0, torch.int64),
+        attention_mask=(torch.arange(width)[None] < lengths[:, None]).long().reshape(len(laid_out), width),
         response_mask=(turn_ids_tensor >= 0).float(),
         turn_ids=turn_ids_tensor,
-        logprobs=stack(2, 0.0, torch.float32),
-        advantages=stack(3, 0.0, torch.float32),
-        images=images,
+        logprobs=stack((row.logprobs_or_zeros() for row in laid_out), 0.0, torch.float32),
+        advantages=torch.zeros(len(laid_out), width),
+        images=[row.images for row in laid_out],
         image_processor=image_processor,
-    )
+    ).with_advantages(trainable)
 
 
 def score_tokens(
@@ -275,7 +270,7 @@ def policy_gradient(
     episodes: Iterable[Episode],
     *,
     temperature: float = 1.0,
-    view: View = "auto",
+    rows: Rows = "auto",
     max_tokens: int = 16384,
     image_processor: ImageProcessor | None = None,
 ) -> dict[str, torch.Tensor]:
@@ -286,7 +281,7 @@ def policy_gradient(
     Returns:
         Parameter name to gradient, for the parameters that need one.
     """
-    batch = make_batch(episodes, view=view, image_processor=image_processor)
+    batch = make_batch(episodes, rows=rows, image_processor=image_processor)
     tokens = float(batch.response_mask.sum())
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     total = {name: torch.zeros_like(value) for name, value in parameters.items()}

@@ -72,7 +72,7 @@ class Reporter:
 def write_report(outcome: Outcome, config: TrainConfig, episodes: Sequence[Episode]) -> None:
     """Write ``curve.png`` and ``episodes.txt``; `episodes` are those of the last evaluation."""
     write_text(outcome.folder / "episodes.txt", best_and_worst(episodes))
-    title = f"{', '.join(config.env)}: {config.algorithm}, gamma {config.gamma:g}"
+    title = f"{', '.join(config.env)}: {config.estimator}, gamma {config.gamma:g}"
     plot_curve(outcome, title, outcome.folder / "curve.png")
 
 
@@ -93,9 +93,9 @@ def episode_text(episode: Episode) -> str:
     for number, turn in enumerate(episode.turns, 1):
         lines += [f"  env    {line}" for line in readable(turn.observation).splitlines()]
         answer = turn.action if turn.finish_reason == "stop" else f"{turn.action} [cut by the length limit]"
-        credit = "" if turn.advantage is None else f", advantage {turn.advantage:+.2f}"
+        advantage = "" if turn.advantage is None else f", advantage {turn.advantage:+.2f}"
         lines += [f"  agent  {line}" for line in answer.splitlines() or [""]]
-        lines[-1] += f"   (turn {number}: reward {turn.reward:.2f}{credit})"
+        lines[-1] += f"   (turn {number}: reward {turn.reward:.2f}{advantage})"
     return "\n".join(lines)
 
 

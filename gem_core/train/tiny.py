@@ -245,7 +245,7 @@ def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Epis
     drawn = []
     while tokens > 0:
         drawn.append(random.choice(episodes))
-        tokens -= len(drawn[-1].sequence().token_ids)
+        tokens -= len(drawn[-1].episode_row().token_ids)
     return drawn
 
 
@@ -337,7 +337,7 @@ def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOp
         )
         while enough > 0:
             episodes.append(next(play))
-            enough -= len(episodes[-1].sequence().token_ids)
+            enough -= len(episodes[-1].episode_row().token_ids)
     image_processor = AppendContext(processor).image_processor
     random = derive_rng(options.seed, "batches", sep="/")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))

@@ -164,7 +164,7 @@ def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
         **{k: v for k, v in args.items() if k in TrainConfig.__dataclass_fields__ and v is not None}
     )
     assert (config.env, config.model, config.seed) == ([GUESS], "Qwen/Qwen3-1.7B", 7)
-    assert (config.algorithm, config.gamma, config.learning_rate) == ("rebn", 0.9, 2e-6)
+    assert (config.estimator, config.gamma, config.learning_rate) == ("rebn", 0.9, 2e-6)
     assert (config.steps, config.episodes_per_step, config.group_size, config.minibatches) == (5, 16, 2, 4)
     assert (config.max_turns, config.max_tokens_per_turn, config.max_total_tokens) == (12, 320, 4096)
     assert (config.wrappers, config.on_length_cut, config.kl) == ("time_limit(max_turns=5)", "pass", 0)

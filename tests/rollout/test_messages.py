@@ -126,9 +126,9 @@ def test_an_error_of_the_model_is_passed_on():
 def test_there_is_nothing_to_train_on(tmp_path):
     episode = play(Script("a", "b", "c"))
     with pytest.raises(ConfigError, match="holds no tokens"):
-        episode.sequence()
+        episode.episode_row()
     with pytest.raises(ConfigError, match="holds no tokens"):
-        episode.transitions()
+        episode.turn_rows()
     with TraceWriter(tmp_path / "t.jsonl", decode=lambda ids: str(ids)) as traces:
         traces.write(episode)
     assert list(read_traces(tmp_path / "t.jsonl")) == [episode]

@@ -92,9 +92,9 @@ def test_turns_are_told_one_by_one() -> None:
 def test_the_prompt_of_each_turn_is_all_that_came_before() -> None:
     policy = ScriptedPolicy([tokens("one"), tokens("two"), tokens("three")])
     episode = play(ScriptedEnv(), policy, request_id="r")
-    assert [prompt for prompt, _, _ in policy.requests] == [row.prompt_ids for row in episode.transitions()]
+    assert [prompt for prompt, _, _ in policy.requests] == [row.prompt_ids for row in episode.turn_rows()]
     assert {request_id for _, _, request_id in policy.requests} == {"r"}
-    row = episode.sequence()
+    row = episode.episode_row()
     assert row.token_ids == policy.requests[-1][0] + tokens("three")
 
 
@@ -133,8 +133,8 @@ def test_rebuild_mode_prompts_with_the_observation_alone() -> None:
     assert episode.context_mode == "rebuild"
     texts = [CONTEXT.decode(prompt) for prompt, _, _ in policy.requests]
     assert texts == [turn.observation for turn in episode.turns]
-    with pytest.raises(ConfigError, match="transitions"):
-        episode.sequence()
+    with pytest.raises(ConfigError, match="turn rows"):
+        episode.episode_row()
 
 
 @settings(max_examples=60)
@@ -155,7 +155,7 @@ def test_both_views_carry_the_same_tokens_log_probs_and_rewards(
         for n, ids in enumerate(script)
     ]
     episode = play(ScriptedEnv(rewards), ScriptedPolicy(generations))
-    row, turns = episode.sequence(), episode.transitions()
+    row, turns = episode.episode_row(), episode.turn_rows()
     assert (
         len(
             {
@@ -175,12 +175,15 @@ def test_both_views_carry_the_same_tokens_log_probs_and_rewards(
     assert [len(run) for run in runs] == [len(turn.response_ids) for turn in turns], "a run of 1s is a turn"
     assert row.token_ids == turns[-1].prompt_ids + turns[-1].response_ids
     assert not any(row.response_mask[: row.prompt_length])
-    for turn in turns:
-        places = [place for place, number in enumerate(row.turn_ids) if number == turn.turn]
+    for index, turn in enumerate(turns):
+        assert turn.turns == range(index, index + 1)
+        places = [place for place, number in enumerate(row.turn_ids) if number == index]
         assert places[0] == len(turn.prompt_ids)
         assert [row.token_ids[place] for place in places] == turn.response_ids
-        assert [(row.logprobs or [])[place] for place in places] == turn.logprobs
-        assert [row.rewards[place] for place in places] == [0.0] * (len(places) - 1) + [turn.reward]
+        assert [(row.logprobs or [])[place] for place in places] == turn.logprobs_or_zeros()[
+            turn.prompt_length :
+        ]
+        assert [row.rewards[place] for place in places] == [0.0] * (len(places) - 1) + [turn.rewards[-1]]
     assert math.fsum(row.rewards) == pytest.approx(math.fsum(rewards))
 
 
@@ -241,7 +244,7 @@ def test_the_episode_ends_when_the_next_context_leaves_no_room() -> None:
         ScriptedEnv(), ScriptedPolicy([tokens("x"), [65]]), seed=0, max_total_tokens=full + 1
     )
     assert len(one_token_more.turns) == 2
-    assert len(one_token_more.sequence().token_ids) == full + 1
+    assert len(one_token_more.episode_row().token_ids) == full + 1
 
 
 def test_a_first_prompt_that_is_too_long_says_how_long_it_is() -> None:
@@ -365,7 +368,7 @@ def test_a_policy_that_breaks_its_contract_is_told_so(generation: Generation, me
 def test_log_probs_may_be_absent() -> None:
     episode = play(ScriptedEnv([1.0]), ScriptedPolicy([Generation([65], None, "stop")]))
     assert episode.turns[0].logprobs is None
-    assert episode.sequence().logprobs is None
+    assert episode.episode_row().logprobs is None
 
 
 def test_images_are_refused_with_the_reason() -> None:
@@ -646,13 +649,13 @@ def test_the_response_part_has_a_length_of_its_own() -> None:
     def endless(**options: Any) -> Episode:
         return play(ScriptedEnv([0.0] * 50), ScriptedPolicy([tokens("one")]), seed=7, **options)
 
-    whole = endless(max_turns=3).sequence()
+    whole = endless(max_turns=3).episode_row()
     length = len(whole.token_ids) - whole.prompt_length
     limited = endless(max_response_tokens=length)
     assert limited.stop_reason == "token_budget"
-    assert len(limited.sequence().token_ids) - limited.sequence().prompt_length == length
+    assert len(limited.episode_row().token_ids) - limited.episode_row().prompt_length == length
     both = endless(max_response_tokens=10_000, max_total_tokens=len(whole.token_ids))
-    assert len(both.sequence().token_ids) == len(whole.token_ids)
+    assert len(both.episode_row().token_ids) == len(whole.token_ids)
     with pytest.raises(ConfigError, match="max_response_tokens=0: expected a whole number of at least 1"):
         endless(max_response_tokens=0)
 

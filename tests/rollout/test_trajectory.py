@@ -19,8 +19,8 @@ def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Ep
     return Episode("env", 3, turns, True, False, "terminated", trainable=trainable, context_mode=mode)  # type: ignore[arg-type]
 
 
-def test_the_sequence_of_a_small_episode() -> None:
-    row = episode(0.25, 1.0).sequence()
+def test_the_row_of_a_small_episode() -> None:
+    row = episode(0.25, 1.0).episode_row()
     assert row.token_ids == [10, 11, 20, 11, 11, 21, 21]
     assert row.response_mask == [0, 0, 1, 0, 0, 1, 1]
     assert row.turn_ids == [-1, -1, 0, -1, -1, 1, 1]
@@ -29,32 +29,32 @@ def test_the_sequence_of_a_small_episode() -> None:
     assert row.prompt_length == 2
 
 
-def test_the_transitions_of_a_small_episode() -> None:
-    rows = episode(0.25, 1.0).transitions()
+def test_the_turn_rows_of_a_small_episode() -> None:
+    rows = episode(0.25, 1.0).turn_rows()
     assert [row.prompt_ids for row in rows] == [[10, 11], [10, 11, 20, 11, 11]]
     assert [row.response_ids for row in rows] == [[20], [21, 21]]
-    assert [(row.turn, row.reward) for row in rows] == [(0, 0.25), (1, 1.0)]
-    rebuilt = episode(0.25, 1.0, mode="rebuild").transitions()
+    assert [(row.turns, row.rewards[-1]) for row in rows] == [(range(1), 0.25), (range(1, 2), 1.0)]
+    rebuilt = episode(0.25, 1.0, mode="rebuild").turn_rows()
     assert [row.prompt_ids for row in rebuilt] == [[10, 11], [11, 11]]
 
 
-def test_rebuilt_episodes_have_no_sequence() -> None:
-    with pytest.raises(ConfigError, match="transitions"):
-        episode(1.0, mode="rebuild").sequence()
+def test_rebuilt_episodes_are_not_one_row() -> None:
+    with pytest.raises(ConfigError, match="turn rows"):
+        episode(1.0, mode="rebuild").episode_row()
 
 
 def test_an_episode_without_turns_is_an_empty_row() -> None:
-    row = episode().sequence()
+    row = episode().episode_row()
     assert (row.token_ids, row.response_mask, row.rewards, row.prompt_length) == ([], [], [], 0)
-    assert episode().transitions() == []
+    assert episode().turn_rows() == []
     assert (episode().total_reward, episode().success) == (0.0, False)
 
 
 def test_one_turn_without_log_probs_leaves_the_row_without() -> None:
     partly = episode(0.0, 1.0)
     partly.turns[1].logprobs = None
-    assert partly.sequence().logprobs is None
-    assert partly.transitions()[0].logprobs == [-0.5]
+    assert partly.episode_row().logprobs is None
+    assert partly.turn_rows()[0].logprobs == [0.0, 0.0, -0.5]
 
 
 def test_totals() -> None:
@@ -122,15 +122,15 @@ def test_both_views_give_the_same_policy_gradient() -> None:
             loss = loss - (logprobs * torch.tensor(weights[1:], dtype=torch.float64)).sum()
         return list(torch.autograd.grad(loss, parameters))
 
-    sequence = played.sequence()
-    one_row = [(sequence.token_ids, [advantages[turn] if turn >= 0 else 0.0 for turn in sequence.turn_ids])]
-    row_a_turn = [
+    whole = played.episode_row()
+    one_row = [(whole.token_ids, [advantages[turn] if turn >= 0 else 0.0 for turn in whole.turn_ids])]
+    turn_rows = [
         (
             row.prompt_ids + row.response_ids,
-            [0.0] * len(row.prompt_ids) + [advantages[row.turn]] * len(row.response_ids),
+            [0.0] * len(row.prompt_ids) + [advantages[row.turns.start]] * len(row.response_ids),
         )
-        for row in played.transitions()
+        for row in played.turn_rows()
     ]
-    for ours, theirs in zip(gradient(one_row), gradient(row_a_turn), strict=True):
+    for ours, theirs in zip(gradient(one_row), gradient(turn_rows), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
         assert ours.abs().sum() > 0

@@ -225,11 +225,11 @@ def episodes(model, context):
 
 def test_log_probs_of_sampling_are_those_of_training(model, context, episodes):
     """Positions, images and padding agree between the cached, left-padded sampler and one whole pass."""
-    for view in ("sequence", "transitions"):
-        batch = make_batch(episodes, view=view, image_processor=context.image_processor)
+    for rows in ("episode", "turn"):
+        batch = make_batch(episodes, rows=rows, image_processor=context.image_processor)
         with torch.no_grad():
             found = compute_logprobs(model, batch)
-        assert torch.allclose(found, batch.logprobs, atol=2e-5), view
+        assert torch.allclose(found, batch.logprobs, atol=2e-5), rows
     batch = make_batch(episodes, image_processor=context.image_processor)
     assert [len(row) for row in batch.images] == [3, 3, 0]
 
@@ -245,13 +245,13 @@ def test_what_an_image_shows_changes_the_log_probs(model, context, episodes):
     assert not torch.allclose(before[0, ~first], after[0, ~first], atol=1e-4)
 
 
-def test_both_views_have_the_same_gradient_and_it_reaches_the_images(model, context, episodes):
+def test_both_kinds_of_rows_have_the_same_gradient_and_it_reaches_the_images(model, context, episodes):
     for episode in episodes:
         for number, turn in enumerate(episode.turns):
             turn.advantage = 1.0 - number
     found = [
-        policy_gradient(model, episodes, view=view, image_processor=context.image_processor)
-        for view in ("sequence", "transitions")
+        policy_gradient(model, episodes, rows=rows, image_processor=context.image_processor)
+        for rows in ("episode", "turn")
     ]
     seen = {name: gradient for name, gradient in found[0].items() if "visual" in name}
     assert max(float(gradient.abs().max()) for gradient in seen.values()) > 0

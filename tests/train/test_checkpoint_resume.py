@@ -86,7 +86,7 @@ def test_a_run_killed_at_any_moment_is_resumed_exactly(tiny_folder, tmp_path):
 
 
 def test_critic_and_optimizer_are_resumed_too(tiny_folder, tmp_path):
-    changes = {"algorithm": "ppo", "epochs": 2, "entropy": 0.01, "weight_decay": 0.01}
+    changes = {"estimator": "gae", "epochs": 2, "entropy": 0.01, "weight_decay": 0.01}
     with pytest.raises(ZeroDivisionError):
         train(run(tiny_folder, tmp_path / "broken", **changes), Stop(5, fail))
     train(run(tiny_folder, tmp_path / "broken", **changes))

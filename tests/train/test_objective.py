@@ -50,7 +50,8 @@ def by_hand(model, episodes, temperature=1.0):
     """The gradient, one response token at a time, from plain logits of one turn at a time."""
     loss, tokens = 0.0, 0
     for one in episodes:
-        for number, prompt, response, _, _ in one.transitions():
+        for number, row in enumerate(one.turn_rows()):
+            prompt, response = row.prompt_ids, row.response_ids
             ids = torch.tensor([prompt + response])
             logprobs = (model(input_ids=ids).logits[0] / temperature).log_softmax(-1)
             for place, token in enumerate(response, len(prompt)):
@@ -68,10 +69,10 @@ def assert_same(first, second):
         torch.testing.assert_close(first[name], second[name], rtol=1e-4, atol=1e-6 * largest + 1e-7, msg=name)
 
 
-@pytest.mark.parametrize("view", ["auto", "sequence", "transitions"])
+@pytest.mark.parametrize("rows", ["auto", "episode", "turn"])
 @pytest.mark.parametrize("max_tokens", [1, 30, 100_000])
-def test_gradient_is_the_one_written_by_hand(model, view, max_tokens):
-    assert_same(policy_gradient(model, EPISODES, view=view, max_tokens=max_tokens), by_hand(model, EPISODES))
+def test_gradient_is_the_one_written_by_hand(model, rows, max_tokens):
+    assert_same(policy_gradient(model, EPISODES, rows=rows, max_tokens=max_tokens), by_hand(model, EPISODES))
 
 
 def test_gradient_is_that_of_the_tempered_distribution(model):
@@ -140,7 +141,7 @@ def test_a_model_that_fails_is_left_as_it_was(model):
 
 def test_a_batch_has_one_row_an_episode_with_numbered_turns():
     batch = make_batch([EPISODES[1], EPISODES[2]])
-    first, second = EPISODES[1].sequence(), EPISODES[2].sequence()
+    first, second = EPISODES[1].episode_row(), EPISODES[2].episode_row()
     assert batch.token_ids.tolist() == [first.token_ids + [0] * 3, second.token_ids]
     assert batch.attention_mask.tolist() == [[1] * 11 + [0] * 3, [1] * 14]
     assert batch.turn_ids.tolist() == [
@@ -154,7 +155,7 @@ def test_a_batch_has_one_row_an_episode_with_numbered_turns():
 
 @pytest.mark.parametrize("limit", [1, 25, 40, 10_000])
 def test_chunks_hold_every_row_once_within_the_limit(limit):
-    batch = make_batch(EPISODES * 3, view="transitions")
+    batch = make_batch(EPISODES * 3, rows="turn")
     chunks = list(batch.row_chunks(limit))
     assert sorted(row for rows in chunks for row in rows) == list(range(len(batch)))
     for rows, part in zip(chunks, batch.chunks(limit), strict=True):

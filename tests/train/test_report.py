@@ -166,7 +166,7 @@ def test_a_resumed_run_goes_on_at_weights_and_biases(tiny_folder, tmp_path, monk
     assert first.logged == [(m["step"], m["gem/return"]) for m in outcome.history] == anew.logged
     assert resumed.logged == []
     assert (first.given["project"], first.given["resume"]) == ("project", "allow")
-    assert first.given["config"]["algorithm"] == "rebn"
+    assert first.given["config"]["estimator"] == "rebn"
     assert first.given["id"] == resumed.given["id"] != anew.given["id"]
     assert [run.finished for run in runs] == [1, 1, 1]
 
@@ -184,7 +184,7 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
     import gem_core.train
 
     def stand_in(config, reporter):
-        assert (config.out, config.seed, config.algorithm) == (str(tmp_path), 3, "rebn")
+        assert (config.out, config.seed, config.estimator) == (str(tmp_path), 3, "rebn")
         rates = ({demo.ENV: {"gem/success": rate}} for rate in (before, after))
         return Outcome(tmp_path, tmp_path, [], *rates)
 

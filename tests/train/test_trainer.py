@@ -101,11 +101,11 @@ def test_zero_advantages_leave_the_weights_as_they_were(tiny_folder, tmp_path):
     assert all(metrics["train/grad_norm"] == 0 for metrics in outcome.history)
 
 
-@pytest.mark.parametrize("algorithm", ["rebn", "reinforce", "grpo", "rloo", "ppo"])
-def test_every_algorithm_gives_its_advantages_and_changes_the_weights(algorithm, tiny_folder, tmp_path):
+@pytest.mark.parametrize("estimator", ["rebn", "reinforce", "grpo", "rloo", "gae"])
+def test_every_estimator_gives_its_advantages_and_changes_the_weights(estimator, tiny_folder, tmp_path):
     config = TrainConfig(
         **options(
-            tiny_folder, tmp_path, algorithm=algorithm, group_size=4, episodes_per_step=16, trace_every=1,
+            tiny_folder, tmp_path, estimator=estimator, group_size=4, episodes_per_step=16, trace_every=1,
             trace_episodes=16, eval_episodes=0, gamma=0.8,
         )
     )  # fmt: skip
@@ -119,22 +119,22 @@ def test_every_algorithm_gives_its_advantages_and_changes_the_weights(algorithm,
         groups = [episode.metadata["group"] for episode in episodes]
         assert groups == [4 * (step - 1) + number // 4 for number in range(16)]
         assert len({(e.metadata["group"], e.seed) for e in episodes}) == 4
-        if algorithm == "ppo":
+        if estimator == "gae":
             assert all(math.isfinite(value) for credit in given for value in credit)
             assert len({value for credit in given for value in credit}) > 1
             continue
-        for credit, expected in zip(given, by_hand(algorithm, episodes, 0.8), strict=True):
+        for credit, expected in zip(given, by_hand(estimator, episodes, 0.8), strict=True):
             assert credit == pytest.approx(expected, abs=1e-5)
-    if algorithm == "ppo":
+    if estimator == "gae":
         assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # it started as zeros
 
 
-def by_hand(algorithm, episodes, gamma):
+def by_hand(estimator, episodes, gamma):
     """Advantages from rewards and groups, by the formulas of the papers."""
     returns = [discounted(episode.rewards, gamma) for episode in episodes]
-    if algorithm == "reinforce":
+    if estimator == "reinforce":
         return returns
-    if algorithm == "rebn":
+    if estimator == "rebn":
         flat = torch.tensor([value for some in returns for value in some], dtype=torch.float64)
         mean, std = flat.mean(), flat.std(unbiased=False)
         return [[float((value - mean) / std) for value in some] for some in returns]
@@ -142,7 +142,7 @@ def by_hand(algorithm, episodes, gamma):
     for episode, own in zip(episodes, returns, strict=True):
         group = episode.metadata["group"]
         scores = [r[0] for e, r in zip(episodes, returns, strict=True) if e.metadata["group"] == group]
-        if algorithm == "rloo":
+        if estimator == "rloo":
             score = own[0] - (sum(scores) - own[0]) / (len(scores) - 1)
         else:
             spread = torch.tensor(scores, dtype=torch.float64).std(unbiased=False).item()
@@ -169,7 +169,7 @@ def test_a_mix_is_played_by_weight_and_evaluated_one_by_one(tiny_folder, tmp_pat
     )
 
 
-@pytest.mark.parametrize("changes", [{}, {"algorithm": "ppo"}, {"loss_scale": "turn-mean", "kl": 1.0}])
+@pytest.mark.parametrize("changes", [{}, {"estimator": "gae"}, {"loss_scale": "turn-mean", "kl": 1.0}])
 def test_the_size_of_a_pass_does_not_change_the_update(changes, tiny_folder, tmp_path):
     histories = []
     for limit in (20, 32768):
@@ -183,7 +183,7 @@ def test_the_number_of_minibatches_does_not_change_the_weight_of_the_critic(tiny
     losses = []
     for minibatches in (1, 4):
         config = options(
-            tiny_folder, tmp_path / str(minibatches), algorithm="ppo", minibatches=minibatches, steps=1,
+            tiny_folder, tmp_path / str(minibatches), estimator="gae", minibatches=minibatches, steps=1,
             zero_advantages=True, kl=0.0, lr=1e-9, eval_episodes=0, episodes_per_step=32,
             env=["game:GuessTheNumber-v0(min_number=1, max_number=3, max_turns=1)"],
         )  # fmt: skip

@@ -40,15 +40,15 @@ def rloo(episodes):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "oracle", "on_env_error"), [("rebn", rebn, "mask"), ("rloo", rloo, "retry")]
+    ("estimator", "oracle", "on_env_error"), [("rebn", rebn, "mask"), ("rloo", rloo, "retry")]
 )
-def test_chaos(algorithm, oracle, on_env_error, tiny_folder, tmp_path, monkeypatch, caplog):
+def test_chaos(estimator, oracle, on_env_error, tiny_folder, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
     monkeypatch.setattr(gem_trouble, "_resets", collections.Counter())
     monkeypatch.setattr(gem_trouble, "_instances", itertools.count())
     gem_trouble.register()
     config = options(
-        tiny_folder, tmp_path / "run", env=[CHAOS], algorithm=algorithm, group_size=4, episodes_per_step=24,
+        tiny_folder, tmp_path / "run", env=[CHAOS], estimator=estimator, group_size=4, episodes_per_step=24,
         gamma=GAMMA, on_env_error=on_env_error, step_timeout=0.7, trace_every=1, trace_episodes=24,
         eval_episodes=0,
     )  # fmt: skip

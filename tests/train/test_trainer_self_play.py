@@ -68,7 +68,7 @@ def test_both_sides_of_each_hand_are_trained_and_one_side_is_evaluated(player, t
 
 
 def test_groups_hold_one_role(player, tmp_path):
-    run(player, tmp_path / "run", algorithm="grpo", group_size=4, eval_episodes=0, steps=1)
+    run(player, tmp_path / "run", estimator="grpo", group_size=4, eval_episodes=0, steps=1)
     groups = {}
     for episode in read_traces(tmp_path / "run" / "traces.jsonl"):
         groups.setdefault(episode.metadata["group"], []).append(episode)

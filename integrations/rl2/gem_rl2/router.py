@@ -93,7 +93,7 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     sample.turn = len(episode.turns)
     sample.status = type(sample).Status.DONE
     if episode.turns:
-        last = episode.transitions()[-1]
+        last = episode.turn_rows()[-1]
         sample.state_text = tokenizer.decode(last.prompt_ids)
         sample.action_text = tokenizer.decode(last.response_ids)
     if not episode.trainable:

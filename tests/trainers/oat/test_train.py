@@ -114,7 +114,7 @@ def test_three_steps_on_a_mix(
         chaos.assert_rates_are_right(metrics, [e for e in traces if e.metadata["step"] == number])
         assert metrics["actor/collected_turns"] == metrics["rebn/turns"]
     chaos.assert_every_failure_is_counted(traces, run.spy)
-    prompts = sorted(episode.sequence().token_ids for episode in traces if episode.trainable)
+    prompts = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert prompts == sorted(episode.token_ids for episodes in collected for episode in episodes)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed for episode in evaluated) == [0, 0, 0, 0, 1, 1, 1, 1]

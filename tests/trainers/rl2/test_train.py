@@ -102,7 +102,7 @@ def test_three_steps_on_a_mix(
     traces = [calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == {harness.GUESS, harness.MASTERMIND}
     played = [episode.token_ids for step in steps for episode in step]
-    found = [episode.sequence().token_ids for episode in traces]
+    found = [episode.episode_row().token_ids for episode in traces]
     if version == "index":  # its environments see texts, so traces have the ids of these
         assert sorted(map(warm_tokenizer.decode, found)) == sorted(map(warm_tokenizer.decode, played))
     else:

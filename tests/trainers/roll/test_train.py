@@ -96,7 +96,7 @@ def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
     assert {e.env_id for e in traces if e.error or e.env_retries} == {CHAOS}
     assert any(len(episode.rewards) > 1 for episode in trained)
     played = sorted(episode.token_ids for episode in trained)
-    assert played == sorted(e.sequence().token_ids for e in traces if e.trainable)
+    assert played == sorted(e.episode_row().token_ids for e in traces if e.trainable)
     for made in of_step.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
         assert len(groups) == 6  # two samples each

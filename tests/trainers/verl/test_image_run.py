@@ -72,7 +72,7 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
     processor = load_processor(str(seeing))
     tokenizer, image_processor = processor.tokenizer, ImageProcessor(processor)
     played = evidence.played(run.spy, tokenizer)
-    traces = {tuple(e.sequence().token_ids): e for e in read_traces(tmp_path / "traces" / "train.jsonl")}
+    traces = {tuple(e.episode_row().token_ids): e for e in read_traces(tmp_path / "traces" / "train.jsonl")}
     model = load_model(str(seeing), torch.device("cpu"), "float32")
     updates = updates_of(run.spy)
     assert len(updates) == 2

@@ -93,7 +93,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert any(len(episode.rewards) > 1 for episode in trained)
     assert run.output.count("taken from the turn ids of the agent loop") == 1
     assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND, CHAOS}
-    ids = sorted(episode.sequence().token_ids for episode in traces if episode.trainable)
+    ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
         (watched,) = {
