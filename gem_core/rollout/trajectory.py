@@ -1,8 +1,8 @@
-"""What a rollout leaves behind: `Turn`, `Episode` and the two views that trainers consume.
+"""The result of a rollout: `Turn`, `Episode` and its `Row`s, which trainers consume.
 
-An episode holds sampled token ids; they are never decoded and encoded again. `Episode.sequence`
-gives one row per episode, `Episode.transitions` one row per turn. Both carry the same response tokens,
-log-probs and rewards.
+An episode holds sampled token ids, which are never decoded and encoded again. `Episode.episode_row` is the
+episode as one row, `Episode.turn_rows` one row per turn. Both contain the same response tokens, log-probs and
+rewards.
 """
 
 from __future__ import annotations

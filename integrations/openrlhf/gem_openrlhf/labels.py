@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, without_tokens
-from gem_core.rollout.rows import Span
+from gem_core.rollout.trajectory import Span
 from gem_core.tasks import EnvChoice, TaskRow, read_task
 
 _KEY = "gem_episode"
