@@ -1,23 +1,22 @@
 """The environment contract: `Env`, `Observation` and `Info`.
 
-An environment is a text game for a language model. One call of `step` takes one whole response:
+An environment is a text game for a language model. Each call of `step` takes one whole response:
 
     env = gem_core.make("game:GuessTheNumber-v0-easy")
     observation, info = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(r"I try \\boxed{5}")
 
-The signature follows Gymnasium, with text in the place of arrays. This module imports the
-standard library only.
+The signatures follow Gymnasium, with text instead of arrays. This module imports the standard library only.
 """
 
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
+from gem_core._util.checks import check_int
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError, ResetNeeded
@@ -35,7 +34,7 @@ Observation: TypeAlias = str | list[dict[str, Any]]
 InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
 
 Split: TypeAlias = Literal["train", "eval"]
-"""What a task is for: training, or evaluation alone."""
+"""What a task is for: training or evaluation."""
 
 
 Info: TypeAlias = dict[str, Any]
@@ -46,34 +45,34 @@ class InfoKeys(TypedDict, total=False):
     """Reserved keys of an info dict, with their types. An environment may add other keys."""
 
     prefix: str
-    """Text shown before the observation (a board, say)."""
+    """Text shown before the observation, such as a board."""
     suffix: str
-    """Text shown after the observation (the "your next move" line)."""
+    """Text shown after the observation, such as a request for the next move."""
     success: bool
-    """Whether the task was solved; set when the episode ends, absent before."""
+    """Whether the task was solved; set when the episode ends."""
     metrics: dict[str, float]
-    """Numbers to be averaged over episodes."""
+    """Numbers to average over episodes."""
     invalid: InvalidKind | None
-    """Why the last action did not count: unparseable, against the rules, or cut by a length limit."""
+    """Why the last action did not count: unparsable, against the rules, or cut by a length limit."""
     use_tool: bool
     """Whether the last action was a tool call."""
     tool_error: str
     """What went wrong in that tool call; absent when it worked."""
     parsed_action: str
-    """What the environment read out of the response."""
+    """What the environment parsed from the response."""
     final_obs: Observation
-    """Last observation of the episode that a vector env has just replaced by a new one."""
+    """Last observation of an episode that a vector env has just replaced with a new one."""
     final_info: dict[str, Any]
     """Info that belongs to `final_obs`."""
     error: str
-    """Why this episode was cut by a failure of the environment."""
+    """The failure of the environment that cut this episode."""
 
 
 class ResetOptions(TypedDict, total=False):
     """The keys that `Env.reset(options=...)` understands."""
 
     index: int
-    """Item of the data set behind the environment."""
+    """Item of the environment's data set."""
     state: dict[str, Any]
     """Start from this state (a value of `Env.get_state`) instead of a new episode."""
 
@@ -85,8 +84,8 @@ StepResult: TypeAlias = tuple[Observation, float, bool, bool, Info]
 class Env:
     r"""Base class of every environment.
 
-    A subclass overrides `reset` and `step`. It draws all its randomness from `self.random` and
-    lists the attributes that make up its state in `state_fields`:
+    A subclass overrides `reset` and `step`, draws all its randomness from `self.random` and lists the
+    attributes that make up its state in `state_fields`:
 
         class Echo(Env):
             state_fields = ("word",)
@@ -101,25 +100,24 @@ class Env:
                 self.end_episode()
                 return "Done.", float(self.word in action), True, False, {"success": self.word in action}
 
-    The constructor's arguments are recorded, so `spawn` can make a sibling without help.
+    The constructor's arguments are recorded, so `spawn` works without further code.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ()
     """Attributes that `get_state` saves; their values must be JSON-able."""
 
     blocking: bool | Literal["cpu"] = False
-    """Whether a step takes so long that it belongs off the event loop: True when it waits (for a
-    network, a subprocess), ``"cpu"`` when it computes for a millisecond or more. A vector env then
-    uses threads or processes by itself."""
+    """Whether a step is too slow for an event loop: True if it waits (for a network or a subprocess),
+    ``"cpu"`` if it computes for a millisecond or more. A vector env chooses threads or processes by this."""
 
     max_return: float | None = None
-    """Best undiscounted return there is; None when it depends on the episode or is not known."""
+    """Best possible undiscounted return; None if it depends on the episode or is unknown."""
 
     format_error_reward: float = 0.0
-    """Reward of a response from which no action can be read."""
+    """Reward of a response without a readable action."""
 
     oracle_certain: bool = True
-    """Whether the oracle reaches `max_return` in every episode; False where the best player needs luck."""
+    """Whether the oracle reaches `max_return` in every episode; False if even the best player needs luck."""
 
     multi_agent: ClassVar[bool] = False
     """Whether `reset` and `step` take and return dicts by agent; see `gem_core.envs.multiagent`."""
@@ -128,7 +126,7 @@ class Env:
     """Whether observations may hold images (`gem_core.images`), which not every model can be shown."""
 
     spec: EnvSpec | None = None
-    """How `make` built this environment; None when it was constructed by hand."""
+    """How `make` built this environment; None if the constructor was called directly."""
 
     _init_args: tuple[tuple[Any, ...], dict[str, Any]]
     _action_random: Random | None
@@ -144,7 +142,7 @@ class Env:
         self._running = False
         return self
 
-    def __init__(self) -> None:  # refuses arguments that a subclass without __init__ would swallow
+    def __init__(self) -> None:  # rejects arguments that a subclass without __init__ would swallow
         pass
 
     # -- the contract -------------------------------------------------------------------------
@@ -153,9 +151,9 @@ class Env:
         """Start a new episode.
 
         Args:
-            seed: Seeds this environment's generator. None goes on with the generator as it is,
+            seed: Seeds this environment's generator. None continues with the generator's current state,
                 which gives the next episode of the same stream.
-            options: See `ResetOptions`; an unknown key is a `ConfigError`.
+            options: See `ResetOptions`; an unknown key raises a `ConfigError`.
 
         Returns:
             The first observation and an info dict.
@@ -166,13 +164,13 @@ class Env:
         """Take one whole response of the model.
 
         Args:
-            action: The response as text. Text without a readable action is a bad move with the
-                documented reward, never an exception.
+            action: The response. Text without a readable action is a bad move with the documented reward,
+                never an exception.
 
         Returns:
             ``(observation, reward, terminated, truncated, info)``. ``reward`` is finite.
-            ``terminated`` (the task ended by its rules) and ``truncated`` (a limit cut it) are
-            never both true.
+            ``terminated`` (the task ended by its rules) and ``truncated`` (a limit cut it) are never
+            both true.
 
         Raises:
             ResetNeeded: Before the first `reset`, or after the episode ended.
@@ -180,7 +178,7 @@ class Env:
         raise NotImplementedError
 
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        """`reset` for async callers: inline, or in a thread when the env is `blocking`."""
+        """`reset` for async callers: inline, or in a thread if the environment is `blocking`."""
         if self.blocking:
             from gem_core._util.threads import in_thread  # asyncio: a third of the time of `import gem_core`
 
@@ -188,7 +186,7 @@ class Env:
         return self.reset(seed, options=options)
 
     async def astep(self, action: str) -> StepResult:
-        """`step` for async callers: inline, or in a thread when the env is `blocking`."""
+        """`step` for async callers: inline, or in a thread if the environment is `blocking`."""
         if self.blocking:
             from gem_core._util.threads import in_thread
 
@@ -196,34 +194,34 @@ class Env:
         return self.step(action)
 
     def close(self) -> None:
-        """Free what the environment holds. May be called more than once."""
+        """Free all resources. May be called more than once."""
 
     def items(self, split: Split) -> Sequence[int] | None:
-        """Items of the data set behind this environment that belong to `split`.
+        """Return the items of this environment's data set that belong to `split`.
 
         Args:
             split: ``"train"`` or ``"eval"``. No item is in both.
 
         Returns:
-            Numbers for ``reset(options={"index": i})``, each at most once; empty if the split has none. None
-            if the environment is not about numbered items: the seed alone decides what an episode is about.
+            Numbers for ``reset(options={"index": i})``, each at most once; empty if the split has no items.
+            None if the environment has no numbered items, so that the seed alone determines an episode.
         """
         return None
 
     # -- players ------------------------------------------------------------------------------
 
     def sample_random_action(self) -> str:
-        """A random legal response. Drawing one changes nothing about the episode."""
+        """Return a random legal response. Drawing one does not affect the episode."""
         raise NotImplementedError(f"{type(self).__name__} does not define sample_random_action()")
 
     def oracle_action(self) -> str | None:
-        """A best response where the environment knows one, else None."""
+        """Return a best response, or None if the environment does not know one."""
         return None
 
     # -- state --------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """The whole state as JSON-able data, random generators included."""
+        """Return the whole state as JSON-able data, random generators included."""
         return {
             "running": self._running,
             "random": _rng_state(self.random),
@@ -232,7 +230,7 @@ class Env:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to a state that `get_state` of an environment with the same arguments returned."""
+        """Restore a state that `get_state` of an environment with the same arguments returned."""
         self._running = state["running"]
         self.random.setstate(_rng_tuple(state["random"]))
         self._action_random = None
@@ -243,7 +241,7 @@ class Env:
             setattr(self, name, copy.deepcopy(state["fields"][name]))
 
     def spawn(self, same_state: bool = False) -> Self:
-        """A sibling built with the same arguments; `same_state` copies the running episode too."""
+        """Return a new environment with the same arguments; `same_state` copies the running episode too."""
         args, kwargs = self._init_args
         sibling = type(self)(*args, **kwargs)
         sibling.spec = self.spec
@@ -259,23 +257,19 @@ class Env:
     # -- helpers for subclasses ---------------------------------------------------------------
 
     def begin_episode(self, seed: int | None) -> None:
-        """Seed the generator (unless None) and allow steps; the first line of every `reset`."""
+        """Seed the generator (unless `seed` is None) and allow steps; call it first in every `reset`."""
         if seed is not None:
-            try:
-                seed = operator.index(seed)
-            except TypeError:
-                raise ConfigError(f"seed={seed!r}: expected a whole number, or None") from None
-            if seed < 0:  # random.Random takes the absolute value: -1 and 1 would be one episode
-                raise ConfigError(f"seed={seed}: expected a number from 0 on")
+            if type(seed) is not int or seed < 0:  # random.Random would take -1 for 1
+                seed = check_int("seed", seed, 0, optional=True)
             self.random.seed(seed)
         self._action_random = None
         self._running = True
 
     def resume_episode(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`, the option of a `reset`.
+        """Continue from `state`, an option of `reset`.
 
         Raises:
-            ConfigError: It is not a state of this environment, or its episode has ended.
+            ConfigError: `state` is not a state of this environment, or its episode has ended.
         """
         try:
             self.set_state(state)
@@ -289,14 +283,14 @@ class Env:
             raise ConfigError("options['state'] belongs to an episode that has ended; pass an earlier state")
 
     def require_reset(self) -> None:
-        """Raise `ResetNeeded` unless an episode is running; the first line of every `step`."""
+        """Raise `ResetNeeded` unless an episode is running; call it first in every `step`."""
         if not self._running:
             raise ResetNeeded(
                 f"{type(self).__name__}.step() was called without a running episode; call reset() first"
             )
 
     def end_episode(self) -> None:
-        """Refuse further steps until the next `reset`."""
+        """Reject further steps until the next `reset`."""
         self._running = False
 
     @property
@@ -323,10 +317,10 @@ class Env:
 
 
 def check_options(options: ResetOptions | None, known: Sequence[str], who: str) -> None:
-    """Refuse options of a reset that are not `known` to `who`.
+    """Check that all options of a reset are `known` to `who`.
 
     Raises:
-        ConfigError: Names them, and those that there are.
+        ConfigError: An option is unknown; the message names the known ones.
     """
     unknown = [key for key in options or () if key not in known]
     if unknown:
@@ -335,10 +329,10 @@ def check_options(options: ResetOptions | None, known: Sequence[str], who: str) 
 
 
 def require_one_agent(env: Env, who: str) -> None:
-    """Refuse an environment with several agents where `who` plays one.
+    """Reject an environment with several agents, because `who` plays only one.
 
     Raises:
-        ConfigError: Says what to do.
+        ConfigError: The environment has several agents; the message says what to do.
     """
     if env.multi_agent:
         raise ConfigError(

@@ -1,84 +1,84 @@
 """Every error that gem_core raises on purpose.
 
-All derive from `GemError`, so a program can catch one class. Each also derives from the built-in
-error that a caller would expect (`UnknownEnv` is a `LookupError`), so code that knows nothing of
-gem_core handles it too. Messages say what was given, what was expected and what to do.
+All errors derive from `GemError`. Each also derives from the built-in error that a caller would expect
+(`UnknownEnv` is a `LookupError`), so code that does not know gem_core handles it too. Messages say what was
+given, what was expected and what to do.
 """
 
 from __future__ import annotations
 
 
 class GemError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class ConfigError(GemError, ValueError):
-    """An option, a file or a combination of options cannot be honoured."""
+    """Raised when an option, a file or a combination of options is invalid or not supported."""
 
 
 class UnknownEnv(GemError, LookupError):
-    """No environment is registered under the id that was asked for."""
+    """Raised when no environment is registered under an id."""
 
 
 class UnknownName(GemError, LookupError):
-    """No wrapper, estimator or other registered part has the name that was asked for."""
+    """Raised when no wrapper, estimator or other registered part has a name."""
 
 
 class MissingDependency(GemError, ImportError):
-    """An optional dependency is not installed; the message holds the pip command."""
+    """Raised when an optional dependency is not installed; the message holds the pip command."""
 
 
 class ResetNeeded(GemError, RuntimeError):
-    """`step` was called before `reset`, or after the episode ended."""
+    """Raised when `step` is called before `reset`, or after the episode ended."""
 
 
 class CallOrderError(GemError, RuntimeError):
-    """A vector env was closed already, or an env of it is still busy with its last action."""
+    """Raised when a vector env is already closed, or one of its environments is still busy."""
 
 
 class EnvError(GemError, RuntimeError):
-    """An environment broke its contract: it raised, timed out or returned a bad value."""
+    """Raised when an environment breaks its contract: it raised, timed out or returned a bad value."""
 
 
 class ServiceError(GemError, ConnectionError):
-    """A server that an environment needs does not answer, or not as it should."""
+    """Raised when a server that an environment needs does not answer correctly."""
 
 
 class SandboxError(GemError, RuntimeError):
-    """A level of isolation is not available here, or weaker than what was asked for; the message says why."""
+    """Raised when a level of isolation is unavailable or weaker than required; the message says why."""
 
 
 class PolicyError(GemError, RuntimeError):
-    """A policy broke its contract: it returned something that is no generation for the prompt."""
+    """Raised when a policy returns something that is not a generation for the prompt."""
 
 
 class NonFiniteReward(GemError, ValueError):
-    """A reward is NaN or infinite; the message names the episode and the turn."""
+    """Raised when a reward is NaN or infinite; the message names the episode and the turn."""
 
 
 class CheckFailed(GemError, AssertionError):
-    """`check_env` found a broken rule; the message names the rule and the evidence."""
+    """Raised when `check_env` finds a broken rule; the message names the rule and the evidence."""
 
 
 class UnsupportedTemplate(GemError, ValueError):
-    """A chat template cannot give token-exact multi-turn contexts; the message says why."""
+    """Raised when a chat template cannot give token-exact multi-turn contexts; the message says why."""
 
 
 class ModelError(GemError, RuntimeError):
-    """A model folder or name cannot be loaded, or a context does not fit the model."""
+    """Raised when a model cannot be loaded, or a context does not fit the model."""
 
 
 class DataError(GemError, ValueError):
-    """A data set cannot be found, reached or read, or lacks what the environment needs."""
+    """Raised when a data set cannot be found or read, or lacks what the environment needs."""
 
 
 class TraceError(GemError, ValueError):
-    """A trace file cannot be read: wrong schema version or a damaged line."""
+    """Raised when a trace file has the wrong schema version or a damaged line."""
 
 
 class CheckpointError(GemError, RuntimeError):
-    """A checkpoint cannot be written, or does not fit the run that resumes from it."""
+    """Raised when a checkpoint cannot be written, or does not fit the run that resumes from it."""
 
 
 class UnsupportedTrainer(GemError, RuntimeError):
-    """A trainer is missing or has a version that its plugin does not support."""
+    """Raised when a trainer is missing or its version is not supported."""

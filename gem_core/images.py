@@ -2,10 +2,9 @@
 
     observation = [image_part(png_bytes), text_part("How many sides has the figure?")]
 
-An observation is a ``str``, or, where there are images, a list of content parts as in the OpenAI API. An
-image is always the data itself (a ``data:`` URL) and never an address: whoever has the observation has
-the image, so a trace can be read years later and no program fetches anything. Text stays a ``str`` and
-pays nothing for this.
+An observation is a ``str`` or, if it holds images, a list of content parts as in the OpenAI API. An image is
+always the data itself (a ``data:`` URL), never an address, so a trace stays readable for years and no program
+downloads anything. Text stays a ``str`` and pays nothing for this.
 
 This module imports the standard library only; `open_image` needs Pillow.
 """
@@ -31,40 +30,40 @@ _FORMATS = "png, jpeg, gif or webp"
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """The content part of a text."""
+    """Return the content part of a text."""
     return {"type": "text", "text": text}
 
 
 def image_part(data: bytes) -> dict[str, Any]:
-    """The content part of an image.
+    """Return the content part of an image.
 
     Args:
         data: Bytes of a png, jpeg, gif or webp file.
 
     Raises:
-        DataError: They are those of something else.
+        DataError: The bytes are something else.
     """
     url = f"data:image/{_format(data)};base64,{base64.b64encode(data).decode()}"
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def image_urls(observation: Observation) -> list[str]:
-    """The images of an observation in order, each as the data URL that its part holds."""
+    """Return the images of an observation in order, as data URLs."""
     if isinstance(observation, str):
         return []
     return [part["image_url"]["url"] for part in observation if part.get("type") == "image_url"]
 
 
 def image_bytes(url: str) -> bytes:
-    """The file in a data URL.
+    """Return the file in a data URL.
 
     Raises:
-        DataError: It is an address, or damaged, or no image.
+        DataError: The URL is an address, or its data is damaged or not an image.
     """
     head, comma, body = url.partition(",")
     if not (head.startswith("data:image/") and head.endswith(";base64") and comma):
         raise DataError(
-            f"{url[:60]!r} is no image but an address or a text; put the image itself into the "
+            f"{url[:60]!r} is not the data URL of an image; put the image itself into the "
             "observation, with gem_core.images.image_part(bytes)"
         )
     try:
@@ -76,10 +75,10 @@ def image_bytes(url: str) -> bytes:
 
 
 def check_parts(observation: list[dict[str, Any]]) -> None:
-    """Refuse content parts that a player could not be shown.
+    """Check that a model can be shown these content parts.
 
     Raises:
-        DataError: Names the part and says what is wrong with it.
+        DataError: A part is malformed; the message names it and says what is wrong.
     """
     for number, part in enumerate(observation):
         try:
@@ -87,20 +86,23 @@ def check_parts(observation: list[dict[str, Any]]) -> None:
             if kind == "image_url":
                 image_bytes(part["image_url"]["url"])
             elif kind != "text":
-                raise DataError(f"the type {kind!r} is not known; there is 'text' and 'image_url'")
+                raise DataError(f"type={kind!r}: expected 'text' or 'image_url'")
             elif not isinstance(part["text"], str):
-                raise DataError("the text is no str")
+                raise DataError("the text is not a str")
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"part {number} of the observation is no content part ({error})") from None
+            raise DataError(f"part {number} of the observation is not a content part ({error})") from None
         except DataError as error:
             raise DataError(f"part {number} of the observation: {error}") from None
 
 
 def require_pillow(needs_it: str) -> None:
-    """Raise unless Pillow is there.
+    """Check that Pillow is installed.
+
+    Args:
+        needs_it: What needs Pillow, for the message.
 
     Raises:
-        MissingDependency: Says that `needs_it` needs Pillow, and how to get it.
+        MissingDependency: Pillow is not installed.
     """
     try:
         import PIL.Image  # noqa: F401
@@ -110,10 +112,10 @@ def require_pillow(needs_it: str) -> None:
 
 @lru_cache(64)
 def open_image(url: str) -> Image:
-    """The image in a data URL, decoded, as RGB on white. Shared: not to be changed.
+    """Decode the image in a data URL, as RGB on white. The result is shared: do not change it.
 
     Raises:
-        DataError: It cannot be decoded.
+        DataError: The image cannot be decoded.
         MissingDependency: Pillow is not installed.
     """
     require_pillow("decoding an image")
@@ -135,4 +137,4 @@ def _format(data: bytes) -> str:
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):
             return kind
-    raise DataError(f"{len(data)} bytes that begin with {data[:8]!r} are no image ({_FORMATS})")
+    raise DataError(f"{len(data)} bytes that begin with {data[:8]!r} are not an image ({_FORMATS})")

@@ -1,4 +1,4 @@
-"""What a model is shown of an observation, and the observation as text where only text will do."""
+"""Observations as a model is shown them, and as plain text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gem_core.errors import ConfigError
 
 
 def render_observation(observation: Observation, info: Mapping[str, Any]) -> Observation:
-    """What a model is shown: the observation between ``info["prefix"]`` and ``info["suffix"]``.
+    """Return what a model is shown: the observation between ``info["prefix"]`` and ``info["suffix"]``.
 
-    Parts are joined by newlines; for an observation of content parts they become text parts.
+    The three are joined by newlines; around content parts, prefix and suffix become text parts.
     """
     prefix, suffix = info.get("prefix", ""), info.get("suffix", "")
     if isinstance(observation, str):
@@ -27,10 +27,10 @@ def render_observation(observation: Observation, info: Mapping[str, Any]) -> Obs
 
 
 def observation_text(observation: Observation) -> str:
-    """An observation as text; content parts are joined by newlines.
+    """Return an observation as text, with content parts joined by newlines.
 
     Raises:
-        ConfigError: A part is no text, and would be lost.
+        ConfigError: A part is not text and would be lost.
     """
     if isinstance(observation, str):
         return observation
@@ -44,9 +44,9 @@ def observation_text(observation: Observation) -> str:
 
 
 def encodable(text: str) -> str:
-    """`text` without lone surrogates, which a JSON escape can bring in and UTF-8 cannot hold.
+    """Return `text` without surrogates, which JSON escapes can introduce and UTF-8 cannot encode.
 
-    Two that stand together for one character become it; every other one becomes U+FFFD.
+    A surrogate pair becomes its character; a lone surrogate becomes U+FFFD.
     """
     if text.isascii():
         return text
@@ -58,7 +58,7 @@ def encodable(text: str) -> str:
 
 
 def encodable_observation(observation: Observation) -> Observation:
-    """An observation whose texts are `encodable`."""
+    """Return an observation with `encodable` texts."""
     if isinstance(observation, str):
         return encodable(observation)
     return [

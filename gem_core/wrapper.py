@@ -1,4 +1,4 @@
-"""The base class of what goes around an environment: `Wrapper`."""
+"""`Wrapper`, the base class of environments around other environments."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def _forwarded() -> Any:
 class Wrapper(Env):
     """An environment around another one.
 
-    Attributes that the wrapper does not have itself are read from the inner environment at the
-    moment of the call, so they are never stale. Subclasses override the hooks `on_reset`,
-    `on_action` and `on_step`, which serve the sync and the async calls alike:
+    Attributes that the wrapper does not have are read from the inner environment on each access, so they are
+    never stale. Subclasses override the hooks `on_reset`, `on_action` and `on_step`, which serve sync and
+    async calls alike:
 
         class Shout(Wrapper):
             def on_reset(self, observation, info):
                 return observation.upper(), info
 
-    A wrapper that has to override `step` itself should override `astep` too.
+    A wrapper that overrides `step` itself should override `astep` too.
     """
 
     blocking: bool | Literal["cpu"] = _forwarded()
@@ -94,7 +94,7 @@ class Wrapper(Env):
         truncated: bool,
         info: Info,
     ) -> StepResult:
-        """Change what `step` returns; `action` is what the caller gave, before `on_action`."""
+        """Change what `step` returns; `action` is the caller's, before `on_action`."""
         return observation, reward, terminated, truncated, info
 
     # -- the contract, through the hooks ------------------------------------------------------
@@ -113,14 +113,14 @@ class Wrapper(Env):
     step.through_hooks = True  # type: ignore[attr-defined]
 
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        if type(self).reset is not Wrapper.reset:  # overridden without its async form
+        if type(self).reset is not Wrapper.reset:  # overridden without an async version
             return await super().areset(seed, options=options)
         result = self.on_reset(*await self.env.areset(seed, options=self._inner_options(options)))
         self._restore_fields(options)
         return result
 
     async def astep(self, action: str) -> StepResult:
-        if not hasattr(type(self).step, "through_hooks"):  # overridden without its async form
+        if not hasattr(type(self).step, "through_hooks"):  # overridden without an async version
             return await super().astep(action)
         return self.on_step(action, *await self.env.astep(self.on_action(action)))
 
@@ -158,7 +158,7 @@ class Wrapper(Env):
         return sibling
 
     def _inner_options(self, options: ResetOptions | None) -> ResetOptions | None:
-        """`options` for the inner environment, whose state is a part of this wrapper's."""
+        """Return the options for the inner environment, whose state is part of this wrapper's state."""
         if options is None or "state" not in options:
             return options
         state = options["state"]
@@ -183,17 +183,17 @@ class Wrapper(Env):
 
 
 def _step_through_hooks(cls: type[Wrapper]) -> Callable[[Wrapper, str], StepResult]:
-    """`Wrapper.step` for exactly `cls`, which does not change actions, with its hook looked up once.
+    """Return `Wrapper.step` for exactly `cls`, which does not change actions, with its hook looked up once.
 
-    Attributes of a class with `__getattr__` are slow to find (Python 3.11): this saves a tenth of a
-    fast game's step for each wrapper around it.
+    Attribute lookup is slow on a class with `__getattr__` (Python 3.11): per wrapper, this saves a tenth of
+    the step of a fast game.
     """
     on_step = cls.on_step
 
     def step(self: Wrapper, action: str) -> StepResult:
-        if type(self) is not cls:  # called through super(): the hooks are those of the subclass
+        if type(self) is not cls:  # called through super(): use the hooks of the subclass
             return Wrapper.step(self, action)
-        # Unpacked by hand: a call with *arguments costs as much as the rest of this function.
+        # Unpacked explicitly: a call with *arguments costs as much as the rest of this function.
         observation, reward, terminated, truncated, info = self.env.step(action)
         return on_step(self, action, observation, reward, terminated, truncated, info)
 

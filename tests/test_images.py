@@ -37,14 +37,17 @@ def test_what_is_no_image_is_refused(data):
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        ({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}, "an address"),
+        (
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+            "not the data URL of an image",
+        ),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,A"}}, "damaged"),
-        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "no image"),
-        ({"type": "image_url"}, "no content part"),
-        ({"type": "image_url", "image_url": "data:"}, "no content part"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "not an image"),
+        ({"type": "image_url"}, "not a content part"),
+        ({"type": "image_url", "image_url": "data:"}, "not a content part"),
         ({"type": "video_url"}, "video_url"),
-        ({"type": "text", "text": 3}, "no str"),
-        ("text", "no content part"),
+        ({"type": "text", "text": 3}, "not a str"),
+        ("text", "not a content part"),
     ],
 )
 def test_parts_that_nobody_could_be_shown(part, reason):

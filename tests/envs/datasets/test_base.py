@@ -158,7 +158,7 @@ def test_images_become_content_parts():
     assert observation[0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
     assert env.step(r"\boxed{3}")[1] == 1.0
     env = math_env([{"problem": "p", "answer": "3", "images": [{"bytes": b"nothing"}]}], image_key="images")
-    with pytest.raises(DataError, match=r"dataset: 7 bytes .* are no image"):
+    with pytest.raises(DataError, match=r"dataset: 7 bytes .* are not an image"):
         env.reset(seed=0)
 
 
