@@ -1,7 +1,7 @@
-"""Rows of data sets, read where they are: local files, the Hugging Face hub, or a generator.
+"""Rows of data sets from local files, the Hugging Face hub, or a generator.
 
-`open_rows` finds and opens a data set; what it returns reads a row when it is asked for and is shared by
-all environments of the process.
+`open_rows` finds and opens a data set; the result reads rows on demand and is shared by all environments of
+the process.
 """
 
 from __future__ import annotations

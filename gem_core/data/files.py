@@ -1,7 +1,7 @@
 """Rows in files: parquet, JSON Lines, JSON and CSV.
 
-Parquet is read by row group through a memory map, JSON Lines through the places of its lines, so that a
-data set larger than memory works. JSON and CSV are read whole, and the first access reads them.
+Parquet is read by row group through a memory map, JSON Lines through an index of its lines, so a data set may
+be larger than memory. JSON and CSV files are read as a whole on first access.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from gem_core.errors import DataError, MissingDependency
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 _BATCH = 1000
 _GROUPS = 4
-"""Row groups of a parquet file that are kept; one has about 1,000 rows (hub) to 1,000,000."""
+"""Number of cached row groups of a parquet file; a group has about 1,000 rows (hub) to 1,000,000."""
 
 
 class FileRows:
-    """The rows of some files one after the other; opened at the first access.
+    """The concatenated rows of some files, opened on first access.
 
     Args:
-        name: For messages.
-        parts: The files, or functions that open one for reading in binary (for a file elsewhere).
+        name: Name of the data set, for messages.
+        parts: The files, or functions that open a remote file for binary reading.
     """
 
     def __init__(self, name: str, parts: Sequence[Path | Callable[[], BinaryIO]], suffix: str) -> None:
         self.name = name
         self.is_local = all(isinstance(part, Path) for part in parts)
-        """Whether reading all rows is cheap: no part is fetched over the network."""
+        """Whether reading all rows is cheap, because no part is fetched over the network."""
         self._parts = parts
         self._suffix = suffix
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class FileRows:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns; of a JSON file those of its first row."""
+        """Names of the columns; for a JSON file, the columns of its first row."""
         return tuple(dict.fromkeys(c for part in self._open() for c in part.columns))
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class FileRows:
         which = bisect.bisect_right(self._ends, index)
         part = parts[which]
         within = index - (self._ends[which - 1] if which else 0)
-        with self._lock:  # readers of a file are not safe in threads
+        with self._lock:  # file readers are not thread-safe
             try:
                 return part.row(within)
             except (ValueError, OSError, UnicodeError, KeyError, RecursionError) as error:
@@ -69,7 +69,7 @@ class FileRows:
                 ) from error
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
-        """Yield the values of some columns in every row, in order; None where a row lacks the column.
+        """Yield the values of some columns in every row, in order; None if a row lacks the column.
 
         Raises:
             DataError: A row cannot be read.
@@ -112,7 +112,7 @@ class _Part:
         raise NotImplementedError
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
-        """Yield all rows, some at a time, with at least these columns."""
+        """Yield all rows in batches, with at least these columns."""
         for start in range(0, len(self), _BATCH):
             yield [self.row(index) for index in range(start, min(start + _BATCH, len(self)))]
 
@@ -218,7 +218,7 @@ def _open_part(suffix: str, part: Path | Callable[[], BinaryIO]) -> _Part:
         rows = list(reader)
         short = next((n for n, row in enumerate(rows) if None in row or None in row.values()), None)
         if short is not None:
-            raise ValueError(f"row {short} has not as many fields as the header")
+            raise ValueError(f"row {short} has fewer fields than the header")
         return _List(where, rows)
     except (ValueError, OSError, UnicodeError, csv.Error, RecursionError) as error:
         raise DataError(f"{where} cannot be read as {suffix[1:]} ({error_text(error, 200)})") from error

@@ -1,8 +1,8 @@
-"""Data sets of the Hugging Face hub: which files a split has, and where they are on this machine.
+"""Data sets of the Hugging Face hub: the files of a split and their location on this machine.
 
-The client library does the transfers, its cache keeps the files, and its environment variables hold
-(``HF_ENDPOINT``, ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection the cache is used;
-without either the error says in one line what to do, within `PATIENCE` seconds.
+The client library transfers and caches the files, and its environment variables apply (``HF_ENDPOINT``,
+``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection the cache is used; without either, an
+error says within `PATIENCE` seconds what to do.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gem_core.errors import ConfigError, DataError, MissingDependency
 
 T = TypeVar("T")
 PATIENCE = 15.0
-"""Seconds until the list of files of a data set has to be there; a name server may be slower to say no."""
+"""Time limit in seconds for the list of files of a data set; a failing name lookup may take longer."""
 _ANSWER = 5.0
-"""Seconds for one answer of the hub."""
+"""Time limit in seconds for one response of the hub."""
 
 _SHARD = re.compile(r"(.+?)-\d{5}-of-\d{5}")
 _KEYWORDS = {
@@ -35,18 +35,18 @@ _KEYWORDS = {
 def hub_rows(
     id: str, split: str | None, subset: str | None, revision: str | None, streaming: bool
 ) -> FileRows:
-    """Return the rows of a data set of the hub.
+    """Return the rows of a data set on the hub.
 
     Args:
         id: ``owner/name``.
-        split: None where there is one only.
-        subset: Folder of the repository, for data sets that have several.
-        revision: Branch, tag or commit; None for the newest.
-        streaming: Read the parts that are asked for over the network instead of downloading files.
+        split: Split of the data set; None if it has only one.
+        subset: Folder of the repository, for data sets with several subsets.
+        revision: Branch, tag or commit; None means the newest.
+        streaming: Whether to read rows on demand over the network instead of downloading files.
 
     Raises:
         DataError: The hub cannot be reached, or has no such data set.
-        ConfigError: There is no such split or subset, or a choice is missing.
+        ConfigError: The split or subset does not exist, or one must be chosen.
         MissingDependency: The client library is not installed.
     """
     try:
@@ -62,10 +62,10 @@ def hub_rows(
             PATIENCE,
             lambda: api.dataset_info(id, revision=revision, timeout=_ANSWER),
         )
-    except Exception as error:  # of two HTTP libraries, depending on the version of the client
+    except Exception as error:  # from one of two HTTP libraries, depending on the version of the client
         if _absent(error):
             raise DataError(
-                f"the hub has no data set {id!r} that this account may read; check it, or set HF_TOKEN"
+                f"the hub has no data set {id!r} that this account may read; check the id, or set HF_TOKEN"
             ) from error
         return FileRows(id, *_cached(id, split, subset, revision, error))
     names = [sibling.rfilename for sibling in info.siblings or []]
@@ -91,22 +91,22 @@ def hub_rows(
 
 
 def choose_files(name: str, files: Sequence[str], split: str | None, subset: str | None) -> list[str]:
-    """Return the files of a split among all files of a data set, by the naming rules of the hub.
+    """Select the files of a split among all files of a data set, by the naming rules of the hub.
 
-    ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; what names
-    none is train. A file whose name is the split that is asked for counts as that split.
+    ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; other files
+    belong to train. A file named like the requested split belongs to that split.
 
     Raises:
-        ConfigError: No such split or subset, or several where one has to be chosen.
+        ConfigError: The split or subset does not exist, or one must be chosen.
     """
     data = sorted(f for f in files if PurePosixPath(f).suffix in SUFFIXES and not _is_about(f))
     if not data:
-        raise DataError(f"{name} has no file of a kind that can be read ({', '.join(SUFFIXES)})")
+        raise DataError(f"{name} has no file of a supported format ({', '.join(SUFFIXES)})")
     if subset is not None:
         data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _no(
             "subset", subset, name, _folders(data)
         )
-    for suffix in SUFFIXES:  # a data set that comes in several formats has each row in each
+    for suffix in SUFFIXES:  # a data set in several formats repeats its rows in each format
         if same := [f for f in data if f.endswith(suffix)]:
             data = same
             break
@@ -126,7 +126,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
 
 
 def split_of(file: str) -> str:
-    """Return name of the split that a file or folder belongs to; ``"train"`` where the name tells nothing."""
+    """Return the split that a file or folder name stands for; ``"train"`` if it names none."""
     path = PurePosixPath(file)
     if shard := _SHARD.fullmatch(path.stem):
         return shard[1]
@@ -138,14 +138,14 @@ def split_of(file: str) -> str:
 
 
 def _folders(files: Sequence[str]) -> list[str]:
-    """Folders that could be subsets: not those that name a split."""
+    """Return the folders that may be subsets: all except those that name a split."""
     return sorted(
         {str(parent) for f in files if (parent := PurePosixPath(f).parent).name.lower() not in _KEYWORDS}
     )
 
 
 def _is_about(file: str) -> bool:
-    """Return whether a file describes the data set instead of holding it."""
+    """Return whether a file describes the data set rather than being part of it."""
     path = PurePosixPath(file)
     return path.name in ("dataset_info.json", "dataset_infos.json", "state.json", "config.json") or any(
         part.startswith(".") for part in path.parts
@@ -153,7 +153,7 @@ def _is_about(file: str) -> bool:
 
 
 def _no(what: str, given: str, name: str, known: Sequence[str]) -> list[str]:
-    raise ConfigError(f"{name} has no {what} {given!r}; there is {', '.join(known)}")
+    raise ConfigError(f"{name} has no {what} {given!r}; available: {', '.join(known)}")
 
 
 def _cached(
@@ -182,18 +182,18 @@ def _opener(system: Any, path: str) -> Callable[[], BinaryIO]:
         opened: BinaryIO = system.open(path, "rb")
         return opened
 
-    open_remote.name = path  # type: ignore[attr-defined]  # what messages call it
+    open_remote.name = path  # type: ignore[attr-defined]  # name in messages
     return open_remote
 
 
 def _absent(error: Exception) -> bool:
-    """Return whether the hub said that there is no such data set, or not for this account."""
+    """Return whether the hub reported that the data set does not exist or is not accessible."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status in (401, 403, 404) or type(error).__name__ == "HFValidationError"
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Result of `call`, or TimeoutError; a call that hangs is left to a thread that ends with the program."""
+    """Return the result of `call`, or raise TimeoutError; a hanging call stays in a daemon thread."""
     done: list[T] = []
     failed: list[Exception] = []
 
@@ -209,5 +209,5 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     if failed:
         raise failed[0]
     if not done:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
+        raise TimeoutError(f"no response within {seconds:g} seconds")
     return done[0]

@@ -1,4 +1,4 @@
-"""`open_rows`: one way to any data set, opened once in a process."""
+"""`open_rows`: opens any data set, once per process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Key(NamedTuple):
     revision: str | None
     streaming: bool
     changed: int | None
-    """Time of the last change of a local file, in nanoseconds."""
+    """Modification time of a local file, in nanoseconds."""
 
 
 _opened: dict[_Key, FileRows] = {}
@@ -37,19 +37,19 @@ def open_rows(
     revision: str | None = None,
     streaming: bool = False,
 ) -> FileRows:
-    """Open a data set, or find it opened already: the environments of a process share one.
+    """Open a data set, or return the open one; the environments of a process share it.
 
     Args:
-        source: Path of a parquet, jsonl, ndjson, json or csv file or of a folder of them, else the id of a
-            data set of the Hugging Face hub.
-        split: Which part; None where there is one only, and for a single file.
-        subset: Folder within the data set, where it has several.
-        revision: Of a data set of the hub: branch, tag or commit; None for the newest.
-        streaming: Of a data set of the hub: read over the network as rows are asked for, download nothing.
+        source: Path of a parquet, jsonl, ndjson, json or csv file or of a folder of such files, or else the
+            id of a data set on the Hugging Face hub.
+        split: Split of the data set; None if there is only one, and for a single file.
+        subset: Folder within the data set, if it has several subsets.
+        revision: Branch, tag or commit of a data set on the hub; None means the newest.
+        streaming: Whether to read a data set on the hub over the network on demand, without downloading it.
 
     Raises:
-        DataError: It cannot be found, reached or read, or holds no row.
-        ConfigError: The split or subset does not exist, or has to be chosen.
+        DataError: The data set cannot be found, reached or read, or has no rows.
+        ConfigError: The split or subset does not exist, or one must be chosen.
         MissingDependency: A package for the format is missing.
     """
     path = Path(source).expanduser()
@@ -57,7 +57,7 @@ def open_rows(
     key = _Key(source, split, subset, revision, streaming, changed)
     with _registry_lock:
         lock = _locks.setdefault(key, threading.Lock())
-    with lock:  # sixty-four environments that start at once download it once
+    with lock:  # so that environments starting at the same time download it once
         if key not in _opened:
             rows = _open(path, key)
             if not len(rows):
@@ -69,7 +69,7 @@ def open_rows(
 def _open(path: Path, key: _Key) -> FileRows:
     if path.is_file():
         if path.suffix not in SUFFIXES:
-            raise ConfigError(f"{path} is of no kind that can be read; expected {', '.join(SUFFIXES)}")
+            raise ConfigError(f"{path} has an unsupported format; expected {', '.join(SUFFIXES)}")
         return FileRows(str(path), [path], path.suffix)
     if path.is_dir():
         files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
@@ -77,6 +77,6 @@ def _open(path: Path, key: _Key) -> FileRows:
         return FileRows(str(path), [path / name for name in chosen], Path(chosen[0]).suffix)
     if not _HUB_ID.fullmatch(key.source) or path.suffix in SUFFIXES:
         raise DataError(
-            f"there is no file {key.source!r}, and it is no id of the Hugging Face hub (owner/name)"
+            f"there is no file {key.source!r}, and it is not an id of the Hugging Face hub (owner/name)"
         )
     return hub_rows(key.source, key.split, key.subset, key.revision, key.streaming)

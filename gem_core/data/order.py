@@ -1,4 +1,4 @@
-"""Visiting every item of a data set once, in an order made from a seed, without a list of the order."""
+"""Seeded random orders of the items of a data set, computed without a list."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ _MASK = 2**64 - 1
 
 
 class Order:
-    """A permutation of ``range(size)`` that is computed one place at a time.
+    """A permutation of ``range(size)`` that is computed one position at a time.
 
-    A shuffled list would cost milliseconds and megabytes at each seeded reset of a large data set; this
-    costs microseconds. It is a Feistel network of four rounds on the next larger power of four, walked
+    A shuffled list would cost milliseconds and megabytes at each seeded reset of a large data set; this takes
+    microseconds. It is a Feistel network of four rounds on the next larger power of four, walked
     until the result is in range (fewer than four steps on average).
 
     Args:
         size: Number of items, at least 1.
-        seed: Chooses the permutation.
+        seed: Seed of the permutation.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -24,7 +24,7 @@ class Order:
         self._keys = [_mix(seed + number * 0x9E3779B97F4A7C15) for number in range(1, 5)]
 
     def __getitem__(self, place: int) -> int:
-        """Item at `place`, which is in ``range(size)``."""
+        """Return the item at `place`, a position in ``range(size)``."""
         half, low = self._half, self._low
         while True:
             left, right = place >> half, place & low
@@ -36,7 +36,7 @@ class Order:
 
 
 def _mix(value: int) -> int:
-    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    """Scramble 64 bits (the finalizer of SplitMix64)."""
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
     return value ^ value >> 31

@@ -1,4 +1,4 @@
-"""What a data set is to an environment: rows by number."""
+"""The interface of data sets for environments: numbered rows."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _DRAWS = 1000
 
 
 class Rows(Protocol):
-    """Rows of one split."""
+    """Interface of the rows of a split."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the data set, for messages."""
         ...
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what a row holds."""
+        """Names of the columns."""
         ...
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Row:
-        """Row `index` as a new dict.
+        """Return row `index` as a new dict.
 
         Raises:
             DataError: The row cannot be read.
@@ -39,7 +39,7 @@ class Rows(Protocol):
 
 
 class GeneratedRows:
-    """Rows made from their number. A subclass says how one is drawn:
+    """Rows generated from their number. A subclass defines how to draw a row:
 
         class Sums(GeneratedRows):
             columns = ("problem", "answer")
@@ -49,13 +49,13 @@ class GeneratedRows:
                 a, b = random.randrange(10), random.randrange(10)
                 return {"problem": f"{a} + {b}", "answer": str(a + b)}
 
-    A row belongs to the split that a checksum of its `key` column names, so no question of one split is
-    in the other. Row i of a split is the first row of that split in the stream of draws seeded by i.
+    A checksum of its `key` column decides the split of a row, so the splits share no question. Row i of a
+    split is the first row of that split in the stream of draws seeded by i.
 
     Args:
         split: "train" or "test".
-        size: Number of rows; a row does not depend on it.
-        seed: Another seed is another data set.
+        size: Number of rows; the rows do not depend on it.
+        seed: Random seed of the data set.
     """
 
     columns: tuple[str, ...] = ()
@@ -63,15 +63,15 @@ class GeneratedRows:
 
     def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
         if split not in get_args(Split):
-            raise ConfigError(f"split must be 'train' or 'test', not {split!r}")
+            raise ConfigError(f"split={split!r}: expected 'train' or 'test'")
         for label, value, low in (("size", size, 1), ("seed", seed, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise ConfigError(f"{label} must be a whole number from {low} on, not {value!r}")
+                raise ConfigError(f"{label}={value!r}: expected a whole number of at least {low}")
         self.split, self.size, self.seed = split, size, seed
         self.name = f"{type(self).__name__}({split})"
 
     def draw(self, random: Random) -> Row:
-        """One row, drawn from `random` only."""
+        """Return a row drawn from `random` only."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -83,4 +83,6 @@ class GeneratedRows:
             row = self.draw(random)
             if is_eval_item(str(row[self.key])) == (self.split == "test"):
                 return row
-        raise ConfigError(f"{self.name}: these settings leave no question for the split; allow more of them")
+        raise ConfigError(
+            f"{self.name}: these settings leave no question for the split; allow more questions"
+        )

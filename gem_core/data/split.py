@@ -1,7 +1,7 @@
-"""Split of a data set into training and evaluation items, for data sets without a split of their own.
+"""Splits of data sets into training and evaluation items, for data sets without their own split.
 
-Either rule keeps about one item in `EVAL_SHARE` for evaluation, gives the same split in every process, and
-keeps an item on its side when the data set grows. A data set with at least two different items has at least
+Both rules reserve about one item in `EVAL_SHARE` for evaluation, give the same split in every process, and
+keep an item on its side when the data set grows. A data set with at least two different items has at least
 one on each side.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, overload
 from gem_core.core import Split
 
 EVAL_SHARE = 8
-"""One item in this many is for evaluation."""
+"""One in this many items is for evaluation."""
 
 
 class ItemSplit(NamedTuple):
@@ -37,11 +37,11 @@ def is_eval_item(text: str) -> bool:
 
 
 def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
-    """Split items by what they say, so that items that say the same are on the same side.
+    """Split items by content, so that items with the same content are on the same side.
 
     Args:
-        keys: For each item the values that tell it from others, such as its question. Letter case and
-            the amount of white space in a text make no difference.
+        keys: The values that identify each item, such as its question. Letter case and the amount of white
+            space in a text do not matter.
     """
     checksums = array("Q", (_checksum(_canonical(key)) for key in keys))
     for_eval = {checksum for checksum in checksums if checksum % EVAL_SHARE == 0}
@@ -59,9 +59,9 @@ def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
 
 
 def split_by_number(size: int) -> ItemSplit:
-    """Split items that are made on demand: every `EVAL_SHARE`-th one is for evaluation.
+    """Split items that are generated on demand: every `EVAL_SHARE`-th one is for evaluation.
 
-    Nothing is listed, so `size` may be billions.
+    No list is created, so `size` may be billions.
 
     Args:
         size: Number of items.
@@ -73,18 +73,18 @@ def split_by_number(size: int) -> ItemSplit:
 
 
 def undivided(size: int, eval_only: bool, split: Split) -> range:
-    """Items of a data set that belong to one split as a whole.
+    """Return the items of a data set that is not divided: all belong to one split.
 
     Args:
         size: Number of items.
         eval_only: Whether all items are for evaluation only; otherwise all are for training.
-        split: Which items are asked for.
+        split: The requested split.
     """
     return range(size if eval_only == (split == "eval") else 0)
 
 
 class _Ascending(Sequence[int]):
-    """Numbers in ascending order, eight bytes each, in which one is found quickly."""
+    """Ascending numbers of eight bytes each, with fast membership tests."""
 
     def __init__(self, numbers: array[int]) -> None:
         self._numbers = numbers
@@ -107,7 +107,7 @@ class _Ascending(Sequence[int]):
 
 
 class _Others(Sequence[int]):
-    """0 to 6, 8 to 14, and so on: the numbers that `split_by_number` keeps for training."""
+    """The numbers 0 to 6, 8 to 14, and so on, which `split_by_number` uses for training."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -124,7 +124,7 @@ def test_an_address_that_swallows_everything_is_given_up(monkeypatch):
 def test_mistakes_in_the_name_are_told(server):
     with pytest.raises(DataError, match="the hub has no data set 'team/none'"):
         open_rows("team/none")
-    with pytest.raises(ConfigError, match="has no split 'dev'; there is test, train"):
+    with pytest.raises(ConfigError, match="has no split 'dev'; available: test, train"):
         open_rows("team/sums", "dev")
     with pytest.raises(DataError, match="cannot be read as parquet"):
         open_rows("team/broken")

@@ -1,7 +1,7 @@
 """Every data set of the reasoning-gym package as an environment ``rg:name``.
 
-The names are asked of the installed package. Importing it takes seconds, so for the one version that
-``names.txt`` was recorded from, and where no version is installed, the recorded names are registered.
+The installed package provides the names. Importing it takes seconds, so the recorded names in ``names.txt``
+are used if their version, or no version, is installed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 from gem_core.registration import register, register_family
 
 _NOT_DETERMINISTIC = frozenset({"codeio"})
-"""It runs programs, and one in a thousand reads memory that nobody set."""
+"""Excluded: it runs programs, and one in a thousand reads uninitialized memory."""
 
 
 def register_lazily() -> None:
-    """Have the ids registered when one is asked for."""
+    """Register the ids lazily, when one is requested."""
     register_family("rg:", "gem_core.envs.rg:register_all")
 
 
 def register_all() -> None:
-    """File an id for each data set."""
+    """Register an id for each data set."""
     for name in names():
         register(
             f"rg:{name}",
@@ -36,14 +36,14 @@ def register_all() -> None:
 
 
 def names() -> list[str]:
-    """Return names of the data sets of the installed reasoning-gym; the recorded ones when there is none."""
+    """Return the names of the data sets of the installed reasoning-gym, or else the recorded names."""
     recorded, *known = Path(__file__).with_name("names.txt").read_text(encoding="utf-8").split()
     return known if installed_version() in (None, recorded) else discover()
 
 
 def installed_version() -> str | None:
-    """Version of reasoning-gym; None where it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # slow: not while gem_core is imported
+    """Return the version of reasoning-gym; None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow, so not when gem_core is imported
 
     try:
         return version("reasoning-gym")
@@ -52,5 +52,5 @@ def installed_version() -> str | None:
 
 
 def discover() -> list[str]:
-    """Return names that the installed package registers."""
+    """Return the names that the installed package registers."""
     return sorted(importlib.import_module("reasoning_gym").factory.DATASETS)

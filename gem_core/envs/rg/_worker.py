@@ -1,8 +1,8 @@
 """The process behind `gem_core.envs.rg.trusted`: ``python -m gem_core.envs.rg._worker MODULE``.
 
-The module is imported once, then a child is forked that answers requests until one of them uses up its
-CPU time or memory and the kernel ends it; the next child is there a millisecond later, with the module
-still imported. Requests are a length and a pickle on stdin, replies a length and JSON on stdout.
+The module is imported once. A forked child then serves requests until one of them exceeds its CPU time or
+memory and the kernel kills it; the next child is ready a millisecond later, with the module already imported.
+A request is a length and a pickle on stdin, a reply a length and JSON on stdout.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def main() -> None:
     """Serve until stdin is closed."""
     replies = os.dup(1)
     silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 1)  # what a library prints is no reply
+    os.dup2(silent, 1)  # output of a library must not mix with replies
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    importlib.import_module(sys.argv[1])  # once, for all children
+    importlib.import_module(sys.argv[1])  # once for all children
     while True:
         child = os.fork()
         if not child:
@@ -45,7 +45,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _serve(replies: int) -> None:
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, also within one long operation
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # kills the process even during a single long operation
     while header := _read(4):
         function, args, seconds = pickle.loads(_read(*struct.unpack("!I", header)))
         module, _, name = function.partition(":")

@@ -34,7 +34,7 @@ _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 _CHUNK = 500
 _ENDLESS = 2**31
 _LONGEST = 20_000
-"""Characters of an answer that are scored; a longer one is wrong."""
+"""Maximum length of an answer; a longer one is wrong."""
 _SHORT = 10_000
 _KEPT = 16
 _RUNS_TEXT = re.compile(r"(?<![_.\w])(?:eval|exec|compile)\(|parse_expr|sympify|pickle|yaml")
@@ -49,13 +49,13 @@ _MADE_ELSEWHERE = {
     "polynomial_multiplication",
     "ransom_note",
 }
-"""Draw from sets, whose order is another in each process: theirs are made in one whose order is fixed."""
+"""Data sets that draw from sets: a process with a fixed order of sets generates them."""
 _MOST_CPU_SECONDS = 60.0
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
-"""Metadata that hold a right answer where a data set accepts many and names none."""
+"""Metadata keys of a right answer, for data sets that accept many answers and name none."""
 _global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
-warnings.filterwarnings(  # pool_matrix scores an empty answer so, with the whole answer in the warning
+warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
     "ignore", "loadtxt: input contained no data", UserWarning, r"reasoning_gym\."
 )
 _MIX = [
@@ -70,15 +70,14 @@ class ReasoningGymEnv(DataSetEnv):
 
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
-    Rewards: what the data set's own scoring says of the content of the box, from 0 to 1 (many data sets
-    pay a little for a wrong answer in the right form); 0 without a box. Blanks around the answer,
-    ``\text{...}``, ``$...$`` and ``**...**`` cost nothing: the better score with or without them counts.
-    One step.
+    Rewards: the data set's own score of the content of the box, from 0 to 1 (many data sets pay a little for
+    a wrong answer in the right format); 0 without a box. Spaces around the answer, ``\text{...}``, ``$...$``
+    and ``**...**`` cost nothing: the better score with or without them counts. One step.
 
-    The best return is 1. The oracle answers with the item's own answer, or with the example that its
-    metadata hold, and is None where there is neither.
+    The best return is 1. The oracle gives the item's own answer or the example in its metadata, and is None
+    if there is neither.
 
-    No answer is ever evaluated as a program: `scorers` has its own scores for the data sets that would do so.
+    No answer is ever evaluated as a program: `scorers` replaces the scoring of data sets that would do so.
     """
 
     format_error_reward = 0.0
@@ -96,27 +95,27 @@ class ReasoningGymEnv(DataSetEnv):
         """Create the data set.
 
         Args:
-            name: Data set of reasoning-gym.
-            size: Number of items. None: as many as there are seeds (2^31), made in chunks.
+            name: Name of a data set of reasoning-gym.
+            size: Number of items. None means as many as there are seeds (2^31), generated in chunks.
             seed: Seed of the data set.
-            config: Settings of the data set; None for its defaults.
-            datasets: For ``composite`` only: ``{"name", "weight", "config"}`` of each part; None for a
-                small mix.
-            eval_only: True: every item is for evaluation only. False: all items may be trained on. None:
-                items 7, 15, 23, ... are for evaluation.
+            config: Settings of the data set; None means its defaults.
+            datasets: ``{"name", "weight", "config"}`` of each part of ``composite``; None means a small
+                mix.
+            eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
+                reserves items 7, 15, 23, ... for evaluation.
 
         Raises:
-            ConfigError: No such data set, settings that it refuses, or a data set of another version of the
-                package that would evaluate answers.
+            ConfigError: The data set does not exist, rejects its settings, or belongs to another version of
+                the package and would evaluate answers.
         """
         if name not in reasoning_gym.factory.DATASETS:
             raise ConfigError(f"reasoning-gym has no data set {name!r}")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ConfigError(f"size must be a whole number from 1 on, or None, not {size!r}")
+            raise ConfigError(f"size={size!r}: expected a whole number of at least 1, or None")
         if isinstance(seed, bool) or not isinstance(seed, int):
-            raise ConfigError(f"seed must be a whole number, not {seed!r}")
+            raise ConfigError(f"seed={seed!r}: expected a whole number")
         if datasets is not None and name != "composite":
-            raise ConfigError("datasets= is for rg:composite only")
+            raise ConfigError("datasets: only rg:composite accepts this argument")
         settings = dict(config or {})
         if name == "composite":
             settings["datasets"] = _MIX if datasets is None else datasets
@@ -134,7 +133,7 @@ class ReasoningGymEnv(DataSetEnv):
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if seed is not None or options is not None or self.place < 0:
             return super().reset(seed, options=options)
-        self._action_random = None  # the next item, without the detours: they cost a tenth of a small item
+        self._action_random = None  # a shortcut to the next item; the full path costs a tenth of a small one
         self._running = True
         place = self.place + 1
         self.place = self.index = place = place if place < self._items.size else 0
@@ -146,7 +145,7 @@ class ReasoningGymEnv(DataSetEnv):
             return super().step(action)
         answer = boxed_answer(action)
         if answer is None:
-            return super().step("")  # a format error, without a second walk over a long text
+            return super().step("")  # a format error, without scanning a long text again
         self._running = False
         if len(answer) > _SHORT:
             score, text, _ = self.grade(answer, self.row)
@@ -170,7 +169,7 @@ class ReasoningGymEnv(DataSetEnv):
         answer = row["answer"]
         for key in _EXAMPLES if answer is None else ():
             answer = answer or row["metadata"].get(key)
-        if isinstance(answer, (dict, list)):  # what reads it expects JSON
+        if isinstance(answer, (dict, list)):  # its reader expects JSON
             answer = json.dumps(answer)
         return None if answer is None else f"\\boxed{{{answer}}}"
 
@@ -188,7 +187,7 @@ class ReasoningGymEnv(DataSetEnv):
 
 
 class _Items:
-    """Items of a data set by number, a chunk at a time where there is no end."""
+    """Numbered items of a data set, generated in chunks if their number is unlimited."""
 
     columns: tuple[str, ...] = ("question", "answer", "metadata")
 
@@ -213,7 +212,7 @@ class _Items:
         return self.size
 
     def __getitem__(self, index: int) -> Row:
-        if index not in self._kept:  # making an item may take a second: a group of resets makes it once
+        if index not in self._kept:  # generating an item may take a second: a group of resets shares it
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
             self._kept[index] = self._made(index)
@@ -231,7 +230,7 @@ class _Items:
         return item
 
     def made_here(self, index: int) -> Row:
-        """Item `index`, made in this process."""
+        """Return item `index`, generated in this process."""
         chunk, within = divmod(index, _CHUNK) if self._endless else (0, index)
         if chunk != self._chunk:
             self._data = _create(self.name, _CHUNK, self.seed + chunk * _CHUNK, self.settings)
@@ -244,9 +243,9 @@ class _Items:
         return item
 
     def score(self, answer: str, row: Row) -> float:
-        """Return the data set's own score of the answer as it stands, or of what is left without decoration.
+        """Return the data set's own score of the answer, unchanged or without decoration.
 
-        As it stands comes first: blanks and stars are part of a drawing.
+        The unchanged answer comes first, because spaces and stars may be part of a drawing.
         """
         score = self._scored(answer, row)
         if score < 1.0 and not answer.isalnum():
@@ -257,18 +256,18 @@ class _Items:
         return score
 
     def _scored(self, answer: str, row: Row) -> float:
-        """What makes the code of the data set fail is wrong."""
+        """Return the score; an answer that makes the data set's code fail is wrong."""
         try:
             score = self._score(answer, row)
             if score.__class__ is float and 0.0 <= score <= 1.0:
                 return score
             return min(1.0, max(0.0, float(score)))
-        except Exception:  # its parsers raise whatever comes
+        except Exception:  # its parsers raise any exception
             return 0.0
 
 
 def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:
-    """`_Items.made_here` in the worker process, in an empty folder: programs of codeio write files."""
+    """`_Items.made_here` in the worker, in an empty folder, because programs of codeio write files."""
     items = _Items(name, size, seed, settings, here=True)
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -283,12 +282,12 @@ def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
     try:
         return _shared(name, size, seed, json.dumps(settings, sort_keys=True))
     except (TypeError, ValueError, AssertionError, AttributeError, KeyError) as error:
-        raise ConfigError(f"reasoning-gym refuses the settings of {name!r}: {error}") from error
+        raise ConfigError(f"reasoning-gym rejects the settings of {name!r}: {error}") from error
 
 
 @lru_cache(maxsize=32)
 def _shared(name: str, size: int, seed: int, settings: str) -> Any:
-    """Return the data set itself, which the environments of a process share: some take a second to make."""
+    """Return the data set, shared by the environments of a process because some take a second to create."""
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
@@ -298,7 +297,7 @@ def _shared(name: str, size: int, seed: int, settings: str) -> Any:
 
 
 def _log_prints() -> None:
-    """Send what reasoning-gym prints to the log: tower_of_hanoi has a line for each bad move of an answer."""
+    """Redirect the output of reasoning-gym to the log; tower_of_hanoi prints a line per bad move."""
     for name, module in list(sys.modules.items()):
         if name.startswith("reasoning_gym."):
             vars(module).setdefault("print", lambda *words, **_: _log.debug(" ".join(map(str, words))))
@@ -306,9 +305,9 @@ def _log_prints() -> None:
 
 @lru_cache
 def _runs_text(name: str) -> bool:
-    """Return whether the package's scoring would evaluate the model's text, as far as its source tells.
+    """Return whether the package's scoring would evaluate the model's text, judging by its source.
 
-    All data sets of the recorded version have been read; this is for those of other versions.
+    The data sets of the recorded version have been reviewed; this is for other versions.
     """
     if name in SCORERS or name not in reasoning_gym.factory.DATASETS:
         return False
@@ -322,7 +321,7 @@ def _runs_text(name: str) -> bool:
 
 @lru_cache
 def _uses_global_generators(name: str, parts: tuple[str, ...]) -> bool:
-    """Return whether items are drawn from the generators of `random` or numpy, as far as the source tells."""
+    """Return whether items are drawn from the generators of `random` or numpy, judging by the source."""
     for part in parts or (name,):
         module = inspect.getmodule(reasoning_gym.factory.DATASETS[part][0])
         folder = sys.modules[module.__package__ or ""] if module else None
@@ -341,7 +340,7 @@ def _source(module: Any) -> str:
 
 @contextmanager
 def _own_generators(seed: int) -> Iterator[None]:
-    """Yield the global generators seeded for one item, and afterwards as they were."""
+    """Seed the global generators for one item, and restore them afterwards."""
     with _global_lock:
         before = random.getstate(), np.random.get_state()  # noqa: NPY002
         random.seed(seed)

@@ -1,4 +1,4 @@
-"""Expressions in an answer: read by a grammar of a few nodes, computed by hand, never evaluated as a program.
+"""Expressions in an answer: parsed by a small grammar and computed here, never evaluated as a program.
 
 Every function bounds the length and the depth of the text, and the size of what it computes.
 """
@@ -19,10 +19,10 @@ _LONGEST = 1000
 _LONGEST_LITERAL = 10_000
 _DEEPEST = 50
 _LARGEST_POWER = 20_000
-"""Bits of the result of a power."""
+"""Maximum number of bits of the result of a power."""
 _MOST_TERMS = 500
 _ARITHMETIC = re.compile(r"[0-9.+\-*/%()\s]+")
-# Each token is as long as it can be, so that there is one way to read a text, and no long search for others.
+# Every token is maximal, so there is one way to read a text and no long backtracking.
 _LITERAL = re.compile(r"""(?:'[^'"\\\n]*'|"[^'"\\\n]*"|-?[0-9]{1,9}(?![0-9.])|[\[\](),\s])+""")
 _ALGEBRAIC = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?![\w.])|[A-Za-z]+(?![\w.])|[+\-*/(),\s])+", re.ASCII)
 _REFUSED = (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError)
@@ -31,7 +31,7 @@ _DRAWS = 200
 _POINTS, _FEWEST_POINTS = 10, 4
 _TOLERANCE = 1e-9
 _CONSTANTS = {"pi": math.pi, "E": math.e, "C": 0.61803}
-"""``C`` is the constant of an integral: any value will do."""
+"""Value of ``C``, the constant of an integral; any value works."""
 
 
 def literal(text: str) -> Any:
@@ -77,7 +77,7 @@ def is_antiderivative(answer: str, integrand: str, variable: str) -> bool:
         names = {variable: _Dual(point, 1.0), **{name: _Dual(value) for name, value in _CONSTANTS.items()}}
         try:
             right, slope = _dual(trees[1], names).value, _dual(trees[0], names).slope
-        except _REFUSED:  # no value there
+        except _REFUSED:  # undefined there
             continue
         size = 1 + abs(right) + abs(slope)
         if not math.isfinite(size) or abs(right.imag) > _TOLERANCE * size:
@@ -93,7 +93,7 @@ def is_antiderivative(answer: str, integrand: str, variable: str) -> bool:
 def is_expanded(answer: str, expected: str, variables: list[str]) -> bool:
     """Return whether the answer is the expected polynomial, written as a sum of terms in any order.
 
-    Numbers may stand before a bracket, as in ``2*(x + 1)``; a product of sums is not multiplied out.
+    A bracket may have a numeric factor, as in ``2*(x + 1)``; a product of sums is not expanded.
     """
     names = {name: {_unit(place, len(variables)): Fraction(1)} for place, name in enumerate(variables)}
     try:
@@ -111,7 +111,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _depth(text: str) -> int:
-    """Return how deep the brackets of a text are nested."""
+    """Return the nesting depth of the brackets in a text."""
     depth = deepest = 0
     for char in text:
         if char in "([":
@@ -178,7 +178,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 Polynomial: TypeAlias = dict[tuple[int, ...], Fraction]
-"""Coefficient by the exponents of the variables; no coefficient is 0."""
+"""Maps exponents of the variables to nonzero coefficients."""
 
 
 def _unit(place: int, size: int) -> tuple[int, ...]:
@@ -312,4 +312,4 @@ _FUNCTIONS: dict[str, tuple[Callable[[complex], complex], Callable[[complex], co
     "cbrt": (lambda z: complex(z) ** (1 / 3), lambda z: complex(z) ** (-2 / 3) / 3),
     "Abs": (abs, abs),
 }
-"""Each function and its derivative; that of ``Abs`` needs the slope, see `_applied`."""
+"""Each function and its derivative; for ``Abs`` it depends on the slope, see `_applied`."""

@@ -1,8 +1,8 @@
-"""Scores of data sets whose own scoring evaluates the model's text, or pays for text that solves nothing.
+"""Scorers of data sets whose own scoring evaluates the model's text or rewards text that solves nothing.
 
 A scorer takes the data set, the answer and the item, and returns a number from 0 to 1. On plain answers,
-right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; the page about these environments lists
-what differs. Nothing here evaluates text: `expressions` reads it.
+right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; the documentation of these environments
+lists the differences. Nothing here evaluates text; `expressions` parses it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Scorer: TypeAlias = Callable[[Any, str, Row], float]
 _MOST_MOVES = 1000
 _MOST_ATOMS, _LONGEST_LOGIC = 10, 1000
 _TRIVIAL = 0.25
-"""What the package pays for a conclusion that holds whatever the premises are."""
+"""Score of the package for a conclusion that holds for any premises."""
 _LOGIC = re.compile(r"[\u2227\u2228\u2192\u2194\u00ac()]")
-"""The operators and, or, implies, if and only if, not; and brackets."""
+"""The operators and, or, implies, if and only if, not, and brackets."""
 _INTEGER = re.compile(r"\b\d+\b")
 _SHORT_FRACTION = re.compile(r"\s*[+-]?[0-9.]{1,60}(?:[eE][+-]?[0-9]{1,2}|/[0-9]{1,60})?\s*")
 
 
 def scorer(name: str, data: Any) -> Callable[[str, Row], float]:
-    """Return the scorer of a data set: our own where there is one, else the package's."""
+    """Return the scorer of a data set: our own if there is one, else the package's."""
     if name == "composite":
         parts = {part: scorer(part, inner) for part, inner in data.datasets.items()}
         return lambda answer, row: parts[row["metadata"]["source_dataset"]](answer, row)
@@ -108,7 +108,7 @@ def _complex_arithmetic(data: Any, answer: str, row: Row) -> float:
 
 
 def _coin_flip(data: Any, answer: str, row: Row) -> float:
-    """Score the share of leading characters that agree, out of the longer number: "0" is not 0.375."""
+    """Score the length of the common prefix relative to the longer number: "0" is not 0.375."""
     answer = answer.replace(",", "")
     if not _SHORT_FRACTION.fullmatch(answer):  # "1e999999999" is a fraction of a billion digits
         return 0.0
@@ -121,7 +121,7 @@ def _coin_flip(data: Any, answer: str, row: Row) -> float:
 
 
 def _calendar_arithmetic(data: Any, answer: str, row: Row) -> float:
-    """Divide by the size of the right number, which is -1 where there is no such day."""
+    """Divide by the absolute value of the right number, which is -1 if there is no such day."""
     try:
         right = int(row["answer"])
     except ValueError:
@@ -147,7 +147,7 @@ def _spell_backward(data: Any, answer: str, row: Row) -> float:
 
 
 def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
-    """``R999999999`` is that many moves."""
+    """Bound the number of moves: ``R999999999`` is that many."""
     moves = answer.split()
     counts = [re.sub(r"[^0-9]", "", move) for move in moves]
     if any(len(count) > 4 for count in counts) or sum(int(count or 1) for count in counts) > _MOST_MOVES:
@@ -156,14 +156,14 @@ def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
 
 
 def _rush_hour(data: Any, answer: str, row: Row) -> float:
-    """Cut moves to the size of the board: a piece stops there, and ``F+99999999`` is that many tries."""
+    """Limit moves to the size of the board, where a piece stops: ``F+99999999`` is that many attempts."""
     return float(data.score_answer(re.sub(r"([+-])\d{2,}", r"\g<1>9", answer), row))
 
 
 def _propositional_logic(data: Any, answer: str, row: Row) -> float:
     """Score a copy of a compound premise as the package scores a tautology: nothing was inferred.
 
-    Where the package's example is itself such a copy, it counts. The package tabulates all values of all
+    If the package's example is itself such a copy, it counts. The package tabulates all truth values of all
     names, 2 to the power of their number.
     """
     atoms = {atom.strip() for atom in _LOGIC.split(answer)} - {""}
@@ -206,4 +206,4 @@ SCORERS: dict[str, Scorer] = {
     "spiral_matrix": _spiral_matrix,
     "string_insertion": _string_insertion,
 }
-"""By data set. What a scorer raises is a score of 0."""
+"""Scorers by data set. An exception of a scorer is a score of 0."""

@@ -1,12 +1,11 @@
-"""Trusted functions that may never return, in worker processes with a limit of CPU time.
+"""Trusted functions that may never return, in worker processes with a CPU time limit.
 
-For making items only: a worker serves many calls without isolation, so no text of a model may reach it (for
-that there is `gem_core.sandbox.calls`).
+For generating items only: a worker serves many calls without isolation, so no model output may reach it (use
+`gem_core.sandbox.calls` for that).
 
-Signals (`signal.alarm`) work in the main thread only, and threads cannot be ended; a process can. Workers
-stay between calls, so a call costs about a tenth of a millisecond on top of the function's own time. The
-limit is CPU time, so that a busy machine changes no result; a wall-clock limit, ten times as long, stands
-behind it.
+Signals (`signal.alarm`) work in the main thread only, and threads cannot be killed, but processes can.
+Workers persist between calls, so a call adds about a tenth of a millisecond to the time of the function. The
+limit is CPU time, so that a busy machine changes no result; a wall-clock limit ten times as long backs it up.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from gem_core._util.threads import after_fork
 
 CPU_SECONDS = 2.0
 _PATIENCE = 10
-"""Wall-clock seconds for each CPU second."""
+"""Wall-clock seconds per CPU second."""
 _START = 60.0
-"""Seconds that a worker may take to import its module on a busy machine."""
+"""Time limit in seconds for a worker to import its module on a busy machine."""
 
 
 class OutOfTime(Exception):
-    """The call used up its time or memory."""
+    """Raised when a call exceeds its time or memory."""
 
 
 class CallFailed(Exception):
-    """The function raised; the message holds what."""
+    """Raised when the function raises; the message describes the exception."""
 
 
 def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
-    """Result of ``module:function(*args)``; the result has to be JSON-able.
+    """Return the result of ``module:function(*args)``, which must be JSON-able.
 
     Raises:
-        OutOfTime: It did not come back in time.
-        CallFailed: It raised.
+        OutOfTime: The function did not return in time.
+        CallFailed: The function raised an exception.
     """
     module = function.partition(":")[0]
     worker = _take(module)
@@ -121,7 +120,7 @@ _most = max(1, min(8, os.cpu_count() or 1))
 
 
 def _take(module: str) -> _Worker:
-    """Return a worker of its own for one call; waits while all are busy."""
+    """Return an exclusive worker for one call; wait while all are busy."""
     with _lock:
         semaphore = _free.setdefault(module, threading.Semaphore(_most))
     semaphore.acquire()
@@ -137,7 +136,7 @@ def _take(module: str) -> _Worker:
 
 
 def close_workers() -> None:
-    """End all idle workers; the next call starts anew."""
+    """Stop all idle workers; the next call starts a new one."""
     with _lock:
         for workers in _idle.values():
             while workers:
@@ -145,12 +144,12 @@ def close_workers() -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the pipes belong to the parent."""
+    """Forget the workers in a forked child, because the pipes belong to the parent."""
     global _lock
     _lock = threading.Lock()
     for workers in _idle.values():
         for worker in workers:
-            worker.process.returncode = 0  # not ours to wait for
+            worker.process.returncode = 0  # not a child of this process
             for pipe in (worker.process.stdin, worker.process.stdout):
                 if pipe is not None:
                     pipe.close()
