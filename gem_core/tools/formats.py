@@ -207,9 +207,9 @@ class LlamaFormat(_Format):
         return "\n".join(text for _, text in named)
 
 
-_formats: Registry[CallFormat] = Registry("call format")
+FORMATS: Registry[CallFormat] = Registry("call format")
 for _form in (GemFormat(), HermesFormat(), LlamaFormat()):
-    _formats.register(_form.name, _form)
+    FORMATS.register(_form.name, _form)
 
 
 def get_format(name: str) -> CallFormat:
@@ -218,12 +218,7 @@ def get_format(name: str) -> CallFormat:
     Raises:
         UnknownName: There is none; the message holds the closest names.
     """
-    return _formats.get(name)
-
-
-def list_formats() -> list[str]:
-    """Names of the forms."""
-    return _formats.names()
+    return FORMATS.get(name)
 
 
 def schema(tool: Tool) -> dict[str, Any]:

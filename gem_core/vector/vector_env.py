@@ -237,10 +237,6 @@ class VectorEnv:
         """`step` without blocking the event loop."""
         return await self._off_loop(lambda: self.step(actions))
 
-    async def asend(self, actions: Mapping[int, str]) -> None:
-        """`send`, which does not wait anyway."""
-        self.send(actions)
-
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
         """`recv` without blocking the event loop; when it is cancelled no result is lost."""
         self._check_sent()

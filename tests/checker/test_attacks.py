@@ -25,7 +25,7 @@ from gem_core.rollout import MessagesContext, Reply
 from gem_core.sandbox import self_check
 from gem_core.text import first_tag, integers, last_boxed, last_code_block, last_tag, undecorated
 from gem_core.tools.base import ToolState
-from gem_core.tools.formats import get_format, list_formats
+from gem_core.tools.formats import FORMATS, get_format
 from gem_core.tools.native import native_calls
 from gem_core.tools.python import PythonTool
 from tests.eval.test_viewer import Page
@@ -67,7 +67,7 @@ def test_no_environment_runs_a_text(id: str) -> None:
 # -- tools ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list_formats())
+@pytest.mark.parametrize("name", FORMATS.names())
 def test_no_call_format_runs_a_text(name: str, host: Host) -> None:
     form, tools = get_format(name), [PythonTool()]
     read = 0

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gem_core.errors import UnknownName
 from gem_core.tools import Tool
 from gem_core.tools.formats import (
+    FORMATS,
     MAX_CALLS,
     get_format,
-    list_formats,
     schema,
     text_argument,
 )
@@ -144,7 +144,7 @@ def test_a_malformed_call_says_what_is_wrong(form, text, wrong):
     assert "\n" not in found.error
 
 
-@pytest.mark.parametrize("form", list_formats())
+@pytest.mark.parametrize("form", FORMATS.names())
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 @settings(max_examples=30)
 @given(
@@ -161,7 +161,7 @@ def test_what_a_format_writes_it_reads(form, tool, text, number):
     assert calls(form, written) == [(tool.name, arguments, None)]
 
 
-@pytest.mark.parametrize("form", list_formats())
+@pytest.mark.parametrize("form", FORMATS.names())
 def test_instructions_show_every_tool_with_a_call_that_can_be_read(form):
     told = get_format(form).instructions(TOOLS)
     for tool in TOOLS:
@@ -178,7 +178,7 @@ UNITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", list_formats())
+@pytest.mark.parametrize("form", FORMATS.names())
 @pytest.mark.parametrize("unit", UNITS)
 def test_ten_megabytes_of_anything_are_read(form, unit):
     text = unit * (10_000_000 // len(unit))
@@ -186,7 +186,7 @@ def test_ten_megabytes_of_anything_are_read(form, unit):
         assert len(get_format(form).parse(prefix + text, TOOLS)) <= MAX_CALLS
 
 
-@pytest.mark.parametrize("form", list_formats())
+@pytest.mark.parametrize("form", FORMATS.names())
 def test_every_plane_of_unicode_is_text(form):
     sample = "".join(chr(code) for code in range(0, sys.maxunicode + 1, 97) if not 0xD800 <= code < 0xE000)
     for text in (sample, f"<python>{sample}", f'<tool_call>{{"name": "{sample}'):
@@ -197,7 +197,7 @@ def test_every_plane_of_unicode_is_text(form):
     assert calls("hermes", written) == [("python", {"code": sample}, None)]
 
 
-@pytest.mark.parametrize("form", list_formats())
+@pytest.mark.parametrize("form", FORMATS.names())
 @settings(max_examples=200)
 @given(
     parts=st.lists(

@@ -255,7 +255,7 @@ def test_async_forms_give_the_same() -> None:
         with scripted() as envs:
             seen: list[Any] = [await envs.areset(seed=1)]
             seen.append((await envs.astep(["a"] * 3)).observations)
-            await envs.asend({1: "b"})
+            envs.send({1: "b"})
             seen.append(await envs.arecv())
             with pytest.raises(CallOrderError):
                 await envs.arecv()

@@ -218,9 +218,9 @@ def test_async_calls_leave_the_loop_free_and_lose_nothing_when_cancelled(backend
         with obedient(2, backend=backend, autoreset=AutoresetMode.DISABLED) as envs:
             await envs.areset(seed=0)
             assert (await envs.astep(["go", "go"])).observations == ["turn 1", "turn 1"]
-            await envs.asend({0: "go"})
+            envs.send({0: "go"})
             assert list(await envs.arecv()) == [0]
-            await envs.asend({1: "go"})
+            envs.send({1: "go"})
             impatient = asyncio.ensure_future(envs.arecv(min_ready=1))
             await asyncio.sleep(0)
             impatient.cancel()
@@ -253,14 +253,14 @@ def test_others_may_send_and_reset_while_one_task_waits_for_a_slow_environment()
     async def play() -> None:
         with obedient(3, backend="thread") as envs:
             await envs.areset(seed=0)
-            await envs.asend({0: "hang", 1: "go"})
+            envs.send({0: "hang", 1: "go"})
             assert list(await envs.arecv()) == [1]
             waiting = asyncio.ensure_future(envs.arecv(min_ready=2))
             while not envs._mail.waiting:  # until the task above is inside the backend
                 await asyncio.sleep(0)
             assert (await envs.areset(seed=5, mask=[False, True, False]))[0][1] == Obedient().reset(6)[0]
             assert (await envs.astep({2: "go"})).observations == ["turn 1"]
-            await envs.asend({1: "go"})
+            envs.send({1: "go"})
             assert not waiting.done()
             RELEASE.set()
             assert sorted(await waiting) == [0, 1]
