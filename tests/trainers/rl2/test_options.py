@@ -170,6 +170,7 @@ def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     """Through RL2's own data set class."""
+    import datasets
     from RL2.datasets import RLDataset
 
     source = source_of(kind, tmp_path)
@@ -178,9 +179,16 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         path = tmp_path / "tasks.jsonl"
         assert main(["export", "--to", "rl2", "--env", source.label, "--out", str(path), *words]) == 0
         config = SimpleNamespace(path=str(path), responses_per_prompt=2)
-        data = RLDataset(config, None)
-        assert len({str(row) for row in data.collate_fn([data[0]])}) == 1  # samples share the item
-        return [task_of(data[number]["extra_info"]) for number in range(len(data))]
+        if INDEX:
+            data = RLDataset(config, None)
+            first, rows = data.collate_fn([data[0]]), [data[number] for number in range(len(data))]
+        else:
+            data = RLDataset(config, None, datasets.load_dataset("json", data_files=str(path), split="train"))
+            first = [sample.sample for sample in data[0].samples]
+            rows = [data[number].samples[0].sample for number in range(len(data))]
+        assert len(first) == 2
+        assert len({str(row) for row in first}) == 1  # samples share the item
+        return [task_of(row["extra_info"]) for row in rows]
 
     check_epochs(source, read())
     check_eval_tasks(source, read("--split", "eval"))
