@@ -89,8 +89,8 @@ class SupportedTrainer:
         if folder:
             return Path(folder)
         package, _, module = (self.checkout_module or "").partition(".")
-        found = find_spec(package) if package else None  # of the top package: imports nothing
-        for location in (found.submodule_search_locations if found else None) or ():
+        spec = find_spec(package) if package else None  # of the top package: imports nothing
+        for location in (spec.submodule_search_locations if spec else None) or ():
             if any((Path(location) / name).exists() for name in (module, f"{module}.py")):
                 return Path(location).parent
         return None

@@ -139,7 +139,7 @@ def run_openrlhf(
 
 def words(flags: Mapping[str, str | None]) -> list[str]:
     """Return flags as words of a command line."""
-    found = []
+    result = []
     for name, value in flags.items():
-        found += [f"--{name}"] if value is None else [f"--{name}", *(value.split() or [""])]
-    return found
+        result += [f"--{name}"] if value is None else [f"--{name}", *(value.split() or [""])]
+    return result

@@ -31,17 +31,17 @@ def _in_order(paths: Any) -> list[Path]:
 
 
 def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
-    found: list[Update] = []
+    result: list[Update] = []
     rows: list[Row] = []
     for path in _in_order(spy.glob(f"*-{pid}-*.pt")):
         saved = torch.load(path)
         if path.name.startswith("loss"):
             rows += rows_of(saved)
         else:
-            found.append(Update(rows, saved["weights"], saved["gradients"]))
+            result.append(Update(rows, saved["weights"], saved["gradients"]))
             rows = []
     assert not rows, "a loss without a step of the optimizer"
-    return found
+    return result
 
 
 def rows_of(saved: dict[str, Any]) -> list[Row]:

@@ -81,16 +81,16 @@ def test_other_options_on_the_same_episodes() -> None:
             for row, played in enumerate(episodes[3 * number : 3 * number + 3]):
                 batch.kl[row, : len(played.token_ids) - 1] = torch.tensor(penalty(played)[1:])
         maker.compute_advantages_and_returns(batches)
-        found = [row for batch in batches for row in batch.advantages.tolist()]
-        for played, row in zip(episodes, found, strict=True):
+        result = [row for batch in batches for row in batch.advantages.tolist()]
+        for played, row in zip(episodes, result, strict=True):
             size = len(played.token_ids)
             assert not any(row[size - 1 :])
             played.read_advantages([0.0, *row[: size - 1]])
             assert played.spread == 0
         return [played.advantages for played in episodes]
 
-    found = judge_cases(scenario(), "openrlhf", [*CASES, *WITH_KL], advantages)
-    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+    result = judge_cases(scenario(), "openrlhf", [*CASES, *WITH_KL], advantages)
+    assert max(result.values()) <= ADVANTAGE_TOLERANCE, result
 
 
 def test_openrlhfs_own_estimators_point_elsewhere() -> None:
@@ -110,6 +110,6 @@ def test_openrlhfs_own_estimators_point_elsewhere() -> None:
         return [[0.0, *row[: len(played.token_ids) - 1]] for row, played in pairs]
 
     stock = ["reinforce", "rloo", "reinforce_baseline", "group_norm"]
-    found = judge_stock(scenario(), "openrlhf", ["rebn", *stock], tokens)
-    assert found.pop("rebn") == 0
-    assert min(found.values()) > 0.05, found
+    result = judge_stock(scenario(), "openrlhf", ["rebn", *stock], tokens)
+    assert result.pop("rebn") == 0
+    assert min(result.values()) > 0.05, result

@@ -34,12 +34,12 @@ GPU_ONLY = {"train.colocate_all", "data.apply_chat_template"}
 def lines() -> list[list[str]]:
     """Return the words of the page's command lines."""
     agent = gem_openrlhf.agent.__file__
-    found = []
+    result = []
     for block in blocks("docs/trainers/openrlhf.md"):
         if block.language == "bash":
             code = block.code.replace("$(gem-core path openrlhf-agent)", agent)
-            found += [shlex.split(code.replace("\\\n", " "))]
-    return found
+            result += [shlex.split(code.replace("\\\n", " "))]
+    return result
 
 
 def commands() -> list[list[str]]:

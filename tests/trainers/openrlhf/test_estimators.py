@@ -56,17 +56,17 @@ def in_micro_batches(responses: Sequence[dict[str, Any]], size: int = 3) -> list
 def by_turn(batches: list[Any], given: list[dict[str, Any]], name: str = "advantages") -> list[list[float]]:
     """Return the value of each turn, which all of its tokens have and no other token has."""
     rows = [row for batch in batches for row in zip(getattr(batch, name), batch.action_mask, strict=True)]
-    found = []
+    result = []
     for (values, mask), of_row in zip(rows, given, strict=True):
         assert not values[mask == 0].any()
         if not of_row["trainable"]:
             assert not mask.any()
-            found.append([])
+            result.append([])
             continue
         parts = values[mask != 0].split(of_row["response_lengths"])
         assert all((part == part[0]).all() for part in parts)
-        found.append([float(part[0]) for part in parts])
-    return found
+        result.append([float(part[0]) for part in parts])
+    return result
 
 
 def flat(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -85,9 +85,9 @@ def test_advantages_equal_the_oracle(name: str, given: dict[str, Any]) -> None:
     maker = experience_maker("--algo.advantage.estimator", name, *words, "--train.batch_size", "99")
     batches = in_micro_batches([response(e) for e in given["episodes"]])
     maker.compute_advantages_and_returns(batches)
-    found = by_turn(batches, given["episodes"])
+    result = by_turn(batches, given["episodes"])
     wanted = given["expected"][name.removeprefix("gem_") if name != "gem_reinforce" else "returns"]
-    for values, expected in zip(found, wanted, strict=True):
+    for values, expected in zip(result, wanted, strict=True):
         bound = 1e-5 * max(1.0, *map(abs, expected or [0.0]))
         assert values == pytest.approx(expected or [], abs=bound)
     if name == "rebn":
@@ -156,8 +156,8 @@ def test_gae_over_turns_is_whitened_as_openrlhf_does(scaled: bool) -> None:
     tokens = tokens - tokens.mean()
     if scaled:
         tokens = tokens / tokens.std(unbiased=False)
-    found = torch.cat([b.advantages[b.action_mask != 0] for b in batches])
-    torch.testing.assert_close(found, tokens, atol=1e-5, rtol=0)
+    result = torch.cat([b.advantages[b.action_mask != 0] for b in batches])
+    torch.testing.assert_close(result, tokens, atol=1e-5, rtol=0)
     targets = [
         a + v for e, of in zip(given, wanted, strict=True) for a, v in zip(of, e["values"], strict=True)
     ]
@@ -222,7 +222,7 @@ def test_failed_episodes_are_in_no_baseline_of_openrlhf(name: str, penalty: list
         for row in [*of[: number % 3], response(failed, **cut), *of[number % 3 :]]
     ]
     words = ["--algo.advantage.estimator", name, *penalty, "--rollout.n_samples_per_prompt"]
-    wanted, found = (
+    wanted, result = (
         experience_maker(*words, str(samples)).compute_advantages_and_returns(in_micro_batches(rows, size=5))
         for samples, rows in ((2, [row for of in good for row in of]), (3, three))
     )
@@ -235,13 +235,15 @@ def test_failed_episodes_are_in_no_baseline_of_openrlhf(name: str, penalty: list
             )
             if mask.any()
         ]
-        for batches in (found, wanted)
+        for batches in (result, wanted)
     ]
     assert len(rows[0]) == len(rows[1]) == 8
     for (ours, reward, total), (theirs, same, as_much) in zip(*rows, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
         assert (reward, total) == pytest.approx((same, as_much), abs=1e-6)
-    spread = [torch.cat([batch.info["group_reward_std"] for batch in batches]) for batches in (found, wanted)]
+    spread = [
+        torch.cat([batch.info["group_reward_std"] for batch in batches]) for batches in (result, wanted)
+    ]
     torch.testing.assert_close(spread[0].view(-1, 3)[:, :2], spread[1].view(-1, 2), atol=1e-6, rtol=1e-5)
     assert any(advantages.any() for advantages, _, _ in rows[0])
 

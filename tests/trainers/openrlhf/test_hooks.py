@@ -146,11 +146,11 @@ def test_failed_episodes_are_not_in_the_metrics_of_a_rollout() -> None:
     samples = played_samples(1.0, None, 3.0)
     for sample in samples[:2]:
         sample.truncated = torch.tensor([True])
-    found = trainer._compute_rollout_stats(samples)
-    assert found == trainer._compute_rollout_stats([samples[0], samples[2]])
-    assert found["rollout/reward_mean"] == 2.0
-    assert found["rollout/num_samples"] == 2.0
-    assert found["rollout/truncated_rate"] == 0.5
+    result = trainer._compute_rollout_stats(samples)
+    assert result == trainer._compute_rollout_stats([samples[0], samples[2]])
+    assert result["rollout/reward_mean"] == 2.0
+    assert result["rollout/num_samples"] == 2.0
+    assert result["rollout/truncated_rate"] == 0.5
 
 
 def test_failed_episodes_are_not_in_the_metrics_of_an_evaluation() -> None:

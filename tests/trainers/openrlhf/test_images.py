@@ -127,7 +127,7 @@ def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, mode
     assert actor.is_vlm
     merged = merge_mm_train_inputs(batch.mm_train_inputs, "cpu")
     with torch.no_grad():
-        found = actor(batch.sequences, batch.action_mask, batch.attention_mask, **merged)
+        result = actor(batch.sequences, batch.action_mask, batch.attention_mask, **merged)
     options = {"attn_implementation": "eager", "dtype": torch.bfloat16}  # as the actor loads its weights
     alone = AutoModelForImageTextToText.from_pretrained(model, **options).float().eval()
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
@@ -142,7 +142,7 @@ def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, mode
         wanted = logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
         on = batch.action_mask[number].bool()
         rows.append(wanted[on[: len(wanted)]])
-        assert torch.allclose(found[number][on], rows[-1], atol=1e-4)
+        assert torch.allclose(result[number][on], rows[-1], atol=1e-4)
     assert (rows[0] - rows[2]).abs().max() > 1e-3  # what an image shows makes a difference
 
 

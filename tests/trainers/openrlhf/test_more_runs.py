@@ -215,8 +215,8 @@ def test_a_critic(tmp_path: Path, warm: Path, tokenizer: Any, rows: Path) -> Non
         mean = sum(flat) / len(flat)
         deviation = float(sum((value - mean) ** 2 for value in flat) / len(flat)) ** 0.5
         for (_, _, advantages, mask), expected in zip(rows_of_batch, spread, strict=True):
-            found = [advantage for advantage, on in zip(advantages, mask, strict=True) if on]
-            assert found == pytest.approx([(e - float(mean)) / deviation for e in expected], abs=1e-4)
+            result = [advantage for advantage, on in zip(advantages, mask, strict=True) if on]
+            assert result == pytest.approx([(e - float(mean)) / deviation for e in expected], abs=1e-4)
 
 
 def test_in_bfloat16(

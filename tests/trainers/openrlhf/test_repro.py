@@ -48,9 +48,9 @@ def test_openrlhf_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Pa
     for name in ("wrappers", "traces", "system_prompt"):
         assert getattr(options, name) == getattr(made, name)
     assert json.loads(options.template_kwargs or "{}") == made.template_kwargs
-    found = options.estimator_choice("rebn").options
+    result = options.estimator_choice("rebn").options
     scope = {"scope": options.scope} if options.scope == "trained" else {}
-    assert found | scope == made.changed_estimator_options
+    assert result | scope == made.changed_estimator_options
     assert _load_agent_executor(train.agent_func_path)
 
 

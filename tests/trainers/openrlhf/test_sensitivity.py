@@ -88,7 +88,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     masks = [row for batch in batches for row in batch.action_mask.tolist()]
     advantages = [row for batch in batches for row in batch.advantages.tolist()]
     labels = [label for batch in batches for label in batch.labels]
-    found = []
+    result = []
     for response, mask, row, label in zip(responses, masks, advantages, labels, strict=True):
         tokens, played = response["observation_tokens"], played_of(label)
         assert played is not None
@@ -96,8 +96,8 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
         for (_, end), reward in zip(played.spans, played.episode.rewards, strict=False):
             rewards[end - 1] = reward
         last = len(tokens) - 1  # OpenRLHF's columns stand for the token behind them
-        found.append(read_row(played.episode, tokens, [0, *mask[:last]], rewards, [0.0, *row[:last]]))
-    return found
+        result.append(read_row(played.episode, tokens, [0, *mask[:last]], rewards, [0.0, *row[:last]]))
+    return result
 
 
 def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:

@@ -51,8 +51,8 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
 
 def assert_weights_are_synced(run: Run) -> None:
     """Return OpenRLHF's own measure: mean log-probability of the engine minus the actor's."""
-    found = [saved["vllm_kl"] for saved in losses(run.spy) if any(map(any, saved["mask"]))]
-    assert max(map(abs, found)) <= 1e-3
+    result = [saved["vllm_kl"] for saved in losses(run.spy) if any(map(any, saved["mask"]))]
+    assert max(map(abs, result)) <= 1e-3
 
 
 def test_three_steps_on_a_mix(

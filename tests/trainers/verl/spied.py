@@ -23,7 +23,7 @@ def updates(spy: Path) -> list[Update]:
 
 
 def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
-    found, rows = [], []
+    result, rows = [], []
     for path in sorted(spy.glob(f"*-{pid}-*.pt"), key=lambda path: path.stem.split("-")[2]):
         saved = torch.load(path, weights_only=False)
         if path.name.startswith("loss"):
@@ -34,9 +34,9 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
             parts = zip(*(saved[name] for name in columns), reference, strict=True)
             rows += [Row(*part) for part in parts]
         else:
-            found.append(Update(rows, saved["weights"], saved["gradients"]))
+            result.append(Update(rows, saved["weights"], saved["gradients"]))
             rows = []
-    return found
+    return result
 
 
 def metrics_of(run: Run) -> list[dict[str, float]]:

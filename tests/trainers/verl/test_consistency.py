@@ -81,31 +81,31 @@ def through_verl(episodes: list[Played], case: Case, name: str, *words: str) -> 
         non_tensors={"uid": np.array([*(str(played.seed) for played in episodes), "pad"], dtype=object)},
     )
     data = compute_advantage(data, adv_estimator=name, gamma=case.gamma, config=algorithm)
-    found: torch.Tensor = data.batch["advantages"]
-    assert not found[mask == 0].any()
-    return found
+    result: torch.Tensor = data.batch["advantages"]
+    assert not result[mask == 0].any()
+    return result
 
 
 def test_other_options_on_the_same_episodes() -> None:
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
         words = [f"+algorithm.rebn.ddof={case.ddof}"] if name == "rebn" else []
-        found = through_verl(episodes, case, name, *words)
+        result = through_verl(episodes, case, name, *words)
         for row, played in enumerate(episodes):
-            played.read_advantages(found[row, : len(played.turn_ids)].tolist())
+            played.read_advantages(result[row, : len(played.turn_ids)].tolist())
             assert played.spread == 0
         return [played.advantages for played in episodes]
 
-    found = judge_cases(scenario(), "verl", [*CASES, *WITH_KL], advantages)
-    assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
+    result = judge_cases(scenario(), "verl", [*CASES, *WITH_KL], advantages)
+    assert max(result.values()) <= ADVANTAGE_TOLERANCE, result
 
 
 def test_verls_own_estimators_point_elsewhere() -> None:
     def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
-        found = through_verl(episodes, REBN, name)
-        return [found[row, : len(played.turn_ids)].tolist() for row, played in enumerate(episodes)]
+        result = through_verl(episodes, REBN, name)
+        return [result[row, : len(played.turn_ids)].tolist() for row, played in enumerate(episodes)]
 
     stock = ["grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
-    found = judge_stock(scenario(), "verl", ["rebn", *stock], tokens)
-    assert found.pop("rebn") == 0
-    assert min(found.values()) > 0.05, found
+    result = judge_stock(scenario(), "verl", ["rebn", *stock], tokens)
+    assert result.pop("rebn") == 0
+    assert min(result.values()) > 0.05, result

@@ -27,13 +27,13 @@ USER = [
 
 
 def commands() -> list[list[str]]:
-    found = []
+    result = []
     for block in blocks("docs/trainers/verl.md"):
         for line in block.code.replace("\\\n", " ").splitlines():
             words = shlex.split(line)
             if words[:3] == ["python", "-m", "verl.trainer.main_ppo"]:
-                found.append([part for word in words[3:] for part in (USER if word == "$@" else [word])])
-    return found
+                result.append([part for word in words[3:] for part in (USER if word == "$@" else [word])])
+    return result
 
 
 def check(overrides: list[str]) -> Any:

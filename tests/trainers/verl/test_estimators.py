@@ -54,15 +54,15 @@ def spread(values: list[float]) -> torch.Tensor:
 
 def test_rebn_equals_the_oracle_and_pads_are_zero() -> None:
     for overrides, ddof in (((), 0), (("+algorithm.rebn.ddof=1",), 1)):
-        found = trained("rebn", REWARDS, MASK, config(*overrides))
-        torch.testing.assert_close(found, spread(oracle(TURNS, 0.5, ddof)), atol=1e-5, rtol=0)
+        result = trained("rebn", REWARDS, MASK, config(*overrides))
+        torch.testing.assert_close(result, spread(oracle(TURNS, 0.5, ddof)), atol=1e-5, rtol=0)
 
 
 def test_a_penalty_on_the_tokens_counts() -> None:
     penalty = 0.01 * MASK
     with_penalty = [[0.5 - 0.02, 1.0 - 0.02], [0.1 - 0.01, -0.01, 2.0 - 0.02]]
-    found = trained("rebn", REWARDS - penalty, MASK, config())
-    torch.testing.assert_close(found, spread(oracle(with_penalty, 0.5)), atol=1e-5, rtol=0)
+    result = trained("rebn", REWARDS - penalty, MASK, config())
+    torch.testing.assert_close(result, spread(oracle(with_penalty, 0.5)), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))
@@ -104,9 +104,9 @@ def test_turn_ids_keep_touching_turns_apart() -> None:
 
 
 def test_groups_are_verls_uids() -> None:
-    found = trained("gem_rloo", REWARDS, MASK, config(name="gem_rloo", gamma=1.0))
-    assert found[0, 0] == pytest.approx(1.5 - 2.1, abs=1e-6)
-    assert found[1, 0] == pytest.approx(2.1 - 1.5, abs=1e-6)
+    result = trained("gem_rloo", REWARDS, MASK, config(name="gem_rloo", gamma=1.0))
+    assert result[0, 0] == pytest.approx(1.5 - 2.1, abs=1e-6)
+    assert result[1, 0] == pytest.approx(2.1 - 1.5, abs=1e-6)
     with pytest.raises(ConfigError, match="no groups"):
         get_adv_estimator_fn("gem_grpo")(token_level_rewards=REWARDS, response_mask=MASK, config=config())
 

@@ -172,8 +172,8 @@ def wanted(rows: list[dict[str, Any]], trainer: GemTrainerSync) -> list[torch.Te
         non_tensors={"uid": np.array([row["uid"] for row in rows], dtype=object)},
     )
     algorithm = trainer.config.algorithm
-    found = compute_advantage(data, algorithm.adv_estimator, gamma=1.0, config=algorithm).batch["advantages"]
-    return [found[number, : len(row["responses"])] for number, row in enumerate(rows)]
+    result = compute_advantage(data, algorithm.adv_estimator, gamma=1.0, config=algorithm).batch["advantages"]
+    return [result[number, : len(row["responses"])] for number, row in enumerate(rows)]
 
 
 ESTIMATORS = (
@@ -250,11 +250,11 @@ def test_validation_counts_a_failed_episode_in_its_error_rate_only(
         infos[name] = [rows[key]["extra_fields"]["reward_extra_info"][name] for key in keys]
     columns = (["picky"] * 4, [key.split("_")[0] for key in keys])
     turns = [rows[key]["num_turns"] for key in keys]
-    found = trainer._val_metrics_update(*columns, infos, turns, expected_acc_counts={})
-    assert found["val-core/picky/reward/mean@1"] == 3.0
-    assert found["val-aux/picky/gem/success/mean@1"] == 1.0
-    assert found["val-aux/picky/gem/error_rate/mean@1"] == 0.5
-    assert found["val-aux/num_turns/mean"] == 2.0
+    result = trainer._val_metrics_update(*columns, infos, turns, expected_acc_counts={})
+    assert result["val-core/picky/reward/mean@1"] == 3.0
+    assert result["val-aux/picky/gem/success/mean@1"] == 1.0
+    assert result["val-aux/picky/gem/error_rate/mean@1"] == 0.5
+    assert result["val-aux/num_turns/mean"] == 2.0
 
 
 @pytest.mark.parametrize("mode", ["seq-mean-token-mean", "seq-mean-token-sum", "token-mean"])
@@ -278,6 +278,6 @@ def test_a_loss_over_rows_divides_by_those_that_were_played(mode: str, queue: Me
     mask = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
     loss = torch.rand(mask.shape)
     size = seen["global_batch_size"]
-    found = agg_loss(loss, mask, mode, batch_num_tokens=int(mask.sum()), global_batch_size=size)
+    result = agg_loss(loss, mask, mode, batch_num_tokens=int(mask.sum()), global_batch_size=size)
     played = mask.sum(1) > 0
-    torch.testing.assert_close(found, agg_loss(loss[played], mask[played], mode))
+    torch.testing.assert_close(result, agg_loss(loss[played], mask[played], mode))

@@ -48,10 +48,10 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     for name in ("max_tokens_per_turn", "wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
     assert dict(data.apply_chat_template_kwargs) == made.template_kwargs
-    found = dict(config.algorithm.get("rebn") or {})
-    assert found == made.changed_estimator_options
+    result = dict(config.algorithm.get("rebn") or {})
+    assert result == made.changed_estimator_options
     assert read_algorithm(config.algorithm, "rebn").options == {
-        k: v for k, v in found.items() if k != "scope"
+        k: v for k, v in result.items() if k != "scope"
     }
 
 

@@ -121,7 +121,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     facts, _ = batch_facts([row.extra_fields["gem"] for row in rows], keys, mask)
     with estimators.known(facts):
         data = compute_advantage(data, adv_estimator="rebn", gamma=GAMMA, config=config.algorithm)
-    found = [read_row(failed, [], [], [], []) for failed in noted.episodes]
+    result = [read_row(failed, [], [], [], []) for failed in noted.episodes]
     for number, row in enumerate(rows):
         before, size = [0.0] * len(row.prompt_ids), len(row.response_ids)
         columns = (
@@ -129,8 +129,8 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
             for name in ("response_mask", "token_level_rewards", "advantages")
         )
         outline = Episode.from_dict(row.extra_fields["gem"]["episode"])
-        found.append(read_row(outline, row.prompt_ids + row.response_ids, *columns))
-    return found
+        result.append(read_row(outline, row.prompt_ids + row.response_ids, *columns))
+    return result
 
 
 def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
