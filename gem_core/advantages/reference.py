@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gem_core._util.checks import check_number
 from gem_core.advantages.inputs import episode_arrays
 from gem_core.advantages.stats import FloatArray, ReturnStats, inverse_std
 from gem_core.errors import ConfigError, NonFiniteReward
@@ -305,8 +306,7 @@ def number_groups(group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
 
 def check_fraction(name: str, value: float) -> None:
     """Raise a ConfigError unless `value` lies in [0, 1]."""
-    if not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name} is {value!r}; expected a number from 0 to 1")
+    check_number(name, float(value), 0, 1)
 
 
 def check_values(values: FloatArray, where: str) -> None:

@@ -58,7 +58,7 @@ class Estimator:
     description: str = ""
 
     def check_options(self, options: Iterable[str], *, prefix: str = "") -> None:
-        """Refuse names that are not in `self.options`.
+        """Check that all names are in `self.options`.
 
         Args:
             options: Names that a config sets.
@@ -70,11 +70,11 @@ class Estimator:
         check_names(options, self.options, owner=self.name, prefix=prefix)
 
     def reference(self) -> EstimatorFunction:
-        """The numpy form."""
+        """Return the numpy form."""
         return _load(self.name, self.reference_function)
 
     def tensors(self) -> EstimatorFunction:
-        """The torch form.
+        """Return the torch form.
 
         Raises:
             MissingDependency: torch is not installed.
@@ -106,7 +106,7 @@ def get_estimator(name: str) -> Estimator:
 
 
 def list_estimators() -> list[str]:
-    """Sorted names of all registered estimators."""
+    """Return the names of all registered estimators, sorted."""
     return _estimators.names()
 
 

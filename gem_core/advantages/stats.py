@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gem_core._util.checks import check_choice, check_number
 from gem_core.advantages.inputs import episode_arrays
 from gem_core.errors import ConfigError, NonFiniteReward
 
@@ -122,8 +123,7 @@ def _merge(a: ReturnStats, b: ReturnStats) -> ReturnStats:
 
 def standard_deviation(count: Any, m2: Any, ddof: int) -> FloatArray:
     """``sqrt(m2 / (count - ddof))``, elementwise; 0 where ``count <= ddof``."""
-    if ddof not in (0, 1):
-        raise ConfigError(f"ddof is {ddof!r}; expected 0 (population) or 1 (sample)")
+    check_choice("ddof", ddof, (0, 1))
     freedom = np.asarray(count, dtype=np.float64) - ddof
     squares = np.asarray(m2, dtype=np.float64)
     return np.where(freedom > 0, np.sqrt(squares / np.maximum(freedom, 1.0)), 0.0)
@@ -138,8 +138,7 @@ def inverse_std(
     are then rounding noise, which the division would blow up to advantages of size 1.
     """
     for name, value in (("eps", eps), ("min_std", min_std)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ConfigError(f"{name} is {value!r}; expected a finite number that is not negative")
+        check_number(name, float(value), 0)
     if not np.isfinite(m2).all():
         raise NonFiniteReward("the squared deviations of the returns overflow float64; rescale the rewards")
     std = standard_deviation(count, m2, ddof)

@@ -1,4 +1,4 @@
-"""What a vector env asks of the thing that runs its slots, and the plainest such thing."""
+"""The interface of the backends that run the slots of a vector env, and the simplest backend."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class Backend(abc.ABC):
 
         Args:
             calls: On distinct slots without a call under way.
-            batch: The caller will wait for all of them, so their replies may travel together.
+            batch: Whether the caller waits for all of them, so that their replies may travel together.
         """
 
     @abc.abstractmethod
     def wait(self, timeout: float | None) -> list[Reply]:
-        """Block until there is a reply, for at most `timeout` seconds; None is without limit.
+        """Block until there is a reply, for at most `timeout` seconds; None means no limit.
 
         Returns:
-            Every reply at hand; none when the time is over or the backend was closed.
+            All replies that are ready; none if the time is over or the backend was closed.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close every environment and end every thread and process; wakes a `wait` elsewhere."""
+        """Close every environment, end every thread and process, and wake a `wait` in another thread."""
 
 
 class InlineBackend(Backend):
-    """One environment after the other in the caller's thread: best for cheap ones."""
+    """Runs one environment after the other in the caller's thread; best for cheap ones."""
 
     name = "inline"
 
@@ -66,7 +66,7 @@ class InlineBackend(Backend):
         return replies
 
     def step(self, indices: Sequence[int], actions: Sequence[str | None]) -> list[StepResult]:
-        """`submit` and `wait` in one, for the tightest loop there is; results in the order of `indices`."""
+        """Do `submit` and `wait` in one, for the tightest loop; return results in the order of `indices`."""
         slots = self._slots
         return [slots[i].step(action) for i, action in zip(indices, actions, strict=True)]
 
@@ -76,14 +76,14 @@ class InlineBackend(Backend):
 
 
 class WorkerBackend(Backend):
-    """Base of the backends whose workers can be lost: it knows what has to be answered and rebuilt."""
+    """Base class of the backends whose workers can be lost: tracks what to answer and what to rebuild."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None) -> None:
         self._plans = list(plans)
         self._timeout = timeout
         self._calls: dict[int, Call] = {}  # without a reply so far
-        self._repeated: set[int] = set()  # slots whose present call was given to a second worker
-        self._replies: list[Reply] = []  # not handed out yet
+        self._repeated: set[int] = set()  # slots whose call was already given to a second worker
+        self._replies: list[Reply] = []  # not returned yet
 
     def _begin(self, calls: Sequence[Call]) -> None:
         for call in calls:
@@ -101,8 +101,9 @@ class WorkerBackend(Backend):
         """Give up the episodes of these slots, whose worker is gone.
 
         Returns:
-            The steps to repeat on the new slots, which answer that their episode was cut. What was
-            lost while it reset or rebuilt is answered right here, lest it is lost for ever.
+            The steps to repeat on the new slots, which answer that their episode was cut. A slot that was
+            lost during a reset or while being rebuilt is answered here, so that this cannot repeat for
+            ever.
         """
         repeat = []
         for index in indices:
@@ -126,11 +127,11 @@ class WorkerBackend(Backend):
 
 
 def build_slots(plans: Sequence[SlotPlan], probes: Mapping[int, Env]) -> list[Slot]:
-    """All slots, or none: when one cannot be built, the others are closed again.
+    """Build all slots, or none: if one cannot be built, close the others.
 
     Args:
         plans: One per slot.
-        probes: Environments that are built already, by the index of their slot.
+        probes: Environments that already exist, by the index of their slot.
     """
     slots: list[Slot] = []
     try:

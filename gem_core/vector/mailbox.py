@@ -1,4 +1,4 @@
-"""Who waits for which reply: the calls of one vector env on their way to the backend and back."""
+"""`Mailbox`: the calls of a vector env on their way to the backend and back."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gem_core.vector.backend import Backend, Call
 
 
 class Mailbox:
-    """Calls under way and results that nobody has taken yet.
+    """Running calls and results that nobody has taken yet.
 
-    Any thread may wait for its own results. The first one takes replies from the backend, for all
-    of them, and the others wait for what it has to tell.
+    Any thread may wait for its own results. The first one that waits takes replies from the backend for all
+    of them.
 
     Attributes:
-        changed: Its lock guards what follows. It is free while a thread waits.
-        running: Indices of the slots with a call under way.
-        results: Of finished calls, by index, oldest first.
-        waiting: Whether a thread waits for the backend.
+        changed: Its lock guards the other attributes. It is free while a thread waits.
+        running: Indices of the slots with a running call.
+        results: Results of finished calls by index, oldest first.
+        waiting: Whether a thread is waiting for the backend.
         closed: Whether the vector env was closed.
     """
 
@@ -32,10 +32,10 @@ class Mailbox:
         self.results: dict[int, Any] = {}
         self.waiting = False
         self.closed = False
-        self._abandoned: set[int] = set()  # with a call whose caller was interrupted
+        self._abandoned: set[int] = set()  # slots with a call whose caller was interrupted
 
     def start(self, calls: Sequence[Call], *, batch: bool) -> None:
-        """Give calls to the backend. The caller holds the lock."""
+        """Give calls to the backend. The caller must hold the lock."""
         self.running.update(index for index, _, _ in calls)
         self._backend.submit(calls, batch=batch)
 
@@ -43,7 +43,7 @@ class Mailbox:
         """Wait for the calls on these slots and take their results."""
         try:
             self.wait_for(lambda: self.running.isdisjoint(indices), None)
-        except BaseException:  # Ctrl-C, say: nobody will ask for these results
+        except BaseException:  # such as Ctrl-C: nobody will ask for these results
             with self.changed:
                 self._abandoned.update(self.running.intersection(indices))
                 for index in indices:
@@ -53,15 +53,15 @@ class Mailbox:
             return [self.results.pop(index) for index in indices]
 
     def settle(self) -> None:
-        """Let calls end whose caller was interrupted; their slots are free then."""
+        """Wait for the calls whose caller was interrupted, which frees their slots."""
         if self._abandoned:
             self.wait_for(lambda: not self._abandoned, None)
 
     def wait_for(self, enough: Callable[[], bool], timeout: float | None) -> None:
-        """Collect replies until there are `enough` or the time is over. The lock must be free.
+        """Collect replies until `enough` returns True or the time is over. The lock must be free.
 
         Raises:
-            CallOrderError: The vector env was closed meanwhile.
+            CallOrderError: The vector env was closed in the meantime.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.changed:

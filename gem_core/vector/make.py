@@ -1,4 +1,4 @@
-"""`make_vec`: the front door of the vector env."""
+"""`make_vec` builds a vector env."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from gem_core._util.checks import check_int, check_number, expected
+from gem_core._util.messages import join_or
 from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.registration import WrapperLike
@@ -20,7 +22,7 @@ from gem_core.vector.vector_env import VectorEnv
 BackendName: TypeAlias = Literal["auto", "inline", "thread", "process", "ray"]
 
 MAX_THREADS = 64
-"""Of the thread backend, unless `max_workers` says otherwise: waiting threads cost little."""
+"""Default maximum of the thread backend; waiting threads cost little."""
 
 
 def make_vec(
@@ -43,37 +45,34 @@ def make_vec(
 
     Args:
         id_or_ids: One id or spec for all environments, or one per environment.
-        num_envs: How many, with one id; None is 1.
+        num_envs: Number of environments, with a single id; None means 1.
         backend: ``inline`` (one after the other in this thread), ``thread`` (a bounded pool, for
-            environments that wait), ``process`` (worker processes that hold a slice each, for
-            environments that compute), ``ray`` (actors; needs the extra ``ray`` and a running
-            Ray), or ``auto``: processes if an environment says ``blocking = "cpu"`` and there is
-            more than one core, else threads if one is ``blocking`` or there is a `timeout`, else
-            inline.
-        wrappers: As in `make`; around every environment. None is no wrapper.
-        seed: The first `VectorEnv.reset` without a seed uses this one.
+            environments that wait), ``process`` (worker processes with a slice each, for environments that
+            compute), ``ray`` (actors; needs the extra ``ray`` and a running Ray), or ``auto``: processes if
+            an environment has ``blocking = "cpu"`` and there is more than one core, else threads if one is
+            ``blocking`` or there is a `timeout`, else inline.
+        wrappers: Wrappers around every environment, as in `make`. None means no wrapper.
+        seed: Seed of the first `VectorEnv.reset` that is called without one.
         autoreset: What happens when an episode ends.
-        timeout: Seconds that one reset or step of one environment may take (an autoreset is part of
-            its step); None is no limit. A hung thread is abandoned, a hung worker is killed.
-        max_workers: Threads, processes or actors at most. None: 64 threads, one process per core
-            this process may use, one actor per CPU of the Ray cluster; never more than `num_envs`.
-        vec_kwargs: Constructor arguments of each environment, on top of `kwargs`. A ``seed`` among
-            them is that of the environment's first reset.
-        async_mode: Never choose inline for ``auto``.
+        timeout: Maximum number of seconds for one reset or step of one environment (an autoreset is part of
+            its step); None means no limit. A hung thread is abandoned, a hung worker is killed.
+        max_workers: Maximum number of threads, processes or actors. None means 64 threads, one process per
+            available core, or one actor per CPU of the Ray cluster; there are never more than `num_envs`.
+        vec_kwargs: Constructor arguments of each environment, on top of `kwargs`. A ``seed`` among them seeds
+            the environment's first reset.
+        async_mode: Whether ``auto`` must not choose inline.
         **kwargs: Constructor arguments of all environments.
 
     Raises:
-        UnknownEnv: No such id.
-        TypeError: A keyword argument that the environment does not take.
-        ConfigError: Options that do not go together.
+        UnknownEnv: There is no such id.
+        TypeError: The environment does not accept a keyword argument.
+        ConfigError: An option is out of range, or options exclude each other.
         MissingDependency: The backend or an environment needs an extra.
     """
     own_kwargs, seeds = _split_seeds(vec_kwargs, seed)
     specs = _specs(id_or_ids, num_envs, kwargs, own_kwargs)
-    if timeout is not None and not timeout > 0:
-        raise ConfigError(f"timeout: expected seconds > 0 or None, got {timeout}")
-    if max_workers is not None and max_workers < 1:
-        raise ConfigError(f"max_workers: expected at least 1 or None, got {max_workers}")
+    check_number("timeout", timeout, above=0, optional=True)
+    check_int("max_workers", max_workers, 1, optional=True)
     autoreset = AutoresetMode(autoreset)
     plans = [SlotPlan(i, EnvRecipe(spec, wrappers or ()), autoreset) for i, spec in enumerate(specs)]
     runner = _build_backend(backend, plans, timeout, max_workers, async_mode)
@@ -100,8 +99,8 @@ def _specs(
             f"vec_kwargs: expected {len(ids)} dicts, one per environment, got {len(vec_kwargs)}"
         )
     specs = []
-    for i, given in enumerate(ids):
-        spec = given if isinstance(given, EnvSpec) else registered_spec(given)
+    for i, id in enumerate(ids):
+        spec = id if isinstance(id, EnvSpec) else registered_spec(id)
         own = vec_kwargs[i] if vec_kwargs is not None else {}
         specs.append(replace(spec, kwargs={**spec.kwargs, **kwargs, **own}))
     return specs
@@ -110,7 +109,7 @@ def _specs(
 def _split_seeds(
     vec_kwargs: Sequence[Mapping[str, Any]] | None, seed: int | None
 ) -> tuple[list[dict[str, Any]] | None, int | list[int | None] | None]:
-    """Constructor arguments without seeds, and the seeds of the first reset."""
+    """Return the constructor arguments without seeds, and the seeds of the first reset."""
     if vec_kwargs is None or not any("seed" in own for own in vec_kwargs):
         return None if vec_kwargs is None else [dict(own) for own in vec_kwargs], seed
     seeds = [own.get("seed", None if seed is None else seed + i) for i, own in enumerate(vec_kwargs)]
@@ -125,7 +124,7 @@ def _build_backend(
     async_mode: bool,
 ) -> Backend:
     if name not in get_args(BackendName):
-        raise ConfigError(f"backend {name!r}: expected one of {', '.join(get_args(BackendName))}")
+        raise expected("backend", name, join_or(get_args(BackendName)))
     if name == "inline" and timeout is not None:
         raise ConfigError("backend 'inline' cannot interrupt an environment: use 'thread', or no timeout")
     probes: dict[int, Env] = {}

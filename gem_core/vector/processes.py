@@ -125,7 +125,7 @@ def _close_all(pipes: set[Connection]) -> None:
 
 
 def _kill_group(process: SpawnProcess) -> None:
-    """Kill a worker and what its environments have started."""
+    """Kill a worker and everything that its environments started."""
     process.kill()
     if process.pid is not None and hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -136,7 +136,7 @@ def _kill_group(process: SpawnProcess) -> None:
 
 
 def _work(pipe: Connection, plans: Sequence[SlotPlan]) -> None:
-    """Main function of a worker: carry out calls until the pipe ends."""
+    """Run calls until the pipe ends; the main function of a worker."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C is the parent's business, and a kill reaches what environments started
     try:
@@ -185,7 +185,7 @@ def _send(pipe: Connection, slots: dict[int, Slot], done: Sequence[tuple[Call, R
 
 
 def _sendable(slot: Slot, call: Call, reply: Reply) -> Reply:
-    """The reply, or a failure of the environment that put into it what cannot be sent."""
+    """Return the reply, or a failure of the environment if the reply cannot be sent."""
     try:
         pickle.dumps(reply)
     except Exception as error:

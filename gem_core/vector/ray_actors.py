@@ -83,7 +83,7 @@ class RayBackend(SliceBackend[RayWorker]):
 
 
 class SlotActor:
-    """What runs in the cluster."""
+    """Holds a slice of the slots in the cluster."""
 
     def __init__(self, plans: Sequence[SlotPlan]) -> None:
         self._plans = plans
@@ -98,7 +98,7 @@ class SlotActor:
         return Ready()
 
     def run(self, calls: Sequence[Call]) -> list[Reply]:
-        """Carry out calls, one after the other."""
+        """Run calls, one after the other."""
         return [run_call(self._slots, call) for call in calls]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the process and the Ray backend share: workers that hold a slice of the slots each."""
+"""Base of the process and Ray backends, whose workers hold a slice of the slots each."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Worker:
     """A worker as its owner sees it.
 
     Attributes:
-        name: For messages.
-        indices: Of the slots that it holds.
+        name: Name for messages.
+        indices: Indices of its slots.
         ready: Whether it has built its slots.
         pending: Indices of the slots with a call that it has not answered, oldest first.
-        since: When it began to work on the oldest of them; `time.monotonic` seconds.
+        since: When it began to work on the oldest of them, in seconds of `time.monotonic`.
     """
 
     name: str
@@ -40,14 +40,14 @@ WorkerType = TypeVar("WorkerType", bound=Worker)
 
 @dataclass(frozen=True)
 class Died:
-    """Event: the worker is gone. `reason` completes the sentence that begins with its name."""
+    """Event: the worker is gone. `reason` continues a sentence that starts with its name."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: the worker has built its slots, or could not for `error`."""
+    """Event: the worker has built its slots, or failed with `error`."""
 
     error: BaseException | None = None
 
@@ -63,7 +63,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     """
 
     _start_advice = ""
-    """What to tell a user whose workers cannot start."""
+    """Advice for a user whose workers cannot start."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
         super().__init__(plans, timeout)

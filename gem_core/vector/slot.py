@@ -1,7 +1,7 @@
-"""One place of a vector env: an environment, what happens at its end, and what happens when it fails.
+"""A slot of a vector env: an environment with autoreset and repair.
 
-Every backend runs the same `Slot` code, in the caller's thread, in a pool, in another process or in
-a Ray actor: that is why their results are equal.
+Every backend runs the same `Slot` code, in the caller's thread, in a pool, in another process or in a Ray
+actor, so their results are equal.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class AutoresetMode(enum.Enum):
     """The step that ends the episode returns the next one's first observation and info; the last
     ones of the episode are in ``info["final_obs"]`` and ``info["final_info"]``."""
     DISABLED = "Disabled"
-    """Nothing; stepping it is a `ResetNeeded` until `VectorEnv.reset(mask=...)` resets it."""
+    """Nothing; stepping it raises `ResetNeeded` until `VectorEnv.reset(mask=...)` resets it."""
 
 
 @dataclass(frozen=True)
 class EnvRecipe:
     """How to build one environment in any process.
 
-    The spec travels, not its id, and so does the table of wrapper names: what was registered by the
-    program itself is known in a worker that never ran that code.
+    It carries the spec, not its id, and the table of wrapper names, so a worker knows what the program
+    registered without running that code.
     """
 
     spec: EnvSpec
@@ -61,16 +61,16 @@ class EnvRecipe:
 
 @dataclass
 class SlotPlan:
-    """What it takes to put a slot into any worker, as often as workers are lost.
+    """Everything needed to build a slot in any worker, however often workers are lost.
 
     Attributes:
         index: Number of the slot in the vector env.
         recipe: How to build its environment.
         autoreset: What happens at the end of an episode.
-        seed: Of the last seeded reset; None when there was none.
+        seed: Seed of the last seeded reset; None if there was none.
         losses: How often the slot's worker was lost since that reset.
-        lost: Why the running episode is gone; None when it is not. A slot built from a plan with a
-            reason reports it at its next step, and builds the environment only then.
+        lost: Why the running episode was lost; None if it was not. A slot built from a plan with a reason
+            reports it at its next step, and builds the environment only then.
     """
 
     index: int
@@ -81,22 +81,22 @@ class SlotPlan:
     lost: str | None = None
 
     def note_reset(self, seed: int | None) -> None:
-        """Remember a reset that is about to be carried out."""
+        """Remember a reset that is about to run."""
         self.lost = None
         if seed is not None:
             self.seed, self.losses = seed, 0
 
     def note_loss(self, message: str) -> None:
-        """Remember that the slot is gone, with its worker."""
+        """Remember that the slot was lost with its worker."""
         self.lost = message
         self.losses += 1
 
 
 class Slot:
-    """An environment with autoreset, checks and repair. No method raises for what the env does."""
+    """An environment with autoreset, checks and repair. No method raises because of the environment."""
 
     def __init__(self, plan: SlotPlan, env: Env | None = None) -> None:
-        """Build the environment, unless `env` is it or the plan says that its episode is lost."""
+        """Use `env`, or build the environment unless the plan says that its episode is lost."""
         self._index = plan.index
         self._recipe = plan.recipe
         self._autoreset = plan.autoreset
@@ -110,9 +110,9 @@ class Slot:
             self._env = plan.recipe.make()
 
     def reset(self, seed: int | None, options: ResetOptions | None = None) -> ResetResult | ConfigError:
-        """Start an episode; when that fails, the observation is empty and info has ``error``.
+        """Start an episode; if that fails, the observation is empty and the info has ``error``.
 
-        Options that the environment refuses are the caller's mistake: the error is returned as it is.
+        Options that the environment rejects are the caller's mistake: the error itself is returned.
         """
         if seed is not None:
             self._seed, self._losses, self._rebuilds = seed, 0, 0
@@ -127,7 +127,7 @@ class Slot:
         return result
 
     def step(self, action: str | None) -> StepResult:
-        """Take one action and do what the autoreset mode says; a failure cuts the episode."""
+        """Take one action and apply the autoreset mode; a failure cuts the episode."""
         env = self._env
         if env is None or self._ended:
             return self._step_without_episode()
@@ -150,14 +150,14 @@ class Slot:
         return self._end(result) if terminated or truncated else result
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Call a method in a worker, which has to survive a SystemExit too."""
+        """Call a method in a worker, which must survive even a SystemExit."""
         try:
             return getattr(self, method)(*args)
         except BaseException as error:
             return self.fail(method, error)
 
     def fail(self, method: str, error: BaseException) -> Any:
-        """What `method` returns instead of raising `error`; the environment is given up."""
+        """Discard the environment and return what `method` returns instead of raising `error`."""
         message = self._discard(error)
         if method == "step":
             return self._cut(message)
@@ -165,7 +165,7 @@ class Slot:
         return failed_reset(message)
 
     def close(self) -> None:
-        """Close the environment; what it raises is logged."""
+        """Close the environment; log what it raises."""
         env, self._env = self._env, None
         if env is not None:
             try:
@@ -216,7 +216,7 @@ class Slot:
         return observation, *result[1:-1], info
 
     def _restart(self) -> ResetResult:
-        """Begin the next episode, in a rebuilt environment when the old one cannot."""
+        """Begin the next episode, in a rebuilt environment if the old one fails."""
         try:
             return self._start()
         except Exception as error:
@@ -228,7 +228,7 @@ class Slot:
             return "", {}
 
     def _discard(self, error: BaseException) -> str:
-        """Drop the failed environment and say what happened in one line."""
+        """Drop the failed environment and return a line on what happened."""
         message = error_line(error)
         logger.warning("env %d (%s): %s", self._index, self._recipe.spec.id, message, exc_info=error)
         self.close()
@@ -236,12 +236,12 @@ class Slot:
 
 
 def failed_reset(message: str) -> ResetResult:
-    """What a reset gives that could not be carried out."""
+    """Return the result of a reset that failed."""
     return "", {"error": message}
 
 
 def failed_step(message: str, autoreset: AutoresetMode) -> StepResult:
-    """What the step gives that a failure made the last of its episode; there is nothing to observe."""
+    """Return the result of a step whose failure ended the episode, with an empty observation."""
     info: Info = {"error": message}
     if autoreset is AutoresetMode.SAME_STEP:
         info = {"error": message, "final_obs": "", "final_info": {"error": message}}
@@ -249,18 +249,18 @@ def failed_step(message: str, autoreset: AutoresetMode) -> StepResult:
 
 
 def rebuilt_seed(seed: int, losses: int, rebuilds: int) -> int:
-    """Seed of an environment that was rebuilt: the same for the same history of failures.
+    """Return the seed of a rebuilt environment: the same for the same history of failures.
 
     Args:
-        seed: Of the slot's last seeded reset.
-        losses: Workers lost since then.
-        rebuilds: Environments rebuilt since then in the present worker.
+        seed: Seed of the slot's last seeded reset.
+        losses: Number of workers lost since then.
+        rebuilds: Number of environments rebuilt since then in the current worker.
     """
     return derive_rng(seed, losses, rebuilds).getrandbits(31)
 
 
 def _checked(result: tuple[Any, ...]) -> StepResult:
-    """The result with plain Python types, or an `EnvError` that says what is wrong with it."""
+    """Return the result with plain Python types, or raise an `EnvError` that says what is wrong."""
     observation, reward, terminated, truncated, info = result
     if not (isinstance(reward, Real) and math.isfinite(reward)):
         raise EnvError(f"step() returned the reward {reward!r}; expected a finite number")

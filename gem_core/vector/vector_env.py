@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from gem_core._util.checks import check_int
 from gem_core.core import Info, Observation, ResetOptions, StepResult
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
 from gem_core.vector.backend import InlineBackend
@@ -84,7 +84,7 @@ class VectorEnv:
 
     @property
     def backend(self) -> str:
-        """Name of the backend in use: what ``auto`` decided, too."""
+        """Name of the backend in use, after ``auto`` has chosen."""
         return self._backend.name
 
     # -- lockstep -----------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class VectorEnv:
         """Start new episodes.
 
         Args:
-            seed: Environment i gets ``seed + i``, or entry i of a sequence. None goes on with each
+            seed: Environment i gets ``seed + i``, or entry i of a sequence. None continues with each
                 environment's own generator; the first reset then uses the seed given to `make_vec`.
             options: For all environments, or one per environment; see `ResetOptions`.
             mask: Shape (n,); which environments to reset, None for all.
@@ -110,8 +110,8 @@ class VectorEnv:
             ``info["error"]``; its next step is cut.
 
         Raises:
-            ConfigError: An environment refuses its options, a seed is no whole number from 0 on, or there is
-                a wrong number of something.
+            ConfigError: An environment refuses its options, a seed is negative or not a whole number,
+                or an argument has the wrong length.
             CallOrderError: An environment to be reset has an unfinished step.
         """
         self._mail.settle()
@@ -155,7 +155,7 @@ class VectorEnv:
 
         Raises:
             ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
-            TypeError: One str for all, a wrong number of actions, or an action that is no str.
+            TypeError: `actions` is a single str or has the wrong length, or an action is not a str.
             IndexError: There is no environment with that index.
             CallOrderError: An environment is busy with an action that was sent.
         """
@@ -181,7 +181,7 @@ class VectorEnv:
     # -- each at its own pace -----------------------------------------------------------------
 
     def send(self, actions: Mapping[int, str]) -> None:
-        """Start steps and return at once (the inline backend carries them out right here).
+        """Start steps and return at once (the inline backend runs them before it returns).
 
         Args:
             actions: Response by index of the environment.
@@ -207,15 +207,16 @@ class VectorEnv:
         """Wait for sent steps and take every result that is ready.
 
         Args:
-            min_ready: Wait for so many, or for all that were sent if these are fewer; 0 does not wait.
-            timeout: Seconds after which to return what there is, even if nothing; None is no limit.
+            min_ready: Number of results to wait for, or all that were sent if these are fewer; 0 does not
+                wait.
+            timeout: Seconds after which to return whatever is ready, even nothing; None means no limit.
 
         Returns:
             ``{index: (observation, reward, terminated, truncated, info)}``, in the order in which
             the steps were finished.
 
         Raises:
-            CallOrderError: Nothing was sent that has not been received.
+            CallOrderError: All results of sent steps have been received.
         """
         self._check_sent()
         self._mail.wait_for(lambda: self._missing(min_ready) <= 0, timeout)
@@ -238,7 +239,7 @@ class VectorEnv:
         return await self._off_loop(lambda: self.step(actions))
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
-        """`recv` without blocking the event loop; when it is cancelled no result is lost."""
+        """`recv` without blocking the event loop; if it is cancelled, no result is lost."""
         self._check_sent()
         await self._off_loop(lambda: self._mail.wait_for(lambda: self._missing(min_ready) <= 0, timeout))
         return self._take()
@@ -272,7 +273,7 @@ class VectorEnv:
         return call() if self.backend == "inline" else await asyncio.to_thread(call)
 
     def _missing(self, min_ready: int) -> int:
-        """How many more results `recv` has to wait for."""
+        """Return how many more results `recv` has to wait for."""
         ready = len(self._sent & self._mail.results.keys())
         return min(min_ready, len(self._sent)) - ready
 
@@ -341,7 +342,7 @@ class VectorEnv:
             raise TypeError(f"actions: expected {self.num_envs}, one per environment, got {len(actions)}")
 
     def _check_steps(self, indices: Sequence[int], actions: Sequence[str | None]) -> None:
-        """Each of these environments must be there, able and free to take its action."""
+        """Check that each of these environments exists, is running and is free to take its action."""
         if isinstance(indices, list):  # given by the caller
             for index in indices:
                 if not (isinstance(index, (int, np.integer)) and 0 <= index < self.num_envs):
@@ -377,11 +378,5 @@ class VectorEnv:
 
 
 def _whole(seed: Any) -> int:
-    """A seed, checked here: in an environment it would look like a failure, and be repaired."""
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ConfigError(f"seed: expected whole numbers from 0 on or None, got {seed!r}")
-    return number
+    """Check a seed here: in an environment, a bad one would look like a failure and be repaired."""
+    return check_int("seed", seed, 0)

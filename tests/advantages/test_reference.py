@@ -163,12 +163,12 @@ def test_a_return_that_overflows_is_named():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rebn([[1.0]], gamma=1.5), "gamma is 1.5"),
-        (lambda: rebn([[1.0]], gamma=math.nan), "gamma is nan"),
-        (lambda: rebn([[1.0]], ddof=2), "ddof is 2"),
+        (lambda: rebn([[1.0]], gamma=1.5), "gamma=1.5: expected"),
+        (lambda: rebn([[1.0]], gamma=math.nan), "gamma=nan: expected"),
+        (lambda: rebn([[1.0]], ddof=2), "ddof=2: expected"),
         (lambda: rebn([1.0, 2.0]), "episode 0 has shape"),
         (lambda: grpo([[1.0]], ["a", "b"]), "1 episodes but 2 group ids"),
-        (lambda: gae([[1.0]], [[1.0]], lam=-0.1), "lam is -0.1"),
+        (lambda: gae([[1.0]], [[1.0]], lam=-0.1), "lam=-0.1: expected"),
         (lambda: gae([[1.0]], [[1.0, 2.0]]), "episode 0: 1 rewards but 2 values"),
         (lambda: gae([[1.0]], [[math.nan]]), "values are not finite"),
         (lambda: gae([[1.0]], [[1.0]], bootstrap=[]), "0 bootstrap values"),
