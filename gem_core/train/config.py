@@ -34,57 +34,65 @@ class TrainConfig(EpisodeLimits):
 
     # what is trained on what
     model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = TINY
-    agent_model: Annotated[list[str] | None, "AGENT=MODEL: weights of its own for an agent of several"] = None
-    out: Annotated[str, "folder of the run"] = "runs/train"
+    agent_model: Annotated[
+        list[str] | None, "AGENT=MODEL: separate weights for an agent of a multi-agent game"
+    ] = None
+    out: Annotated[str, "folder for the run"] = "runs/train"
     env: Annotated[list[str], "environment: ID, 'ID(key=value)', or either with =WEIGHT for a mix"] = field(
         default_factory=lambda: ["game:GuessTheNumber-v0-easy"]
     )
-    eval_env: Annotated[list[str] | None, "environment of the evaluations; none: those of training"] = None
-    wrappers: Annotated[str, "wrappers around each, such as 'time_limit(max_turns=5)'"] = ""
+    eval_env: Annotated[list[str] | None, "environment for evaluation; none: the training environments"] = (
+        None
+    )
+    wrappers: Annotated[str, "wrappers for each environment, such as 'time_limit(max_turns=5)'"] = ""
     # advantages
     estimator: Annotated[str, "rebn, reinforce, grpo, rloo, gae (PPO), or a registered estimator"] = "rebn"
     gamma: Annotated[float, "discount per turn"] = 1.0
     lam: Annotated[float, "gae: lambda, per turn"] = 0.95
-    zero_advantages: Annotated[bool, "a control: set every advantage to 0"] = False
+    zero_advantages: Annotated[bool, "set every advantage to 0, as a negative control"] = False
     # rollouts
     steps: Annotated[int, "rounds of rollout and update"] = 120
     episodes_per_step: Annotated[int, "episodes per step"] = 512
     group_size: Annotated[int, "episodes that share a seed; grpo and rloo need at least 2"] = 1
     max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=32, kw_only=True)
-    max_total_tokens: Annotated[int | None, "most tokens of an episode; none: what the model takes"] = None
-    temperature: Annotated[float, "of sampling, in training and evaluation"] = 1.0
-    max_batch: Annotated[int, "most episodes at once, the rows of a forward pass of sampling"] = 512
+    max_total_tokens: Annotated[int | None, "maximum tokens per episode; none: what the model allows"] = None
+    temperature: Annotated[float, "sampling temperature, in training and evaluation"] = 1.0
+    max_batch: Annotated[int, "maximum number of episodes sampled at once"] = 512
     # update
     lr: Annotated[float | None, "learning rate of AdamW; none: 3e-3 for 'tiny', 1e-5 for others"] = None
     lr_schedule: Annotated[Schedule, "'constant', or 'linear' down to lr_end"] = "linear"
-    lr_end: Annotated[float, "share of lr that is left at the last step of the linear schedule"] = 0.1
+    lr_end: Annotated[float, "final fraction of lr in the linear schedule"] = 0.1
     warmup_steps: Annotated[int, "steps over which the learning rate rises from 0"] = 10
-    weight_decay: Annotated[float, "of AdamW"] = 0.0
-    adam_beta2: Annotated[float, "decay of AdamW's mean of squared gradients"] = 0.99
-    max_grad_norm: Annotated[float, "gradients are scaled down to this norm"] = 1.0
+    weight_decay: Annotated[float, "weight decay of AdamW"] = 0.0
+    adam_beta2: Annotated[float, "second beta of AdamW"] = 0.99
+    max_grad_norm: Annotated[float, "gradients are clipped to this norm"] = 1.0
     epochs: Annotated[int, "passes over the episodes of a step"] = 1
     minibatches: Annotated[int, "updates per pass"] = 4
-    clip: Annotated[float, "PPO's epsilon, used when a step makes several updates"] = 0.2
+    clip: Annotated[float, "clip range of PPO, used if a step makes several updates"] = 0.2
     loss_scale: Annotated[Literal["token-mean", "turn-mean"], "'token-mean' or 'turn-mean'"] = "token-mean"
     entropy: Annotated[float, "weight of the entropy bonus; falls linearly to 0 over the run"] = 0.0
     kl: Annotated[float, "weight of the KL to the first model; falls linearly to 0 over the run"] = 0.3
     value_weight: Annotated[float, "gae: weight of the critic's loss"] = 0.5
-    max_tokens_per_pass: Annotated[int, "tokens in one forward pass of the update, padding counted"] = 32768
+    max_tokens_per_pass: Annotated[
+        int, "maximum tokens per forward pass of the update, including padding"
+    ] = 32768
     # run
     eval_episodes: Annotated[int, "evaluation seeds played before and after training; 0 for none"] = 1000
     save_every: Annotated[int, "steps between checkpoints; the last step is always saved"] = 50
-    keep_checkpoints: Annotated[int, "checkpoints kept"] = 2
+    keep_checkpoints: Annotated[int, "number of checkpoints to keep"] = 2
     trace_every: Annotated[int, "steps between traces of training episodes; 0 for none"] = 25
     trace_episodes: Annotated[int, "episodes per trace"] = 16
     resume: Annotated[
-        bool, "go on from the newest checkpoint in the folder; or start over and replace it"
+        bool, "continue from the newest checkpoint in the folder, or start over and replace it"
     ] = True
-    seed: Annotated[int, "of everything that is random"] = 0
+    seed: Annotated[int, "random seed"] = 0
     device: Annotated[str, "'cpu', 'cuda', 'cuda:1', or 'auto'"] = "auto"
-    dtype: Annotated[Literal["float32", "bfloat16"], "of the weights: 'float32' or 'bfloat16'"] = "float32"
-    threads: Annotated[int, "torch threads; 0 leaves torch's own choice"] = 0
+    dtype: Annotated[Literal["float32", "bfloat16"], "type of the weights: 'float32' or 'bfloat16'"] = (
+        "float32"
+    )
+    threads: Annotated[int, "torch threads; 0 for torch's default"] = 0
     tensorboard: Annotated[bool, "write TensorBoard events"] = False
-    wandb: Annotated[str, "project at Weights & Biases to report to, when wandb is installed"] = ""
+    wandb: Annotated[str, "Weights & Biases project to report to; needs wandb"] = ""
 
     def __post_init__(self) -> None:
         for name, given in (
