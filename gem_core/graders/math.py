@@ -28,7 +28,7 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}(?: +[A-Za-z]+){2}")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{(.*)\}", re.DOTALL)
 
 
-class Verdict(NamedTuple):
+class MathVerdict(NamedTuple):
     """Result of grading an answer."""
 
     correct: bool
@@ -41,7 +41,7 @@ def grade(answer: str, reference: str, *, symbolic: bool = True) -> bool:
     return judge(answer, reference, symbolic=symbolic).correct
 
 
-def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
+def judge(answer: str, reference: str, *, symbolic: bool = True) -> MathVerdict:
     r"""Compare an answer with the reference.
 
     Args:
@@ -54,18 +54,18 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
     """
     answer, reference = answer.strip(), reference.strip()
     if answer == reference:
-        return Verdict(bool(answer), "text")
+        return MathVerdict(bool(answer), "text")
     if len(answer) > LONGEST:
-        return Verdict(False, "unread")
+        return MathVerdict(False, "unread")
     number, other = _plain_number(answer), _plain_number(reference)
     if number and other:
-        return Verdict(number == other, "text")
+        return MathVerdict(number == other, "text")
     wanted = _reference(reference)
     tidied = tidy(_unboxed(answer))
     if not tidied:
-        return Verdict(False, "unread")
+        return MathVerdict(False, "unread")
     if tidied == wanted.text:
-        return Verdict(True, "text")
+        return MathVerdict(True, "text")
     tree = read(tidied)
     if tree is not None and wanted.tree is not None:
         try:
@@ -73,15 +73,15 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> Verdict:
         except RecursionError:  # the caller is already deep in a recursion
             verdict = None
         if verdict is not None:
-            return Verdict(verdict, "tree")
+            return MathVerdict(verdict, "tree")
     if "".join(tidied.split()) == wanted.packed:
-        return Verdict(True, "text")
+        return MathVerdict(True, "text")
     if not symbolic or not _worth_asking(tidied, tree, wanted):
-        return Verdict(False, "unread")
+        return MathVerdict(False, "unread")
     from gem_core.graders.symbolic import equal
 
     found = equal(tidied, wanted.text)
-    return Verdict(bool(found), "timeout" if found is None else "symbolic")
+    return MathVerdict(bool(found), "timeout" if found is None else "symbolic")
 
 
 def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:

@@ -11,7 +11,7 @@ from gem_core.checker.texts import long_texts, nasty_texts
 from gem_core.errors import MissingDependency
 from gem_core.graders import symbolic
 from gem_core.graders.latex import read
-from gem_core.graders.math import Verdict, grade, judge
+from gem_core.graders.math import MathVerdict, grade, judge
 from tests.graders.pairs import PAIRS
 
 ONLY_SYMBOLIC = {r"\int_0^1 2x\,dx", r"\sum_{k=1}^{10} k", "(x,y)=(1,2)"}
@@ -29,7 +29,7 @@ def test_there_are_enough_pairs_of_both_kinds():
 def test_labelled_pairs_without_math_verify(answer, reference, right):
     verdict = judge(answer, reference, symbolic=False)
     if answer in ONLY_SYMBOLIC:
-        assert verdict == Verdict(False, "unread")
+        assert verdict == MathVerdict(False, "unread")
     else:
         assert verdict.correct is right
 
@@ -42,7 +42,7 @@ def test_labelled_pairs_with_math_verify():
 
 @pytest.mark.parametrize(("answer", "reference", "right"), [p for p in PAIRS if p[2]])
 def test_a_reference_matches_itself(answer, reference, right):
-    assert judge(reference, reference) == Verdict(True, "text")
+    assert judge(reference, reference) == MathVerdict(True, "text")
     assert judge(f"${reference}$", reference, symbolic=False).correct
 
 
@@ -131,7 +131,7 @@ def test_math_verify_from_a_thread():
     thread = threading.Thread(target=lambda: found.append(judge(r"\int_0^1 2x\,dx", "1")))
     thread.start()
     thread.join()
-    assert found == [Verdict(True, "symbolic")]
+    assert found == [MathVerdict(True, "symbolic")]
 
 
 def test_out_of_time_is_wrong_and_said(monkeypatch):
@@ -140,7 +140,7 @@ def test_out_of_time_is_wrong_and_said(monkeypatch):
 
     monkeypatch.setattr(symbolic, "require", lambda: None)
     monkeypatch.setattr(symbolic, "calls", out_of_time)
-    assert judge(r"\int_0^1 x dx", "1/2") == Verdict(False, "timeout")
+    assert judge(r"\int_0^1 x dx", "1/2") == MathVerdict(False, "timeout")
 
 
 def test_without_math_verify_the_error_says_how_to_get_it(monkeypatch):

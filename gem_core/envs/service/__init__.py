@@ -1,4 +1,4 @@
-"""Customer service: an assistant, a user and a database. This module holds the table of ids."""
+"""Customer service with an assistant, a user and a database, and the table of its ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gem_core.registration import register
 
 
 def register_service() -> None:
-    """File the ids: the assistant's side against a scripted user; `user` and `agent` change that."""
+    """Register the ids: the assistant's side against a scripted user; `user` and `agent` change that."""
     register(
         "service:Shop-v0",
         "gem_core.envs.service.ids:make_shop",

@@ -1,4 +1,4 @@
-"""What a customer service is made of: `Domain`, `Task` and `Operation`."""
+"""The parts of a customer service: `Domain`, `Task` and `Operation`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from gem_core.errors import DataError
 from gem_core.tools.base import Tool, ToolResult
 
 Database: TypeAlias = dict[str, Any]
-"""JSON-able, and changed by operations only."""
+"""JSON-able; only operations change it."""
 
 Call: TypeAlias = tuple[str, Mapping[str, Any]]
 """Name and arguments of an operation."""
 
 
 class Refused(Exception):
-    """An operation cannot be carried out; the message goes to the assistant, nothing was changed."""
+    """Raised when an operation is rejected. Nothing has changed; the assistant sees the message."""
 
 
 class Operation(Tool):
     """A tool of the assistant that reads or changes the database.
 
     Args:
-        name: As for every `Tool`.
-        description: For the model.
+        name: Name of the tool.
+        description: Description for the model.
         parameters: JSON schema of the arguments.
-        act: Called as ``act(database, **arguments)``; returns what the assistant is told, or raises
-            `Refused` before it changed anything.
-        ends: Whether the conversation is over after it (a hand-over to a person).
+        act: Called as ``act(database, **arguments)``; returns the text for the assistant, or raises `Refused`
+            before changing anything.
+        ends: Whether it ends the conversation (a handover to a person).
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Operation(Tool):
         self._act = act
 
     def apply(self, database: Database, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carry it out on `database`; arguments that fit the schema never raise."""
+        """Carry out the operation on `database`. Arguments that match the schema never raise."""
         try:
             return ToolResult(self._act(database, **arguments))
         except Refused as refusal:
@@ -57,15 +57,15 @@ class Operation(Tool):
 
 @dataclass(frozen=True)
 class Task:
-    """What one customer wants, and how it ends well.
+    """The request of a customer and its solution.
 
     Attributes:
-        name: Short and unique.
-        instruction: For whoever plays the user: who they are, what they want, what they know.
-        request: What the scripted user opens with.
-        facts: What the scripted user says when it is asked for it: by "email", "name", "order", ...
-        actions: A reference solution: the calls that bring about the goal, those that only read included.
-        outputs: Texts that the assistant must have said to the user.
+        name: Short unique name.
+        instruction: Instruction for the player of the user: identity, request, knowledge.
+        request: First message of the scripted user.
+        facts: Answers of the scripted user, by topic: "email", "name", "order", ...
+        actions: Reference solution: all calls, including those that only read.
+        outputs: Texts that the assistant must say to the user.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Task:
 
 
 def said_anywhere(said: str, outputs: Sequence[str]) -> bool:
-    """Return whether each output stands in what was said, be it within a word: the rule of tau-bench."""
+    """Return whether each output occurs in the messages, even within a word: the rule of tau-bench."""
     said = said.lower().replace(",", "")
     return all(output.lower().replace(",", "") in said for output in outputs)
 
@@ -87,14 +87,15 @@ class Domain:
     """A service.
 
     Attributes:
-        policy: The rules of the assistant, in words.
-        operations: Its tools.
-        tasks: In order; their number is the option ``index`` of a reset.
-        database: Makes the database that every task starts from, new each time.
-        said: Called with all that the assistant said and the outputs of the task: whether they are there.
-        looked_up: Called with the task and the calls (name and arguments) where the goal changes nothing:
-            whether enough was looked up to know that. None asks for nothing.
-        eval_only: Whether all tasks are for evaluation only, or none is; None: about one in eight is.
+        policy: The rules of the assistant as text.
+        operations: Tools of the assistant.
+        tasks: Tasks, numbered by the option ``index`` of a reset.
+        database: Returns a new copy of the initial database of every task.
+        said: Called with all messages of the assistant and the outputs of the task; returns whether they
+            occur.
+        looked_up: Called with the task and the calls (name and arguments) if the goal changes nothing;
+            returns whether enough was looked up to know that. None requires no look-ups.
+        eval_only: Whether all tasks or no tasks are for evaluation only; None reserves about one in eight.
     """
 
     policy: str
@@ -107,20 +108,20 @@ class Domain:
     _goals: dict[int, Database] = field(default_factory=dict)
 
     def operation(self, name: str) -> Operation:
-        """Return the operation of that name."""
+        """Return the operation with a given name."""
         return next(operation for operation in self.operations if operation.name == name)
 
     def goal(self, index: int) -> Database:
         """Return the database after the reference solution of a task.
 
         Raises:
-            DataError: One of its calls is to no operation of this domain.
+            DataError: The solution calls an unknown operation.
         """
         if index not in self._goals:
             database = self.database()
             for name, arguments in self.tasks[index].actions:
                 if all(name != operation.name for operation in self.operations):
-                    raise DataError(f"task {index} calls {name!r}, which is no operation of this domain")
+                    raise DataError(f"task {index} calls {name!r}, which is not an operation of this domain")
                 self.operation(name).apply(database, arguments)
             self._goals[index] = database
         return self._goals[index]

@@ -1,8 +1,8 @@
 """`Service`: an assistant and a customer talk, and the assistant works on a database.
 
-The user speaks first. The assistant answers with a message for the user or with calls of its tools, whose
-results come back to it at once. When the user says `END`, or the assistant hands over to a person, the
-database is compared with the one that the task asks for.
+The user speaks first. The assistant responds with a message for the user or with tool calls, whose results it
+gets at once. When the user says `END`, or the assistant hands over to a person, the database is compared with
+the goal of the task.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ANYTHING_ELSE = "Is there anything else I can do for you?"
 class Service(MultiAgentEnv):
     """A customer service with a policy, tools and tasks.
 
-    Both agents are paid 1 when the conversation ends with the database of the goal and with everything
-    said to the user that the task asks for, else 0; every turn before it pays 0. A call that cannot be
-    read is ``info["invalid"] == "format"``, one that is refused has ``info["tool_error"]``; both take a
-    turn and cost nothing else. The turn limit truncates. The oracle of the assistant is the reference
-    solution, that of the user follows a script. A domain may ask for look-ups where nothing is to be changed.
+    Both agents earn 1 if the conversation ends with the database of the goal and everything that the task
+    requires has been said to the user, else 0; every earlier turn pays 0. An unreadable call sets
+    ``info["invalid"]`` to "format", a rejected one sets ``info["tool_error"]``; both use up a turn and cost
+    nothing else. The turn limit truncates. The assistant's oracle is the reference solution; the user's
+    oracle follows a script. A domain may require look-ups if nothing is to be changed.
 
     Args:
         domain: The service.
-        task: Number of the only task; None draws one at each reset, or takes the option ``index``.
-        max_turns: Messages and calls of both together.
+        task: Number of the only task; None draws one at each reset, unless the option ``index`` selects it.
+        max_turns: Limit on the messages and calls of both agents together.
 
     Raises:
         ConfigError: `task` or `max_turns` is out of range.
@@ -62,7 +62,7 @@ class Service(MultiAgentEnv):
 
     @property
     def task(self) -> Task:
-        """The task of this episode."""
+        """The current task."""
         return self.domain.tasks[self.task_index]
 
     def items(self, split: Split) -> Sequence[int] | None:
@@ -82,9 +82,9 @@ class Service(MultiAgentEnv):
         self.task_index = next(n for n in (index, self.only_task, drawn) if n is not None)
         self.database = self.domain.database()
         self.calls: list[list[Any]] = []
-        """Every call that was carried out: name and arguments."""
+        """Successful calls: name and arguments."""
         self.messages: list[list[str]] = []
-        """What was said: who to the other, and the text."""
+        """Messages so far: speaker and text."""
         self.turn = 0
         self.news: dict[str, str] = {ASSISTANT: "", USER: "You reached the customer service."}
         self.acted: list[str] = []
@@ -101,7 +101,7 @@ class Service(MultiAgentEnv):
         return "\n\n".join(part for part in (intro, self.news[agent]) if part)
 
     def brief(self, agent: str) -> str:
-        """What an agent is told at the start: its role, and the policy and tools or the task."""
+        """Return the introduction for an agent: its role, and the policy and tools or the task."""
         if agent == ASSISTANT:
             return f"{self.domain.policy}\n\n{self._format.instructions(self.domain.operations)}"
         return (
@@ -141,7 +141,7 @@ class Service(MultiAgentEnv):
         )
 
     def _carry_out(self, calls: list[Any], info: dict[str, Any]) -> bool:
-        """Make the calls of a response; says whether the last of them ended the conversation."""
+        """Carry out the calls of a response; return whether the last one ended the conversation."""
         named, errors = [], []
         info["use_tool"] = True
         over = False
@@ -166,7 +166,7 @@ class Service(MultiAgentEnv):
         return over
 
     def _say(self, agent: str, text: str, info: dict[str, Any]) -> bool:
-        """Pass a message on; says whether it ended the conversation."""
+        """Deliver a message; return whether it ended the conversation."""
         other = USER if agent == ASSISTANT else ASSISTANT
         if not text.strip():
             info["invalid"] = "format"
@@ -181,7 +181,7 @@ class Service(MultiAgentEnv):
         return self._said_all() and self.database == goal and self._looked_up(goal)
 
     def _looked_up(self, goal: Database) -> bool:
-        """True but where changing nothing is right, and was done blindly."""
+        """Return False only if changing nothing is right but was done without looking anything up."""
         if self.domain.looked_up is None or goal != self.domain.database():
             return True
         return self.domain.looked_up(self.task, self.calls)

@@ -1,4 +1,4 @@
-"""What the ids of this family make."""
+"""Factories behind the ids of this family."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def make_shop(
     max_turns: int = 40,
     user_model: str = "default",
 ) -> Env:
-    """One side of the shop, or with ``user="self"`` both.
+    """Build one side of the shop, or with ``user="self"`` both.
 
     Args:
-        user: Who plays the other side: "scripted", "random", the base URL of an OpenAI-compatible endpoint
+        user: Player of the other side: "scripted", "random", the base URL of an OpenAI-compatible endpoint
             (see `LlmUser`), ``module:function``, or "self".
         agent: The side to play: "assistant" or "user". Against "user" the scripted assistant is the
             reference solution.
         task: Number of the only task; None draws one at each reset.
-        max_turns: Messages and calls of both together.
+        max_turns: Limit on the messages and calls of both sides together.
         user_model: Name of the model at the endpoint.
     """
     return _make(shop(), user, agent, task, max_turns, user_model)
@@ -45,7 +45,7 @@ def make_tau_bench(
     """Return the retail tasks of a checkout of tau-bench; see `load_tau_bench` and `make_shop`.
 
     Args:
-        root: Folder of the checkout; it has to be given.
+        root: Folder of the checkout; required.
         split: "test", "train" or "dev".
         user: As in `make_shop`. The scripted user says its whole instruction at once.
         agent: As in `make_shop`.
@@ -54,10 +54,10 @@ def make_tau_bench(
         user_model: As in `make_shop`.
 
     Raises:
-        DataError: `root` is not given, or no checkout.
+        DataError: `root` is missing, or not a checkout.
     """
     if root is None:
-        raise DataError("the tasks of tau-bench do not come along; give the folder of a checkout as root")
+        raise DataError("the tasks of tau-bench are not included; give the folder of a checkout as root")
     return _make(load_tau_bench(root, split), user, agent, task, max_turns, user_model)
 
 

@@ -1,6 +1,6 @@
 """The database of the shop, made by code.
 
-Every customer has an order that waits, one that is on its way, one that has come and one that came long ago.
+Every customer has a pending order, one in transit, one delivered recently and one delivered long ago.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _product(random: Random, number: int, name: str) -> dict[str, Any]:
                 "colour": colour,
                 option: value,
                 "price": price + 7 * row + 2 * column + random.randint(0, 1),
-                "in_stock": (row + column + number) % 4 != 0,  # of each product some, and never all
+                "in_stock": (row + column + number) % 4 != 0,  # some variants of each product, never all
             }
     return {"name": name, "variants": variants}
 
@@ -127,5 +127,5 @@ def _order(
 
 
 def total(order: dict[str, Any]) -> int:
-    """What the items of an order cost."""
+    """Return the total price of the items of an order."""
     return sum(item["price"] for item in order["items"])

@@ -1,7 +1,7 @@
-"""The official retail tasks of tau-bench, out of a checkout: `load_tau_bench`.
+"""The official retail tasks of tau-bench from a checkout: `load_tau_bench`.
 
-Nothing of tau-bench comes along. Its tools are Python modules of the checkout, and are run: give a checkout
-that you trust.
+Nothing of tau-bench is included. Its tools are Python modules of the checkout and are run: use only a
+checkout that you trust.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _lock = threading.Lock()
 def load_tau_bench(root: str, split: str = "test") -> Domain:
     """Return the retail service of a checkout.
 
-    A conversation is graded as there: the database has to be the one after the reference actions, and the
-    assistant has to have said the outputs.
+    A conversation is graded as in tau-bench: the database must equal the one after the reference actions, and
+    the assistant must have said the outputs.
 
     Args:
         root: Folder of the checkout, with ``tau_bench/envs/retail`` in it.
         split: "test", "train" or "dev".
 
     Raises:
-        ConfigError: There is no such split.
-        DataError: The folder is no checkout, or cannot be read.
+        ConfigError: The split is unknown.
+        DataError: The folder is not a checkout, or cannot be read.
     """
     if split not in SPLITS:
-        raise ConfigError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
+        raise ConfigError(f"split={split!r}: expected {', '.join(SPLITS)}")
     folder = Path(root) / "tau_bench" / "envs" / "retail"
     if not (folder / "wiki.md").is_file():
         raise DataError(

@@ -1,4 +1,4 @@
-"""Users without a model and with one: `scripted_message` and `LlmUser`."""
+"""Scripted and model-based users: `scripted_message` and `LlmUser`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 
 END = "[END]"
-"""What the user writes when all is settled."""
+"""Message of the user when everything is settled."""
 
 SMALL_TALK = ("Hello.", "Yes, please.", "I am not sure what you mean.", "Could you look again?")
 
@@ -34,15 +34,15 @@ _CLOSING = ("anything else", "goodbye", "have a nice day")
 
 
 def scripted_message(task: Task, last: str | None) -> str:
-    """What the scripted user says.
+    """Return the next message of the scripted user.
 
     Args:
-        task: What the user wants.
+        task: The task of the user.
         last: The assistant's last message; None before the first.
 
     Returns:
-        The request; then what is asked for, as far as the user knows it; a yes where the assistant asks for
-        one; the whole story again where it asks for nothing; and `END` when it asks whether there is
+        The request at first; then the requested facts that the user knows; yes if the assistant asks for
+        confirmation; the whole story again if it asks for nothing; and `END` if it asks whether there is
         anything else.
     """
     if last is None:
@@ -64,8 +64,8 @@ class LlmUser:
     Args:
         url: Base URL, such as ``http://127.0.0.1:8000/v1``. The key comes from ``OPENAI_API_KEY``, if set.
         model: Name of the model there.
-        temperature: Of sampling.
-        timeout: Seconds for an answer.
+        temperature: Sampling temperature.
+        timeout: Request timeout in seconds.
     """
 
     blocking = True
@@ -81,7 +81,7 @@ class LlmUser:
         """Return the user's next message.
 
         Raises:
-            ServiceError: The endpoint does not answer, or not as it should.
+            ServiceError: The endpoint does not respond, or not as expected.
         """
         service: Any = env
         messages = [{"role": "system", "content": service.brief(agent)}]

@@ -1,4 +1,4 @@
-"""What customers of the shop can want: `Wish`, and the `Person` who wants it."""
+"""Requests of customers of the shop: `Wish`, and the `Person` who has it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gem_core.envs.service.domain import Call, Database
 
 @dataclass(frozen=True)
 class Wish:
-    """What a customer wants, in words and in calls.
+    """A request of a customer, in words and in calls.
 
     Attributes:
-        text: For the instruction and the request, from the customer's mouth.
-        facts: What the customer says when asked.
-        actions: What is to be called.
-        outputs: What has to be said.
+        text: The request in the customer's words, for the instruction and the first message.
+        facts: Answers of the customer, by topic.
+        actions: Required calls.
+        outputs: Texts that must be said.
     """
 
     text: str
@@ -27,11 +27,11 @@ class Wish:
 
 
 class Person:
-    """A customer and what can be wished for.
+    """A customer and the possible requests.
 
     Args:
-        database: Of the shop.
-        key: The customer's number.
+        database: Database of the shop.
+        key: Number of the customer.
     """
 
     def __init__(self, database: Database, key: str) -> None:
@@ -51,7 +51,7 @@ class Person:
         return found
 
     def variants(self, item: Mapping[str, Any], in_stock: bool = True) -> dict[str, dict[str, Any]]:
-        """Other variants of an item's product that are in stock, or that are not."""
+        """Return the other variants of an item's product that are in stock, or that are not."""
         every = self.database["products"][item["product"]]["variants"]
         return {
             key: about
@@ -65,17 +65,17 @@ class Person:
 
 
 def described(variant: Mapping[str, Any]) -> str:
-    """Return a variant in words: its colour and its other option."""
+    """Return a variant in words: its color and its other option."""
     return ", ".join(str(value) for key, value in variant.items() if key not in ("price", "in_stock"))
 
 
 def order_fact(number: str) -> dict[str, str]:
-    """What a customer says when asked for the order."""
+    """Return the answer of a customer who is asked for the order."""
     return {"order": f"The order is {number}."}
 
 
 def wanted(variant: Mapping[str, Any]) -> dict[str, str]:
-    """What a customer says when asked which variant."""
+    """Return the answer of a customer who is asked for the variant."""
     return {"wish": f"I would like this one: {described(variant)}."}
 
 
@@ -85,10 +85,10 @@ def first(variants: Mapping[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
 
 
 def by_price(variants: Mapping[str, dict[str, Any]], *, dearest: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return the cheapest of some variants, or the dearest."""
+    """Return the cheapest or the most expensive of some variants."""
     return (max if dearest else min)(variants.items(), key=lambda entry: (entry[1]["price"], entry[0]))
 
 
 def swap(order: str, item: Mapping[str, Any], variant: str, how: str = "change_item") -> Call:
-    """Return the call that puts another variant in the place of an item."""
+    """Return the call that exchanges an item for another variant."""
     return how, {"order": order, "variant": item["variant"], "new_variant": variant}

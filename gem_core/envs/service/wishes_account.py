@@ -1,4 +1,4 @@
-"""Wishes to know something, about the account, and beyond the assistant."""
+"""Requests for information, about the account, and beyond the assistant's tools."""
 
 from __future__ import annotations
 

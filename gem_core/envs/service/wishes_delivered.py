@@ -1,4 +1,4 @@
-"""Wishes about things that have come."""
+"""Requests about delivered items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wishes about orders that wait, or that are past changing."""
+"""Requests about pending orders, or orders past changing."""
 
 from __future__ import annotations
 

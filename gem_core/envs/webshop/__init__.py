@@ -1,4 +1,4 @@
-"""The shop of WebShop: search, choose, buy. This module holds its table of ids."""
+"""The shop of WebShop: search, choose, buy. With the table of its ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MODES = {"html": "as HTML", "text": "as plain text", "text_rich": "as text with
 
 
 def register_webshop() -> None:
-    """File the ids of the shop."""
+    """Register the ids of the shop."""
     for split in ("train", "test"):
         for mode, shown in _MODES.items():
             register(

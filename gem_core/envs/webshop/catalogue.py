@@ -1,4 +1,4 @@
-"""What a shop sells and what its customers want."""
+"""The products of a shop and the goals of its customers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _ORDER_SEED = 233  # WebShop's own, so that goal numbers agree with published sp
 
 @dataclass(frozen=True)
 class Product:
-    """One product.
+    """A product.
 
     Attributes:
-        asin: Its code, in capitals.
-        name: The title.
-        query: The search phrase under which it was collected.
-        path: Its place among the departments, from wide to narrow.
-        price: What it costs, in dollars.
-        price_tag: The price as it is shown.
-        options: Values to choose from, by the name of the option; all in lower case.
-        attributes: What the product is like, in two or three words each.
-        description: A text.
-        features: Short texts.
-        rating: Mean of the stars, or a word where there are none.
-        reviews: What customers wrote.
+        asin: Product code, in capitals.
+        name: Title.
+        query: Search phrase with which it was collected.
+        path: Departments, from general to specific.
+        price: Price in dollars.
+        price_tag: The price as shown.
+        options: Values to choose from, by name of the option, in lower case.
+        attributes: Properties, two or three words each.
+        description: Description text.
+        features: Short texts about features.
+        rating: Mean number of stars, or a word if there are none.
+        reviews: Customer reviews.
     """
 
     asin: str
@@ -51,25 +51,25 @@ class Product:
 
     @cached_property
     def text(self) -> str:
-        """Everything that the product's pages say, in lower case."""
+        """Text of all pages of the product, in lower case."""
         return " ".join((self.name, *self.features, self.description)).lower()
 
     def searched_text(self) -> str:
-        """What a search looks through."""
+        """Text that a search covers."""
         values = (f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join((self.name, self.description, *self.features, *values))
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a customer wants.
+    """The goal of a customer.
 
     Attributes:
-        asin: A product that fits.
-        instruction: The wish in words.
-        attributes: What the product must be like.
-        options: Values to be chosen.
-        price_limit: The most it may cost; None: any price.
+        asin: Code of a matching product.
+        instruction: The goal in words.
+        attributes: Required properties.
+        options: Required values of options.
+        price_limit: Maximum price; None means any price.
     """
 
     asin: str
@@ -82,14 +82,14 @@ class Goal:
 class Catalogue:
     """Products with a search over them, and goals in two splits.
 
-    The goals are put into a fixed random order. The first 500 of them (a tenth, where there are fewer than
-    5,000) are the test goals, and twice as many after them are left out, as WebShop keeps them for
-    development; the rest is for training.
+    The goals have a fixed random order. The first 500 (a tenth if there are fewer than 5,000) are the test
+    goals; the next ones, twice as many, are omitted because WebShop uses them for development; the rest is
+    for training.
 
     Args:
-        name: For messages.
-        products: All of them, without two of the same code.
-        goals: Each for one of the products.
+        name: Name of the catalogue, for messages.
+        products: All products, with distinct codes.
+        goals: Goals, each for one of the products.
 
     Raises:
         DataError: There are fewer than 10 goals.
@@ -97,7 +97,7 @@ class Catalogue:
 
     def __init__(self, name: str, products: list[Product], goals: list[Goal]) -> None:
         if len(goals) < 10:
-            raise DataError(f"{name} holds {len(goals)} goals: at least 10 are needed for two splits")
+            raise DataError(f"{name} has {len(goals)} goals; two splits need at least 10")
         self.products = products
         self.numbers = {product.asin: number for number, product in enumerate(products)}
         order = list(goals)
@@ -107,19 +107,19 @@ class Catalogue:
         self.search = Search(product.searched_text() for product in products)
 
     def product(self, asin: str) -> Product:
-        """Return the product with a code."""
+        """Return the product with a given code."""
         return self.products[self.numbers[asin]]
 
 
 def price_limit(asin: str, number: int, price: float) -> float | None:
-    """Return a round price above `price` as a limit, as WebShop draws it; None above 980 dollars.
+    """Return a round price above `price` as a limit, drawn as in WebShop; None above 980 dollars.
 
-    The same product and number give the same limit.
+    The same product and number have the same limit.
     """
     above = [10.0 * step for step in range(1, 100) if 10.0 * step > price][:4]
     return max(derive_rng(asin, number).sample(above, 2)) if len(above) >= 2 else None
 
 
 def price_words(limit: float | None) -> str:
-    """Return the limit as the end of an instruction."""
+    """Return the text of the limit at the end of an instruction."""
     return "" if limit is None else f", for less than {limit:.2f} dollars"

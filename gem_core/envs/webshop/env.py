@@ -1,7 +1,7 @@
 r"""`WebShop`: buy what an instruction asks for.
 
-Own code after the benchmark of Yao et al. (2022): the same pages, actions and reward, without a server, a
-browser or Java.
+An independent implementation of the benchmark of Yao et al. (2022): the same pages, actions and reward,
+without a server, a browser or Java.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gem_core.errors import ConfigError
 from gem_core.text import command
 
 _FOUND = 50
-"""Products that a search finds at most."""
+"""Maximum number of search results."""
 _RULES = r"""You are shopping on a website. Buy a product that fits the instruction, with the right options.
 Each turn, do one thing: \boxed{search[words]} searches the shop, \boxed{click[text]} clicks a button, a
 product code or an option of the page. \boxed{click[buy now]} on the page of a product buys it, and ends
@@ -36,17 +36,18 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
     r"""Find a product by search, choose its options and buy it.
 
     Action: ``\boxed{search[red running shoes]}`` on any page, or ``\boxed{click[text]}`` with the text of a
-    button, a product code or an option of the page, in either case. Clicking what the page does not have is
-    illegal.
+    button, a product code or an option of the page, in either case. Clicking something that is not on the
+    page is illegal.
 
     Rewards: on buying, WebShop's score from 0 to 1: type * (attributes that fit + options that fit + 1 if the
-    price fits) / (wanted attributes + wanted options + 1); success is a score of 1. All else earns 0. A
-    format error earns -0.1, and the episode goes on until there are more of them than `error_tolerance`.
+    price fits) / (wanted attributes + wanted options + 1); success is a score of 1. Everything else earns 0.
+    A format error earns -0.1; the episode continues until there are more than `error_tolerance` of them.
 
     `max_return` is 1. On the generated catalogue the oracle, which buys the product that the goal was made
-    from, reaches it; on WebShop's own data some wishes do not agree with the options of their product.
+    from, reaches it; on WebShop's own data, some goals contradict the options of their product.
 
-    The goal of an episode is drawn from the goals of the split; ``reset(options={"index": i})`` takes goal i.
+    The goal of an episode is drawn from the goals of the split; ``reset(options={"index": i})`` selects goal
+    i.
     """
 
     state_fields = (
@@ -56,11 +57,11 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
     format_error_ends: ClassVar[bool] = False
 
     goal_index: int
-    """Number of the goal within the split."""
+    """Number of the current goal within the split."""
     page: str
     """``"start"``, ``"results"``, ``"item"``, or the name of a tab."""
     _open: list[Part] | None
-    """The page that is shown, once it was made."""
+    """The current page once it has been built."""
 
     def __init__(
         self,
@@ -76,15 +77,16 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         """Open the shop.
 
         Args:
-            split: "train" or "test"; they share no goal, but the products.
+            split: "train" or "test"; they share the products but no goal.
             observation_mode: "html", "text" or "text_rich".
             data: Folder with WebShop's data files; None for the generated catalogue.
-            num_products: Only so many products. None for all of the files.
-            human_goals: With `data`: instructions that people wrote, instead of those of a template.
+            num_products: Number of products; None means all in the files.
+            human_goals: Whether to use the instructions in `data` that people wrote instead of those from a
+                template.
             max_turns: Turn limit.
-            error_tolerance: Responses without a readable action that are put up with; the next one
-                terminates the episode.
-            seed: Of the generated catalogue.
+            error_tolerance: Number of tolerated responses without a readable action; the next one terminates
+                the episode.
+            seed: Random seed of the generated catalogue.
 
         Raises:
             ConfigError: A value is out of range or of the wrong type.
@@ -94,14 +96,12 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             ("split", split, get_args(Split)), ("observation_mode", observation_mode, get_args(Mode))
         ):  # fmt: skip
             if value not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+                raise ConfigError(f"{name}={value!r}: expected {', '.join(choices)}")
         self.mode = observation_mode
         self.max_turns = check_int("max_turns", max_turns, 1)
         self.error_tolerance = check_int("error_tolerance", error_tolerance, 0)
         if data is None and num_products is None:
-            raise ConfigError(
-                "num_products=None takes all products of the files in data=, which is not given"
-            )
+            raise ConfigError("num_products=None takes all products of the files in data, but data is None")
         if num_products is not None:
             check_int("num_products", num_products, 10)
         self.catalogue: Catalogue
@@ -156,7 +156,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         return self._shown(), 0.0, "continue"
 
     def board(self) -> str:
-        """What was chosen, and what can be done on this page."""
+        """Return the choices so far and the actions of this page."""
         if not self._running:
             return ""
         clicks = "".join(f", click[{text}]" for text in pages.clickable(self._parts()))
@@ -196,7 +196,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         return f"search[{name.replace('{', '').replace('}', '')}]"
 
     def _next_choice(self) -> str | None:
-        """Return the option that is still to be chosen for the goal."""
+        """Return an option of the goal that has not been chosen yet."""
         wishes = self.goal.options
         right = {n: v for n, v in self.chosen.items() if any(same_option(n, v, wish) for wish in wishes)}
         for wish in wishes:
@@ -211,12 +211,12 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
 
     @property
     def goal(self) -> Goal:
-        """What is wanted in this episode."""
+        """The current goal."""
         return self.goals[self.goal_index]
 
     @property
     def product(self) -> Product:
-        """The product whose page is open."""
+        """The product of the current page."""
         return self.catalogue.product(self.asin)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -226,10 +226,10 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             0 <= self.goal_index < len(self.goals)
             and {*self.results, self.asin} - {""} <= self.catalogue.numbers.keys()
         ):
-            raise ConfigError("the state is of an episode with another catalogue")
+            raise ConfigError("the state belongs to an environment with another catalogue")
 
     def _parts(self) -> list[Part]:
-        """Return the open page, made once."""
+        """Return the current page, built once."""
         if self._open is None:
             self._open = self._page()
         return self._open
@@ -255,7 +255,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         self._list(1)
 
     def _list(self, page: int) -> None:
-        """Show a page of the results; leaving a product forgets what was chosen."""
+        """Show a page of the results; leaving a product discards the chosen options."""
         self.page, self.results_page, self.asin, self.chosen = "results", page, "", {}
 
     def _click(self, part: Part) -> None:

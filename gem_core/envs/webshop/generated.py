@@ -1,4 +1,4 @@
-"""A catalogue made from a seed: no files, no network."""
+"""A catalogue generated from a seed, without files or network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, price_limi
 from gem_core.envs.webshop.kinds import KINDS, VALUES, Kind
 
 _GOALS = 3
-"""Goals for each product, as far as its options make so many."""
+"""Maximum number of goals per product."""
 _SYLLABLES = (  # noqa: SIM905
     "al bo cor da el fen gar hol is jun ka lum mor nel or pim qui ros sol tal um ver wil yar zo"
 ).split()
@@ -49,7 +49,7 @@ def generated_catalogue(num_products: int, seed: int) -> Catalogue:
 
 def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
     attributes = random.sample(kind.attributes, random.randint(3, min(5, len(kind.attributes))))
-    # Only some of them stand in the title, so that a search is a start and the product's pages matter.
+    # Only some of them are in the title, so that the pages of the product matter after a search.
     told = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]
     name = f"{brand} {number + 101} {' '.join(told)} {kind.query.title()}"
     price = random.randint(*kind.price) - random.choice((0.01, 0.05, 0.5, 1.0))
@@ -77,7 +77,7 @@ def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
 
 
 def _option(random: Random, word: str) -> tuple[str, list[str]]:
-    """Return name and values of an option; the values keep their order."""
+    """Return the name and the values of an option, in their original order."""
     name, values = VALUES[word]
     chosen = set(random.sample(values, random.randint(2, min(6, len(values)))))
     return name, [value for value in values if value in chosen]
@@ -101,7 +101,7 @@ def _brand(random: Random) -> str:
 
 
 def _digits(number: int) -> str:
-    """Four letters and digits that differ for every number below a million."""
+    """Return four letters and digits, distinct for every number below a million."""
     text = ""
     for _ in range(4):
         number, place = divmod(number, len(_CODE))

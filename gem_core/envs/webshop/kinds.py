@@ -1,4 +1,4 @@
-"""The kinds of products of the generated catalogue, in our own words."""
+"""The kinds of products of the generated catalogue."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """What the products of a kind have in common.
+    """Common properties of the products of a kind.
 
     Attributes:
-        query: How a customer calls it; the title ends with these words, too.
+        query: A customer's name for it; the title also ends with these words.
         path: Department, shelf and kind.
-        price: Lowest and highest, in dollars.
+        price: Lowest and highest price, in dollars.
         options: Names of the options to choose from.
-        attributes: Of which each product has some.
+        attributes: Possible attributes; each product has some of them.
     """
 
     query: str
@@ -45,7 +45,7 @@ VALUES: dict[str, tuple[str, tuple[str, ...]]] = {
     "scent": ("scent", ("unscented", "cedar", "orange blossom", "lavender", "eucalyptus", "rose")),
     "style": ("style", ("classic", "modern", "rustic", "minimal", "striped")),
 }
-"""Name and values of the options, by the word that a kind has for them."""
+"""Name and values of the options, by the key that the kinds use."""
 
 _CLOTH = (
     "machine washable|quick drying|organic cotton|soft lining|loose fit|slim fit|wrinkle free|hidden pocket"

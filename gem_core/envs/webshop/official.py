@@ -1,13 +1,13 @@
 """The catalogue of WebShop's own data files.
 
-| file | what | needed |
+| file | content | required |
 |---|---|---|
 | ``items_shuffle.json`` | a list of products | always |
 | ``items_ins_v2.json`` | by product: attributes, and an instruction made from a template | always |
 | ``items_human_ins.json`` | by product: instructions that people wrote | for human goals |
 | ``reviews.json`` | a list of reviews by product | no |
 
-The first two may have the names of the small version, which end with ``_1000``.
+The first two may have the names of the small version, which end in ``_1000``.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _HUMAN = ("items_human_ins.json",)
 _REVIEWS = ("reviews.json",)
 _CHUNK = 1 << 20
 _LARGEST = 1 << 25
-"""Characters of one product; more is a broken file."""
+"""Maximum number of characters of a product; more means a broken file."""
 _ARROW = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
-"""Stands between the departments of a product."""
+"""Separates the departments of a product."""
 _BETWEEN = frozenset(" \t\r\n,")
 _CODE_LENGTH = 10
 _ROUND = str.maketrans("{}", "()")
-"""A value is written into a box to click it, so it must not have braces."""
+"""Braces, which a value must not have because it is clicked inside a box."""
 _MONEY = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?")
 
 
 @lru_cache(maxsize=4)
 def official_catalogue(folder: str, num_products: int | None, human_goals: bool) -> Catalogue:
-    """Return the catalogue in a folder, read once in a process.
+    """Return the catalogue in a folder, read once per process.
 
     Args:
-        folder: Where the files are.
-        num_products: Only the first ones; None for all.
-        human_goals: Goals that people wrote; else those of the template, one for each choice of options.
+        folder: Folder that contains the files.
+        num_products: Number of products to read; None means all.
+        human_goals: Whether to use the goals that people wrote, or one template goal per choice of options.
 
     Raises:
-        DataError: A file is missing, cannot be read, or has another form.
+        DataError: A file is missing, unreadable or malformed.
     """
     path = _file(folder, _PRODUCTS)
     facts = _by_product(_file(folder, _INSTRUCTIONS))
@@ -73,7 +73,7 @@ def official_catalogue(folder: str, num_products: int | None, human_goals: bool)
             products.append(made)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
-                f"{path}: product {len(known)} has not the form of WebShop's data ({error_line(error)})"
+                f"{path}: product {len(known)} is not in the format of WebShop ({error_line(error)})"
             ) from error
     return Catalogue(folder, products, goals)
 
@@ -98,7 +98,7 @@ def _product(asin: str, row: dict[str, Any], about: dict[str, Any], reviewed: di
 
 
 def _price(asin: str, text: str | None) -> tuple[float, str]:
-    """What it costs and how that is shown; within a range a price that depends on the product alone."""
+    """Return the price and its text; a price range becomes a price that depends only on the product."""
     numbers = [float(number.replace(",", "")) for number in _MONEY.findall(text or "")][:2]
     if not numbers:
         return 100.0, "$100.0"
@@ -152,7 +152,7 @@ def _file(folder: str, names: tuple[str, ...]) -> Path:
 
 
 def _by_product(path: Path) -> dict[str, Any]:
-    """Return a file that is one JSON object."""
+    """Read a file with one JSON object."""
     found = _json(path)
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected one JSON object, by product")

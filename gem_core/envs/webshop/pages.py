@@ -1,7 +1,7 @@
-"""The pages of the shop, and the three forms in which they are shown.
+"""The pages of the shop, and the three formats that show them.
 
-A page is a list of parts. The forms are those of WebShop: ``html``; ``text``, the parts in a row with
-``[SEP]`` between them; ``text_rich``, a part a line with marks around what can be clicked.
+A page is a list of parts. The formats are WebShop's: ``html``; ``text``, the parts joined by ``[SEP]``;
+``text_rich``, one part per line with marks around what can be clicked.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ PAGE_SIZE = 10
 
 
 class Part(NamedTuple):
-    """A piece of a page: text, or something to click."""
+    """A part of a page: text, or something to click."""
 
     sort: Sort
     text: str
     name: str = ""
-    """Of an option: which one; of a text: what it is."""
+    """Name of an option, or role of a text."""
     done: bool = False
-    """Whether it has been clicked: a chosen value, a product that was looked at."""
+    """Whether it has been clicked: a chosen value, a visited product."""
 
 
 def head(instruction: str, *buttons: str) -> list[Part]:
-    """What stands on top of every page."""
+    """Return the parts at the top of every page."""
     top = [Part("text", "Instruction:"), Part("text", instruction, "instruction")]
     return top + [Part("button", button) for button in buttons]
 
@@ -45,7 +45,7 @@ def start_page(instruction: str) -> list[Part]:
 def results_page(
     instruction: str, products: Sequence[Product], page: int, total: int, seen: Collection[str]
 ) -> list[Part]:
-    """Page `page`, from 1 on, of what a search found."""
+    """Return page `page`, counted from 1, of the results of a search."""
     buttons = [BACK]
     if page > 1:
         buttons.append(PREVIOUS)
@@ -82,7 +82,7 @@ def tab_page(instruction: str, product: Product, tab: str) -> list[Part]:
 
 
 def clickable(parts: Sequence[Part]) -> dict[str, Part]:
-    """What can be clicked on a page, by its text in small letters."""
+    """Return the clickable parts of a page, by their text in lower case."""
     return {part.text.lower(): part for part in parts if part.sort in ("button", "product", "option")}
 
 
@@ -90,7 +90,7 @@ def clickable(parts: Sequence[Part]) -> dict[str, Part]:
 
 
 def show(parts: Sequence[Part], mode: Mode) -> str:
-    """Return the page in one of the three forms."""
+    """Render the page in one of the three formats."""
     return _FORMS[mode](parts)
 
 

@@ -1,11 +1,11 @@
-"""The reward of WebShop: how well a purchase fits a goal.
+"""The reward of WebShop: how well a purchase matches a goal.
 
     total = type * (attributes + options + price) / (wanted attributes + wanted options + 1)
 
 `type` says whether it is the right kind of product, `attributes` and `options` count those of the goal that
 the purchase has, `price` is 1 within the limit. Yao et al., "WebShop: Towards Scalable Real-World Web
 Interaction with Grounded Language Agents" (2022), section 4.1 and its appendix. As in the paper, an option
-counts once, and only when the goal names it.
+counts once, and only if the goal names it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gem_core.envs.webshop.search import words
 from gem_core.envs.webshop.similarity import token_set_ratio
 
 _ALIKE = 85
-"""Two phrases with a higher ratio mean the same."""
+"""Two phrases with a higher ratio count as equal."""
 _EXACT = ("size",)
-"""Options that must match letter by letter."""
+"""Options that must match exactly."""
 
 
 class Score(NamedTuple):
-    """How well a purchase fits."""
+    """How well a purchase matches a goal."""
 
     total: float
     type: float
@@ -37,9 +37,9 @@ def score(bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Produc
     """Compare a purchase with a goal.
 
     Args:
-        bought: The product.
-        chosen: Value of each option that was chosen.
-        goal: What was wanted.
+        bought: The purchased product.
+        chosen: The chosen value of each option.
+        goal: The goal.
         wanted: The product of the goal.
     """
     attributes = sum(has_attribute(bought, attribute) for attribute in goal.attributes)
@@ -53,24 +53,24 @@ def score(bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Produc
 
 
 def has_attribute(product: Product, attribute: str) -> bool:
-    """Return whether a product has an attribute, by its own list or in the words of its pages."""
+    """Return whether a product has an attribute, in its list or in the text of its pages."""
     if any(token_set_ratio(own, attribute) > _ALIKE for own in product.attributes):
         return True
     return attribute.lower() in product.text
 
 
 def same_option(name: str, value: str, wanted: str) -> bool:
-    """Return whether the value of an option is the one that is wanted: sizes exactly, others nearly."""
+    """Return whether an option has the desired value: exactly for sizes, approximately for others."""
     if name.lower() in _EXACT:
         return value.lower().split() == wanted.lower().split()
     return token_set_ratio(value, wanted) > _ALIKE
 
 
 def type_score(bought: Product, wanted: Product) -> float:
-    """1 for the right kind of product, less for one that shares few words of its title, 0 for none.
+    """Return 1 for the right kind of product, less if the titles share few words, 0 if they share none.
 
-    The paper takes the nouns of the titles; here all words count but numbers and the most frequent ones,
-    which needs no model of the language.
+    The paper compares the nouns of the titles; here all words count except numbers and stop words, which
+    needs no language model.
     """
     names = _naming_words(wanted.name)
     shared = len(names & _naming_words(bought.name)) / len(names) if names else 0.2

@@ -10,7 +10,7 @@ import numpy as np
 
 _WORD = re.compile(r"\w+")
 _LONGEST = 2000
-"""Characters of a query that count."""
+"""Maximum number of characters of a query."""
 _DULL = frozenset(
     "a an and are as at be but by for from i if in into is it me my no not of on or our such that the "  # noqa: SIM905
     "their then there these they this to was we will with you your".split()
@@ -21,15 +21,15 @@ class Search:
     """An index of texts.
 
     Args:
-        texts: What is looked through; a result is a place in this list.
+        texts: The texts to search; a result is a position in this list.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._index = bm25s.BM25(k1=0.9, b=0.4)  # what WebShop's engine has
+        self._index = bm25s.BM25(k1=0.9, b=0.4)  # as in WebShop's engine
         self._index.index([words(text) for text in texts], show_progress=False)
 
     def best(self, query: str, limit: int) -> list[int]:
-        """Places of the texts that fit best, the best first; texts without any of the words are left out."""
+        """Return the positions of the best matches, best first, without texts that share no word."""
         wanted = words(query[:_LONGEST])
         if not wanted:
             return []

@@ -1,4 +1,4 @@
-"""How alike two short phrases are, whatever the order of their words."""
+"""Similarity of two short phrases, independent of word order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _OTHER = re.compile(r"\W+")
 
 
 def token_set_ratio(one: str, other: str) -> float:
-    """From 0 to 100: the best ratio between the shared words and each phrase, and between the phrases.
+    """Return the best ratio, 0 to 100, among the shared words and both phrases.
 
-    100 where the words of one phrase are all among those of the other. The measure that fuzzy-matching
-    libraries call by this name.
+    It is 100 if one phrase contains all words of the other. Fuzzy-matching libraries use the same name for
+    this measure.
     """
     left, right = _tokens(one), _tokens(other)
     if not left or not right:
@@ -29,13 +29,13 @@ def token_set_ratio(one: str, other: str) -> float:
 
 
 def ratio(one: str, other: str) -> float:
-    """From 0 to 100: twice the longest common subsequence over both lengths."""
+    """Return twice the length of the longest common subsequence over both lengths, 0 to 100."""
     both = len(one) + len(other)
     return 200.0 * common_length(one, other) / both if both else 100.0
 
 
 def common_length(one: str, other: str) -> int:
-    """Length of the longest common subsequence, a row of the table at a time as the bits of a number."""
+    """Return the length of the longest common subsequence, with each row of the table as bits of an int."""
     places: dict[str, int] = {}
     for place, letter in enumerate(one):
         places[letter] = places.get(letter, 0) | 1 << place
