@@ -190,7 +190,7 @@ def test_no_limit_where_nothing_dearer_is_round(folder):
         ("items_shuffle_1000.json", '{"a": 1}', "expected a JSON list"),
         ("items_shuffle_1000.json", "[1, 2]", "expected JSON objects in the list"),
         ("items_shuffle_1000.json", '[{"asin": "B1"}]', "product 1 is not in the format .*name"),
-        ("items_shuffle_1000.json", "[]", "holds 0 goals"),
+        ("items_shuffle_1000.json", "[]", "has 0 goals"),
         ("items_shuffle_1000.json", "[" * 100_000, "broken"),
         ("items_ins_v2_1000.json", "[]", "expected one JSON object"),
         ("items_ins_v2_1000.json", "{", "cannot be read"),
