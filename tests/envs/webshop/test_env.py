@@ -226,7 +226,7 @@ def test_at_the_turn_limit_a_format_error_truncates():
     [
         ({"split": "dev"}, "split='dev': expected train, test"),
         ({"observation_mode": "url"}, "observation_mode='url': expected html, text, text_rich"),
-        ({"num_products": None}, "not given"),
+        ({"num_products": None}, "but data is None"),
         ({"num_products": 3}, "num_products"),
         ({"max_turns": 0}, "max_turns"),
         ({"error_tolerance": -1}, "error_tolerance"),
