@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
+from gem_core._util.checks import check_int
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.text import boxes, undecorated
@@ -233,6 +234,4 @@ def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, A
         return options.get("state"), None
     if options.get("state") is not None:
         raise ConfigError("reset options 'index' and 'state' do not go together")
-    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < num_items:
-        raise ConfigError(f"index={index!r}: expected a number from 0 to {num_items - 1}")
-    return None, index
+    return None, check_int("index", index, 0, num_items - 1)

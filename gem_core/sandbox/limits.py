@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gem_core.errors import ConfigError
+from gem_core._util.checks import check_int, check_number
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,10 @@ class ProgramLimits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            whole = not name.endswith("_seconds")
-            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-            if not number or not 0 < value < math.inf:
-                kind = "whole" if whole else "finite"
-                raise ConfigError(f"{name}={value!r}: expected a {kind} number above 0")
+            if name.endswith("_seconds"):
+                check_number(name, value, above=0)
+            else:
+                check_int(name, value, 1)
 
     def kernel_limits(self) -> tuple[int, int, int, int, int]:
         """Return CPU seconds, memory, file size, processes, and open files, as `guest` expects them."""

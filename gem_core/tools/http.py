@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gem_core._util.checks import check_number
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, ServiceError
 
@@ -59,8 +60,7 @@ class HttpClient:
             ("retries", retries, 0),
             ("backoff", backoff, 0),
         ):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-                raise ConfigError(f"{name}={value!r}: expected a number of at least {least}")
+            check_number(name, value, least)
         self.where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self.timeout, self.retries, self.backoff = float(timeout), int(retries), float(backoff)
         self._host, self._port, self._secure = parts.hostname, parts.port, parts.scheme == "https"

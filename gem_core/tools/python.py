@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gem_core._util.checks import check_int, check_number
 from gem_core._util.threads import TOOL_THREADS, call_in
 from gem_core.errors import ConfigError
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
@@ -60,10 +60,8 @@ class PythonTool(Tool):
         files: Mapping[str, str] | None = None,
         name: str = "python",
     ) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-            raise ConfigError(f"timeout={timeout!r}: expected seconds above 0")
-        if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb < 1:
-            raise ConfigError(f"memory_mb={memory_mb!r}: expected a whole number of at least 1")
+        check_number("timeout", timeout, above=0)
+        check_int("memory_mb", memory_mb, 1)
         given = {} if files is None else files
         if not isinstance(given, Mapping) or not all(
             isinstance(part, str) for item in given.items() for part in item

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from gem_core._util.checks import check_int, check_number
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, text_of
-from gem_core.errors import ConfigError
 from gem_core.graders.programs import read_tests, run_tests
 from gem_core.sandbox import ProgramLimits
 from gem_core.text import last_code_block
@@ -81,13 +81,9 @@ class CodeEnv(DataSetEnv):
 
     def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
         """Set how programs are tested."""
-        if max_tests is not None and (
-            isinstance(max_tests, bool) or not isinstance(max_tests, int) or max_tests < 1
-        ):
-            raise ConfigError(f"max_tests={max_tests!r}: expected a whole number of at least 1, or None")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"timeout={timeout!r}: expected a number of seconds above 0")
-        self.max_tests, self.partial_credit = max_tests, partial_credit
+        check_number("timeout", timeout, above=0)
+        self.max_tests = check_int("max_tests", max_tests, 1, optional=True)
+        self.partial_credit = partial_credit
         self.limits = ProgramLimits(wall_seconds=timeout, cpu_seconds=timeout)
 
     def question(self, row: Row) -> str:

@@ -13,11 +13,10 @@ from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_bool, check_int
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
 from gem_core.envs.datasets.code import CodeEnv
-from gem_core.errors import ConfigError
 
 _WORDS = (  # noqa: SIM905
     "amber brook cedar dune ember fjord grove harbor inlet juniper kelp lagoon meadow nectar olive pebble"
@@ -295,8 +294,7 @@ class SmallProgramEnv(CodeEnv):
         Raises:
             ConfigError: A value is out of range or of the wrong type.
         """
-        if not isinstance(easy, bool):
-            raise ConfigError(f"easy={easy!r}: expected True or False")
+        check_bool("easy", easy)
         check_int("num_tests", num_tests, 1, 50)
         self.set_tests(None, partial_credit, timeout)
         self.keys = "problem", "tests", "solution"

@@ -22,6 +22,7 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
+from gem_core._util.checks import check_int
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, check_eval_only
@@ -110,10 +111,8 @@ class ReasoningGymEnv(DataSetEnv):
         """
         if name not in reasoning_gym.factory.DATASETS:
             raise ConfigError(f"reasoning-gym has no data set {name!r}")
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ConfigError(f"size={size!r}: expected a whole number of at least 1, or None")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise ConfigError(f"seed={seed!r}: expected a whole number")
+        size = check_int("size", size, 1, optional=True)
+        seed = check_int("seed", seed)
         if datasets is not None and name != "composite":
             raise ConfigError("datasets: only rg:composite accepts this argument")
         settings = dict(config or {})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, check_number
 from gem_core.core import StepResult
 from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.terminal.source import OwnTasks, TaskSet
@@ -101,8 +101,7 @@ class Terminal(TurnBasedEnv[str]):
         Raises:
             ConfigError: A limit is out of range.
         """
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
-            raise ConfigError(f"seconds={seconds!r}: expected a number of seconds above 0 and up to 3600")
+        check_number("seconds", seconds, above=0, high=3600)
         self.source, self.num_items = source, len(source)
         self.max_turns = check_int("max_turns", max_turns, 1)
         self.max_output = check_int("max_output", max_output, 100)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gem_core._util.checks import check_int, check_number
 from gem_core.errors import ConfigError, DataError
 
 Sessions = Literal["shared", "episode"]
@@ -54,11 +55,10 @@ class ServerConfig:
             raise ConfigError(f"MCP server {self.name!r}: url={self.url!r} is not http:// or https://")
         if self.sessions not in get_args(Sessions):
             raise ConfigError(f"sessions={self.sessions!r}: expected {' or '.join(get_args(Sessions))}")
-        for name in ("timeout", "connect_timeout", "concurrency", "max_sessions"):
-            value = getattr(self, name)
-            whole = name in ("concurrency", "max_sessions")
-            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or value <= 0:
-                raise ConfigError(f"{name}={value!r}: expected a {'whole ' * whole}number above 0")
+        for name in ("timeout", "connect_timeout"):
+            check_number(name, getattr(self, name), above=0)
+        for name in ("concurrency", "max_sessions"):
+            check_int(name, getattr(self, name), 1)
 
     @property
     def key(self) -> str:

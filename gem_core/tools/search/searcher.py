@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
+from gem_core._util.checks import check_int
 from gem_core._util.threads import ThreadPool, call_in
-from gem_core.errors import ConfigError
 from gem_core.tools.search.corpus import Document
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class Searcher:
 
     def __init__(self, concurrency: int = 8, cache: int = 0, cache_seconds: float | None = None) -> None:
         for name, value, least in (("concurrency", concurrency, 1), ("cache", cache, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name}={value!r}: expected a whole number of at least {least}")
+            check_int(name, value, least)
         self.concurrency = concurrency
         self._cache = _Cache(cache, cache_seconds) if cache else None
         self._threads = ThreadPool(concurrency, "gem-search")

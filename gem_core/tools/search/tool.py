@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.tools.base import Tool, ToolResult, ToolState
 from gem_core.tools.search.backends import shared_searcher
@@ -47,8 +48,7 @@ class SearchTool(Tool):
         **options: Any,
     ) -> None:
         for argument, value in (("k", k), ("max_chars", max_chars)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{argument}={value!r}: expected a whole number of at least 1")
+            check_int(argument, value, 1)
         if backend is None:
             backend = "bm25" if "corpus" in options else "server"
         if backend == "server" and "url" not in options:

@@ -192,7 +192,7 @@ def test_references_with_signs_are_matched_as_before():
 @pytest.mark.parametrize("timeout", [0, -1, "5", None, float("nan"), True])
 def test_a_timeout_that_is_none_is_named(timeout):
     rows = [{"problem": "p", "tests": {"inputs": ["1"], "outputs": ["2"]}}]
-    with pytest.raises(ConfigError, match=r"timeout=.*: expected a number of seconds above 0"):
+    with pytest.raises(ConfigError, match=r"timeout=.*: expected a (finite )?number above 0"):
         CodeEnv(dataset=rows, timeout=timeout)
 
 

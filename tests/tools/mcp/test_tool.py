@@ -306,7 +306,7 @@ def test_wrong_configurations_are_one_line(tmp_path):
         ({"url": "localhost"}, "is not http:// or https://"),
         ({"command": "a", "sessions": "each"}, "expected shared or episode"),
         ({"command": "a", "timeout": 0}, "timeout=0: expected a number above 0"),
-        ({"command": "a", "concurrency": 1.5}, "expected a whole number above 0"),
+        ({"command": "a", "concurrency": 1.5}, "expected a whole number of at least 1"),
     ):
         with pytest.raises(ConfigError, match=said):
             server_config("x", **given)
