@@ -80,7 +80,7 @@ POLICIES: dict[str, NullPolicy] = {
 """The players by name. ``shown box`` repeats the box in which the prompt shows how to answer."""
 
 
-class Outcome(NamedTuple):
+class NullOutcome(NamedTuple):
     """One episode of one player."""
 
     form: str
@@ -91,7 +91,9 @@ class Outcome(NamedTuple):
     """Whether any of its answers was read as an answer."""
 
 
-def play(env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 1000) -> Iterator[Outcome]:
+def play(
+    env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 1000
+) -> Iterator[NullOutcome]:
     """Every player in each of `forms` on the item of `seed`; the same answer every turn.
 
     Args:
@@ -117,10 +119,10 @@ def play(env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 
                 elif known:
                     env.reset(seed=seed)
                 known[answer] = _episode(env, answer, max_turns)
-            yield Outcome(form, name, *known[answer])
+            yield NullOutcome(form, name, *known[answer])
 
 
-def readable_forms(outcomes: Iterable[Outcome]) -> list[str]:
+def readable_forms(outcomes: Iterable[NullOutcome]) -> list[str]:
     """The forms in which the environment read an answer; the question may hold one in any form.
 
     A program that is read in one kind of code block is read in the other as well: one of them is enough.

@@ -1,10 +1,10 @@
-"""Tools that a model may call during an episode. This module holds their table.
+"""Tools that a model can call during an episode.
 
     env = gem_core.make("math:Arithmetic-v0", wrappers="tools(tools='python')")
 
-`base` is the interface, `schema` checks the arguments of a call, `loop` runs async tools for sync callers.
-A tool is imported when it is made; an installed package brings its own through the entry-point group
-``gem_core.tools``.
+`base` defines the interface, `schema` checks the arguments of a call, `loop` runs async tools for sync
+callers. A tool is imported when it is created; an installed package provides its own through the entry-point
+group ``gem_core.tools``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gem_core.tools.base import Tool, ToolResult, ToolState, list_tools, make_to
 
 __all__ = ["Tool", "ToolResult", "ToolState", "list_tools", "make_tools", "register_tool"]
 
-# name, entry point, extra of gem-core that it needs
+# name, entry point, required extra of gem-core
 _TOOLS: tuple[tuple[str, str, str | None], ...] = (
     ("python", "gem_core.tools.python:PythonTool", None),
     ("search", "gem_core.tools.search.tool:SearchTool", None),

@@ -1,4 +1,4 @@
-"""The interface of a tool: `Tool`, `ToolState`, `ToolResult`, and tools by name.
+"""Interface of tools (`Tool`, `ToolState`, `ToolResult`) and their registry.
 
     class Dice(Tool):
         name = "dice"
@@ -15,9 +15,9 @@
 
     register_tool("dice", "my_package.dice:Dice")
 
-One tool object serves many episodes, at the same time and from any event loop or thread: what belongs to
-one episode is in its `ToolState`. What is expensive to hold (a server, an index, a pool of workers) is
-best kept once a process by the tool's module, because every environment makes its own tool objects.
+One tool object serves many episodes concurrently, from any event loop or thread; the data of an episode is in
+its `ToolState`. Expensive resources (a server, an index, a pool of workers) are best kept once per process by
+the tool's module, because every environment creates its own tool objects.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ENTRY_POINT_GROUP = "gem_core.tools"
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What came of a call.
+    """Result of a call.
 
     Attributes:
-        text: Shown to the model.
-        ok: Whether the tool did what it was asked for. An error of the model's (bad arguments, a program
-            that raises) and one of the tool's (a server that is down) are both False; the text says which.
-        metadata: JSON-able facts for the info dict, such as ``{"seconds": 0.1}``.
+        text: Text shown to the model.
+        ok: Whether the call succeeded. False for an error of the model (bad arguments, a program that raises)
+            and for one of the tool (a server that is down); the text tells which.
+        metadata: JSON-serializable facts for the info dict, such as ``{"seconds": 0.1}``.
     """
 
     text: str
@@ -52,14 +52,14 @@ class ToolResult:
 
 @dataclass
 class ToolState:
-    """What a tool keeps of one episode.
+    """State of a tool in one episode.
 
     Attributes:
-        data: JSON-able; saved, copied and restored with the state of the environment.
-        live: Anything else (a session, a process). It is not part of a saved state: after a restore it
-            is None again, and the tool makes it anew from `data`.
-        scope: What of a server this episode may use, such as the name of its database: the attribute
-            `tool_scope` of the environment. Not part of a saved state either.
+        data: JSON-serializable data; saved, copied, and restored with the state of the environment.
+        live: Anything else (a session, a process). It is not part of a saved state: after a restore it is
+            None, and the tool recreates it from `data`.
+        scope: Part of a server that this episode may use, such as the name of its database, from the
+            attribute `tool_scope` of the environment. It is not part of a saved state either.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -70,55 +70,55 @@ class ToolState:
 class Tool:
     """Base class of every tool.
 
-    A subclass gives `name`, `description` and `parameters`, as class attributes or in its constructor,
-    and overrides `call`; the other methods where it holds something.
+    A subclass sets `name`, `description`, and `parameters`, as class attributes or in its constructor, and
+    overrides `call`. It overrides the other methods if it holds resources.
     """
 
     name: str
-    """How the model calls it: letters, digits, ``_``, ``-`` and ``.``, starting with a letter."""
+    """Name by which the model calls the tool: a letter, then letters, digits, ``_``, ``-``, and ``.``."""
     description: str
-    """What it does, for the model."""
-    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}  # never changed
-    """JSON schema of the arguments, an object."""
+    """Description of the tool for the model."""
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}  # never modified
+    """JSON schema of the arguments; its type is an object."""
     instructions: str | None = None
-    """What the model is told about it; None has the call format write it from the fields above."""
+    """Text that explains the tool to the model. None lets the call format write it from the fields above."""
     stateful: ClassVar[bool] = True
-    """Whether `ToolState.data` is enough to go on from: False for a tool whose state lives elsewhere."""
+    """Whether `ToolState.data` suffices to resume an episode; False for a tool whose state is elsewhere."""
 
     state_key: str | None = None
-    """Tools of one environment with the same key share one `ToolState`; None has one of its own."""
+    """Tools of one environment with the same key share a `ToolState`. None gives the tool its own."""
 
     def begin(self) -> ToolState:
-        """The state of a new episode. Cheap: most episodes may never call the tool."""
+        """Return the state of a new episode. Should be cheap, because many episodes never call the tool."""
         return ToolState()
 
     async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
-        """Do what the model asks for.
+        """Execute a call of the model.
 
         Args:
-            arguments: Checked against `parameters` already.
-            state: Of this episode. The calls of one episode come one after the other, unless the wrapper
-                was told to run them together.
+            arguments: Arguments, already checked against `parameters`.
+            state: State of this episode. The calls of an episode come one after the other, unless the
+                wrapper's option `together` is set.
 
         Returns:
-            The result. Whatever the model sent is a result too, never an exception; an exception is a
-            failure of the tool, which the wrapper tells the model in one line. A call may be cancelled
-            at any await and must leave nothing behind then.
+            The result, whatever the model sent. An exception counts as a failure of the tool, which the
+            wrapper reports to the model in one line. A call may be cancelled at any await and must then clean
+            up.
         """
         raise NotImplementedError
 
     def end(self, state: ToolState) -> None:
-        """Let go of `state.live`, without waiting; called once an episode, whether it was used or not."""
+        """Release `state.live` without waiting. Called once per episode, even if the tool was not used."""
 
     def close(self) -> None:
-        """Free what the tool object holds. May be called more than once."""
+        """Release the resources of the tool object. May be called more than once."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
 
 ToolFactory: TypeAlias = Callable[..., Tool | Sequence[Tool]]
-"""Makes a tool, or several: one entry may stand for all functions of a server."""
+"""Creates a tool, or several, such as all functions of a server."""
 ToolLike: TypeAlias = str | Tool
 """A config string such as ``"python(timeout=3), search"``, or a tool."""
 
@@ -136,10 +136,10 @@ def register_tool(name: str, entry_point: str | ToolFactory, *, extra: str | Non
     """Make a tool available to config strings.
 
     Args:
-        name: In the config string; the tools themselves may be called otherwise.
-        entry_point: ``module:attribute``, or the class or function itself. Its keyword arguments are those
+        name: Name in the config string; the tools themselves may have other names.
+        entry_point: ``module:attribute``, or the class or function itself. It receives the keyword arguments
             of the config string.
-        extra: Extra of gem-core that it needs.
+        extra: Extra of gem-core that the tool requires.
 
     Raises:
         ConfigError: The name is taken by a different tool, or the entry point is malformed.
@@ -149,12 +149,12 @@ def register_tool(name: str, entry_point: str | ToolFactory, *, extra: str | Non
 
 
 def list_tools() -> list[str]:
-    """Names of the registered tools, sorted."""
+    """Return the sorted names of the registered tools."""
     return _tools.names()
 
 
 def make_tools(tools: ToolLike | Sequence[ToolLike]) -> list[Tool]:
-    """Make tools.
+    """Create tools.
 
     Args:
         tools: A config string such as ``"python(timeout=3), search"``, a `Tool`, or a sequence of these.

@@ -1,15 +1,16 @@
-r"""How a model writes its calls, and how the results are shown to it; each form has a name.
+r"""Formats in which models write calls and read results, by name.
 
 - ``gem``: ``<python>print(1)</python>``, a fenced python block, ``<search>gems</search>``: the name of a tool
-  that takes one text as a tag. Any tool: ``<tool_call><tool_name>n</tool_name><arguments>{...}</arguments>
+  with one text argument as a tag. Any tool: ``<tool_call><tool_name>n</tool_name><arguments>{...}</arguments>
   </tool_call>``.
-- ``hermes``: ``<tool_call>{"name": "n", "arguments": {...}}</tool_call>``, as Qwen and Hermes models write.
-- ``llama``: ``{"name": "n", "parameters": {...}}``, ``<function=n>{...}</function>`` or ``[n(key="value")]``,
-  as the whole response, as Llama models write.
+- ``hermes``: ``<tool_call>{"name": "n", "arguments": {...}}</tool_call>``, the format of Qwen and Hermes
+  models.
+- ``llama``: ``{"name": "n", "parameters": {...}}``, ``<function=n>{...}</function>`` or ``[n(key="value")]``
+  as the whole response, the format of Llama models.
 
-A parser takes any text, in time linear in its length. What looks like a call but cannot be read is a
-`ToolCall` with an `error` that says what is wrong, so that the model can be told. Thinking that was closed
-with ``</think>`` is not searched for calls.
+A parser accepts any text, in time linear in its length. Text that looks like a call but cannot be parsed
+becomes a `ToolCall` with an `error` that can be shown to the model. Thinking that ends with ``</think>`` is
+not searched for calls.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ from gem_core.tools.base import Tool
 from gem_core.tools.reading import ToolCall, checked, json_call, with_json
 
 MAX_CALLS = 64
-"""Calls that are read of one response; also what keeps the parsers linear on hostile text."""
+"""Maximum number of calls per response, which also keeps the parsers linear on hostile text."""
 _THINKING_ENDS = "</think>"
 
 
 class CallFormat(Protocol):
-    """One form of calls."""
+    """A format of calls."""
 
     name: str
 
     def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
-        """The calls of a response in their order, at most `MAX_CALLS`; empty when there is none."""
+        """Return the calls of a response in order, at most `MAX_CALLS`."""
         ...
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        """The call as a model would write it."""
+        """Return a call as a model would write it."""
         ...
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        """What the model is told about the tools."""
+        """Return the text that explains the tools to the model."""
         ...
 
     def results(self, named: Sequence[tuple[str, str]]) -> str:
-        """The observation: the name of the tool and the result of each call."""
+        """Return the observation for the results of calls, given as tool names and texts."""
         ...
 
 
 class _Format:
-    """What the forms share: instructions of a list of schemas and an example."""
+    """Shared parts of the formats: instructions made of a list of schemas and an example."""
 
     name = ""
 
@@ -81,7 +82,7 @@ class _Format:
 
 
 class GemFormat(_Format):
-    """The tags of GEM."""
+    """GEM's tags."""
 
     name = "gem"
 
@@ -133,7 +134,7 @@ class GemFormat(_Format):
 
 
 class HermesFormat(_Format):
-    """JSON in tags, the form of Qwen and Hermes models."""
+    """JSON in tags, the format of Qwen and Hermes models."""
 
     name = "hermes"
 
@@ -153,7 +154,7 @@ class HermesFormat(_Format):
 
 
 class LlamaFormat(_Format):
-    """The forms of Llama models. JSON and lists count only where the response begins with them."""
+    """The formats of Llama models. JSON and lists count only if the response begins with them."""
 
     name = "llama"
 
@@ -186,7 +187,7 @@ class LlamaFormat(_Format):
             if match is None:
                 return
             close = text.find("</function>", match.end())
-            if close < 0:  # the closing tag is a stop word in some set-ups
+            if close < 0:  # the closing tag may be a stop string
                 close = len(text)
             position = min(len(text), close + len("</function>"))
             yield with_json(match[1], text[match.end() : close], position)
@@ -194,11 +195,11 @@ class LlamaFormat(_Format):
     def _list(self, text: str, position: int) -> Iterator[ToolCall]:
         end = text.find("]\n", position)
         end = len(text.rstrip()) if end < 0 else end + 1
-        found = literals.read_calls(text[position:end])
-        if isinstance(found, str):
-            yield ToolCall("", end=end, error=found)
+        calls = literals.read_calls(text[position:end])
+        if isinstance(calls, str):
+            yield ToolCall("", end=end, error=calls)
         else:
-            yield from (ToolCall(name, arguments, end) for name, arguments in found)
+            yield from (ToolCall(name, arguments, end) for name, arguments in calls)
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         return json.dumps({"name": tool.name, "parameters": arguments})
@@ -222,13 +223,13 @@ def get_format(name: str) -> CallFormat:
 
 
 def schema(tool: Tool) -> dict[str, Any]:
-    """A tool as chat templates and chat APIs want it in ``tools=``."""
+    """Return a tool in the form that chat templates and chat APIs expect in ``tools=``."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}
 
 
 def text_argument(tool: Tool) -> str | None:
-    """The argument that a tag around plain text stands for: the only required one, a string."""
+    """Return the argument set by plain text in a tag: the only required one, if it is a string."""
     required = tool.parameters.get("required", [])
     properties = tool.parameters.get("properties", {})
     names = list(required) or list(properties)
@@ -255,7 +256,7 @@ def _gem_opening(names: tuple[str, ...], python: bool) -> re.Pattern[str]:
 
 
 def _known(tag: str, names: Collection[str]) -> str:
-    """The name that a tag means, in whatever case it is written; empty for ``tool_call``."""
+    """Return the tool name of a tag, ignoring case; empty for ``tool_call``."""
     return tag if tag in names else next((name for name in names if name.lower() == tag.lower()), "")
 
 
@@ -271,7 +272,7 @@ def _inner(content: str, tag: str) -> str | None:
 
 
 def _without_fence(content: str) -> str:
-    """Code in a fence inside the tags: models write both at once."""
+    """Remove a fence inside the tags, because models write both."""
     stripped = content.strip()
     head, line, body = stripped.partition("\n")
     if line and head.startswith("```") and body.rstrip().endswith("```"):

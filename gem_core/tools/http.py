@@ -1,7 +1,7 @@
-"""A client for JSON over HTTP: connections that stay, a limit of time, retries with growing pauses.
+"""A client for JSON over HTTP with persistent connections, a time limit, and retries with backoff.
 
-The standard library does the transfers, from as many threads as like. Messages of errors hold neither the
-query string nor the headers, where keys stand.
+It uses only the standard library and is thread-safe. Error messages contain neither the query string nor the
+headers, because these may contain keys.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, ServiceError
 
 MOST_BYTES = 32 * 2**20
-"""Size of an answer from which on it is refused."""
+"""Maximum size of an answer, in bytes."""
 _LONGEST_PAUSE = 30.0
 _WORTH_A_RETRY = (408, 425, 429, 500, 502, 503, 504)
 
 
 class HttpClient:
-    """Speaks to one server.
+    """Client of one server.
 
     Args:
-        url: ``http://host:port/path``; the paths of requests are added to it.
-        timeout: Seconds that one attempt may take as a whole.
-        retries: Further attempts after one that failed for a reason that may pass: no connection, no answer
-            in time, or a status of 408, 425, 429, 500 or 502 to 504.
-        backoff: Seconds before the first further attempt; each pause is twice as long as the one before, up
-            to half of it by chance. A server that says how long to wait (``Retry-After``) is heard.
-        connections: Requests at a time; the others wait for one of these.
-        headers: Sent with every request.
+        url: ``http://host:port/path``; the paths of requests are appended.
+        timeout: Time limit of one whole attempt, in seconds.
+        retries: Number of retries after a temporary failure: no connection, no answer in time, or a status of
+            408, 425, 429, 500, or 502 to 504.
+        backoff: Seconds before the first retry. Each pause is twice as long as the one before, plus up to
+            half of it at random. ``Retry-After`` is respected.
+        connections: Maximum number of concurrent requests; others wait.
+        headers: Headers of every request.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class HttpClient:
         self._owner = os.getpid()
 
     def get(self, path: str, query: Mapping[str, str]) -> Any:
-        """Answer to a GET, read as JSON.
+        """Send a GET request and return its JSON answer.
 
         Raises:
-            ServiceError: There is no answer, or none that is right.
+            ServiceError: There is no answer, or it is an error or not JSON.
         """
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(query)}", None)
 
     def post(self, path: str, body: Any) -> Any:
-        """Answer to a POST of `body` as JSON, read as JSON.
+        """Send `body` as JSON in a POST request and return its JSON answer.
 
         Raises:
-            ServiceError: There is no answer, or none that is right.
+            ServiceError: There is no answer, or it is an error or not JSON.
         """
         return self._ask("POST", path, json.dumps(body).encode())
 
     def close(self) -> None:
-        """Close the connections that no request is using."""
+        """Close all idle connections."""
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -98,13 +98,13 @@ class HttpClient:
         shown = f"{self.where}{self._path}{path.partition('?')[0]}"
         attempt = 0
         while True:
-            reply: _Reply | None = None
+            reply: _HttpReply | None = None
             try:
                 with self._free:
                     reply = self._once(method, self._path + path, body)
                 if reply.status < 300:
                     return json.loads(reply.body)
-                problem = f"{shown} answered with status {reply.status}{_said(reply.body)}"
+                problem = f"{shown} answered with status {reply.status}{_excerpt(reply.body)}"
                 again = reply.status in _WORTH_A_RETRY
             except (OSError, http.client.HTTPException) as error:
                 problem, again = f"{shown} does not answer ({error_line(error, 160)})", True
@@ -117,7 +117,7 @@ class HttpClient:
             time.sleep(min(_LONGEST_PAUSE, max(pause, reply.wait if reply else 0.0)))
             attempt += 1
 
-    def _once(self, method: str, path: str, body: bytes | None) -> _Reply:
+    def _once(self, method: str, path: str, body: bytes | None) -> _HttpReply:
         end = time.monotonic() + self.timeout
         while True:
             connection, used = self._connection()
@@ -125,7 +125,7 @@ class HttpClient:
                 return self._exchange(connection, method, path, body, end)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
-                if not used:  # else the server had closed it since: that says nothing about this request
+                if not used:  # otherwise the server had closed an idle connection; try again
                     raise
             except BaseException:
                 connection.close()
@@ -133,7 +133,7 @@ class HttpClient:
 
     def _exchange(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, end: float
-    ) -> _Reply:
+    ) -> _HttpReply:
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         connection.timeout = _left(end)
         if connection.sock is not None:
@@ -160,12 +160,12 @@ class HttpClient:
         else:
             with self._lock:
                 self._idle.append(connection)
-        return _Reply(response.status, b"".join(parts), float(wait) if wait.isdecimal() else 0.0)
+        return _HttpReply(response.status, b"".join(parts), float(wait) if wait.isdecimal() else 0.0)
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """A connection, and whether it was used before."""
+        """Return a connection, and whether it was used before."""
         with self._lock:
-            if self._owner != os.getpid():  # forked: the parent goes on using the connections
+            if self._owner != os.getpid():  # forked: the connections belong to the parent
                 self._owner, self._idle = os.getpid(), []
             if self._idle:
                 return self._idle.pop(), True
@@ -178,30 +178,30 @@ class HttpClient:
         return connection, False
 
 
-class _Reply(NamedTuple):
+class _HttpReply(NamedTuple):
     status: int
     body: bytes
     wait: float
-    """Seconds that the server asked to wait."""
+    """Value of ``Retry-After`` in seconds."""
 
 
 def _proxy_for(parts: urllib.parse.SplitResult) -> tuple[str, int] | None:
-    """The proxy for HTTPS that the environment names for a host."""
-    found = urllib.request.getproxies().get("https") if parts.scheme == "https" else None
-    if not found or urllib.request.proxy_bypass(parts.hostname or ""):
+    """Return the HTTPS proxy that the environment variables name for a host."""
+    address = urllib.request.getproxies().get("https") if parts.scheme == "https" else None
+    if not address or urllib.request.proxy_bypass(parts.hostname or ""):
         return None
-    proxy = urllib.parse.urlsplit(found)
+    proxy = urllib.parse.urlsplit(address)
     return (proxy.hostname, proxy.port or 8080) if proxy.hostname else None
 
 
 def _left(end: float) -> float:
     left = end - time.monotonic()
     if left <= 0:
-        raise TimeoutError("no whole answer in time")
+        raise TimeoutError("no complete answer in time")
     return left
 
 
-def _said(body: bytes) -> str:
-    """What the server said of an error, in short."""
+def _excerpt(body: bytes) -> str:
+    """Return the beginning of a server's error message."""
     text = " ".join(body[:2000].decode("utf-8", "replace").split())
     return f": {text[:200]}" if text and not text.startswith("<") else ""

@@ -1,4 +1,4 @@
-"""Calls in the syntax of Python, as some models write them: ``[search(query="gems", top_k=3)]``."""
+"""Parses calls in Python syntax, as some models write them: ``[search(query="gems", top_k=3)]``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ast
 from typing import Any
 
 _LONGEST = 100_000
-"""Characters; Python's parser takes much memory for long texts."""
+"""Maximum number of characters, because Python's parser uses much memory for long texts."""
 
 
 def read_calls(text: str) -> list[tuple[str, dict[str, Any]]] | str:
-    """Names and arguments of the calls in a list, or what is wrong with it. Nothing is evaluated."""
+    """Return the names and arguments of the calls in a list, or an error message. Nothing is evaluated."""
     if len(text) > _LONGEST:
         return f"the list of calls has more than {_LONGEST} characters"
     try:
@@ -33,11 +33,11 @@ def _call(node: ast.expr) -> tuple[str, dict[str, Any]]:
 
 
 def _json_value(value: Any) -> Any:
-    """`value` if JSON has it; tuples become lists."""
+    """Return `value` if JSON can represent it; tuples become lists."""
     if isinstance(value, list | tuple):
         return [_json_value(item) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _json_value(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"a value of type {type(value).__name__} is no JSON")
+    raise ValueError(f"a value of type {type(value).__name__} is not JSON")

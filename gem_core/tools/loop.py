@@ -1,10 +1,10 @@
-"""One event loop in a thread of its own, for sync callers of async tools and for what outlives a loop.
+"""One background event loop, for sync callers of async tools and for connections that outlive a loop.
 
     result = loop.run(tool.call(arguments, state))          # from a thread without a running loop
     answer = await loop.on_background(session.ask("..."))   # from any loop: the session stays on its own
 
-A connection belongs to the event loop that it was made on. Episodes are played on whatever loop the trainer
-has, so a tool that keeps connections keeps them here.
+A connection belongs to the event loop that created it. Episodes run on the trainer's event loop, so a tool
+that keeps connections open keeps them on this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def background() -> asyncio.AbstractEventLoop:
-    """The loop of this process; started with its thread when it is first needed."""
+    """Return the loop of this process; the first call starts it in its own thread."""
     global _loop
     with _lock:
         if _loop is None:
@@ -34,15 +34,15 @@ def background() -> asyncio.AbstractEventLoop:
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """Start `work` on the background loop; from any thread."""
+    """Start `work` on the background loop. May be called from any thread."""
     return asyncio.run_coroutine_threadsafe(work, background())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Result of `work`, which runs on the background loop; for callers that are no coroutines.
+    """Run `work` on the background loop and return its result; for callers that are not coroutines.
 
     Raises:
-        RuntimeError: Called on the background loop itself, which would wait for itself.
+        RuntimeError: Called on the background loop itself, which would deadlock.
     """
     if threading.current_thread().name == "gem-tools":
         work.close()
@@ -50,13 +50,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     future = submit(work)
     try:
         return future.result()
-    except BaseException:  # KeyboardInterrupt: the call is not to go on
+    except BaseException:  # KeyboardInterrupt: cancel the call
         future.cancel()
         raise
 
 
 async def on_background(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` on the background loop; cancelling this cancels it."""
+    """Await `work` on the background loop; cancelling the caller cancels `work`."""
     return await asyncio.wrap_future(submit(work))
 
 

@@ -1,4 +1,4 @@
-"""Native tool calls: those that a chat template writes (``tools=``) and those of chat APIs."""
+"""Native tool calls of chat templates (``tools=``) and of chat APIs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gem_core.tools.reading import ToolCall, checked, with_arguments
 
 
 def native_format(tokenizer: Any) -> CallFormat:
-    """The form in which the chat template of a tokenizer writes tool calls.
+    """Return the format in which the chat template of a tokenizer writes tool calls.
 
-    A call is put through the template as ``tool_calls`` of an assistant's message, and each form tries to
-    read it back.
+    A call is rendered by the template as ``tool_calls`` of an assistant's message, and each format tries to
+    parse the result.
 
     Raises:
-        UnknownName: The template has no tool calls, or writes them in a form that has no parser here.
+        UnknownName: The template does not support tool calls, or writes them in an unknown format.
     """
 
     class Probe(Tool):
@@ -35,18 +35,18 @@ def native_format(tokenizer: Any) -> CallFormat:
         text = tokenizer.apply_chat_template(messages, tools=[schema(Probe())], tokenize=False)
         bare = tokenizer.apply_chat_template(messages[:1], tools=[schema(Probe())], tokenize=False)
     except Exception as error:  # templates are programs
-        raise UnknownName(f"the chat template writes no tool calls: {error}") from error
+        raise UnknownName(f"the chat template does not support tool calls: {error}") from error
     written = text[len(bare) :] if text.startswith(bare) else text
     for form in map(get_format, ("hermes", "gem", "llama")):
         brace = written.find("{") if form.name == "llama" else 0
-        for found in form.parse(written[max(0, brace) :], [Probe()]):
-            if found.error is None and dict(found.arguments) == {"key": "value"}:
+        for parsed in form.parse(written[max(0, brace) :], [Probe()]):
+            if parsed.error is None and dict(parsed.arguments) == {"key": "value"}:
                 return form
-    raise UnknownName(f"the chat template writes tool calls in an unknown form: {written[:200]!r}")
+    raise UnknownName(f"the chat template writes tool calls in an unknown format: {written[:200]!r}")
 
 
 def native_calls(message: Mapping[str, Any], tools: Sequence[Tool]) -> list[ToolCall]:
-    """The calls of an assistant's message in the form of chat APIs, ``{"tool_calls": [...]}``."""
+    """Return the calls of an assistant's message in the format of chat APIs, ``{"tool_calls": [...]}``."""
     calls = []
     for entry in list(message.get("tool_calls") or ())[:MAX_CALLS]:
         function = entry.get("function") if isinstance(entry, Mapping) else None

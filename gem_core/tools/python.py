@@ -1,4 +1,4 @@
-"""The tool ``python``: programs of the model in a sandbox."""
+"""The tool ``python``: runs programs of the model in a sandbox."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from gem_core.tools.base import Tool, ToolResult, ToolState
 
 
 class PythonTool(Tool):
-    """Runs a program and shows what it wrote.
+    """Runs a program and returns its output.
 
-    The metadata of a result has ``level`` (the isolation it ran under) and ``ending`` ("ok", "failed",
-    "timeout" or "killed").
+    The metadata of a result contains ``level`` (the isolation level it ran at) and ``ending`` ("ok",
+    "failed", "timeout", or "killed").
 
     Args:
-        timeout: Seconds that a program may take.
-        level: Isolation by name; None takes the strongest fast one that works here. See
+        timeout: Time limit of a program, in seconds.
+        level: Name of the isolation level. None uses the strongest fast level that works on this machine; see
             `gem_core.sandbox.levels`.
-        min_level: Refuse to run at a weaker level.
-        stateful: Whether variables and files stay from one call of an episode to the next. The state of the
-            environment then holds the programs, and a restored episode runs them again.
+        min_level: Name of the weakest acceptable level. None accepts any level.
+        stateful: Whether variables and files persist from one call of an episode to the next. The state of
+            the environment then contains the programs, and a restored episode runs them again.
         packages: Distributions that programs can import, such as ``("numpy", "sympy")``; at level
-            ``process`` one opens all that is installed.
-        memory_mb: Address space of a program.
-        last_error_line: Show the last line of an error instead of the whole traceback.
-        files: Files in the folder of each program, name to text; those of the episode, in ``files`` of its
-            state, come on top.
-        name: How the model calls it.
+            ``process``, naming one makes every installed package available.
+        memory_mb: Address space of a program, in MiB.
+        last_error_line: Whether to show only the last line of an error instead of the whole traceback.
+        files: Files in the folder of each program, name to text. Files of the episode, in ``files`` of its
+            state, are added and take precedence.
+        name: Name by which the model calls the tool.
 
     Raises:
-        ConfigError: A value that cannot be honoured.
-        SandboxError: The level is not available here, or weaker than `min_level`.
+        ConfigError: An argument has an invalid value.
+        SandboxError: The level is not available on this machine, or is weaker than `min_level`.
     """
 
     description = "Runs a Python program and returns what it prints."
@@ -81,8 +81,8 @@ class PythonTool(Tool):
             memory_bytes=memory_mb * 2**20,
         )
         if stateful:
-            self._sandbox.session().close()  # a level without sessions says so here
-            self.description += " Variables stay from one call to the next."
+            self._sandbox.session().close()  # raises here if the level has no sessions
+            self.description += " Variables persist from one call to the next."
         self.timeout = timeout
 
     async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
@@ -91,12 +91,12 @@ class PythonTool(Tool):
     def end(self, state: ToolState) -> None:
         if state.live is not None:
             session, state.live = state.live, None
-            TOOL_THREADS.submit(session.close)  # it waits for a program that still runs
+            TOOL_THREADS.submit(session.close)  # waits for a program that is still running
 
     def _call(self, code: str, state: ToolState) -> ToolResult:
         result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code, state)
-        told = {"level": result.level, "ending": result.ending}
-        return ToolResult(self._text(result), ok=result.ending == "ok", metadata=told)
+        metadata = {"level": result.level, "ending": result.ending}
+        return ToolResult(self._text(result), ok=result.ending == "ok", metadata=metadata)
 
     def _run(self, where: Any, code: str, state: ToolState) -> RunResult:
         own = {name: text.encode() for name, text in state.data.get("files", {}).items()}
@@ -107,12 +107,12 @@ class PythonTool(Tool):
         past = state.data.setdefault("programs", [])
         if state.live is None:
             state.live = self._sandbox.session()
-            for program in past:  # a restored episode, or a process that was stopped
+            for program in past:  # the episode was restored, or the process was stopped
                 self._run(state.live, program, state)
         result = self._run(state.live, code, state)
         if state.live.alive:
             past.append(code)
-        else:  # it was stopped, or ended the process: to be made anew without this program
+        else:  # stopped, or ended by the program: recreate without this program
             state.live.close()
             state.live = None
         return result

@@ -1,4 +1,4 @@
-"""Reading one call out of JSON: `ToolCall` and what makes it, or says why it cannot be made."""
+"""Parses a single call from JSON into a `ToolCall`, which holds the reason if the call is invalid."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gem_core.tools.schema import problem
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call.
+    """One call of a tool.
 
     Attributes:
-        name: Of the tool, as the model wrote it.
-        arguments: By name.
-        end: Where the call ends in the response.
-        error: Why it cannot be made; None when it can.
+        name: Name of the tool, as written by the model.
+        arguments: Arguments by name.
+        end: Position in the response at which the call ends.
+        error: Why the call is invalid; None if it is valid.
     """
 
     name: str
@@ -30,22 +30,22 @@ class ToolCall:
 
 
 def checked(call: ToolCall, tools: Sequence[Tool]) -> ToolCall:
-    """The call, with an error when there is no such tool or its arguments do not fit."""
+    """Return the call, with an error if the tool is unknown or its arguments do not match the schema."""
     if call.error is not None:
         return call
     known = {tool.name: tool for tool in tools}
     if call.name not in known:
         error = f'there is no tool "{call.name[:80]}"; there are: {", ".join(known)}'
     else:
-        found = problem(known[call.name].parameters, dict(call.arguments))
-        if found is None:
+        message = problem(known[call.name].parameters, dict(call.arguments))
+        if message is None:
             return call
-        error = found
+        error = message
     return ToolCall(call.name, call.arguments, call.end, error)
 
 
 def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, int]:
-    """A ``{"name": ..., "arguments": ...}`` and the position after it."""
+    """Parse ``{"name": ..., "arguments": ...}``; return the call and the position after it."""
     brace = _skip_blanks(text, position)
     value, end = _read_json(text, brace)
     after = _skip_blanks(text, end)
@@ -70,7 +70,7 @@ def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, 
 
 
 def with_json(name: str, text: str, end: int) -> ToolCall:
-    """The call of a tool whose arguments are the JSON object `text`; none when it is blank."""
+    """Return a call whose arguments are the JSON object `text`; blank text means no arguments."""
     start = _skip_blanks(text, 0)
     if start == len(text):
         return ToolCall(name, {}, end)
@@ -83,14 +83,14 @@ def with_json(name: str, text: str, end: int) -> ToolCall:
 
 
 def with_arguments(name: str, arguments: Any, end: int) -> ToolCall:
-    """The call with these arguments, if they are an object or the text of one."""
+    """Return a call with `arguments`, which must be an object or the JSON text of one."""
     if isinstance(arguments, str):  # JSON in a JSON string: chat APIs and some models
         read, stop = _read_json(arguments, _skip_blanks(arguments, 0))
         if isinstance(read, _Wrong):
             return ToolCall(name, end=end, error=read.why)
         arguments = read if _skip_blanks(arguments, stop) == len(arguments) else arguments
     if not isinstance(arguments, dict):
-        return ToolCall(name, end=end, error="the arguments are no JSON object")
+        return ToolCall(name, end=end, error="the arguments are not a JSON object")
     return ToolCall(name, arguments, end)
 
 
@@ -100,21 +100,21 @@ class _Wrong:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, strict=False)
 
 
 def _read_json(text: str, position: int) -> tuple[Any, int]:
-    """A JSON value and where it ends; a `_Wrong` that says why there is none."""
+    """Parse a JSON value; return it, or a `_Wrong` with the reason, and the position after it."""
     try:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         where = f"at {text[error.pos : error.pos + 20]!r}" if error.pos < len(text) else "at the end"
-        return _Wrong(f"that is no JSON: {error.msg} {where}"), position
+        return _Wrong(f"invalid JSON: {error.msg} {where}"), position
     except (ValueError, RecursionError) as error:
-        return _Wrong(f"that is no JSON: {error}"), position
+        return _Wrong(f"invalid JSON: {error}"), position
 
 
 _BLANKS = re.compile(r"[ \t\r\n]*")

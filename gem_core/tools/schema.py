@@ -1,8 +1,8 @@
-"""Checking the arguments of a call against the JSON schema of a tool, in words that a model understands.
+"""Checks the arguments of a call against the JSON schema of a tool, with messages for the model.
 
-The part of JSON Schema that tools use: ``type``, ``properties``, ``required``, ``additionalProperties``,
-``items``, ``enum``, ``minimum``, ``maximum``. Other keywords are the tool's own business. An argument that
-the schema does not name is refused unless it says ``"additionalProperties": true``.
+Supports the part of JSON Schema that tools use: ``type``, ``properties``, ``required``,
+``additionalProperties``, ``items``, ``enum``, ``minimum``, ``maximum``. Other keywords are left to the tool.
+An argument that the schema does not name is rejected unless the schema sets ``"additionalProperties": true``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def problem(schema: Mapping[str, Any], value: Any, where: str = "") -> str | None:
-    """What is wrong with `value`, in one line; None when nothing is.
+    """Return what is wrong with `value`, in one line; None if it is valid.
 
     >>> problem({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, {})
     'the argument "n" is missing'
@@ -30,8 +30,8 @@ def problem(schema: Mapping[str, Any], value: Any, where: str = "") -> str | Non
     name = f'the argument "{where}"' if where else "the arguments"
     kinds = schema.get("type")
     if kinds is not None and not _is_any(value, [kinds] if isinstance(kinds, str) else kinds):
-        wanted = kinds if isinstance(kinds, str) else " or ".join(map(str, kinds))
-        return f"{name} must be of type {wanted}, not {_kind(value)}"
+        types = kinds if isinstance(kinds, str) else " or ".join(map(str, kinds))
+        return f"{name} must be of type {types}, not {_kind(value)}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{name} must be one of {', '.join(map(repr, schema['enum']))}"
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -43,8 +43,8 @@ def problem(schema: Mapping[str, Any], value: Any, where: str = "") -> str | Non
         return _object_problem(schema, value, where)
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         for number, item in enumerate(value):
-            if found := problem(schema["items"], item, f"{where}[{number}]"):
-                return found
+            if message := problem(schema["items"], item, f"{where}[{number}]"):
+                return message
     return None
 
 
@@ -56,8 +56,8 @@ def _object_problem(schema: Mapping[str, Any], value: Mapping[str, Any], where: 
             return f'the argument "{prefix}{key}" is missing'
     for key, item in value.items():
         if key in properties:
-            if found := problem(properties[key], item, f"{prefix}{key}"):
-                return found
+            if message := problem(properties[key], item, f"{prefix}{key}"):
+                return message
         elif schema.get("additionalProperties", bool(where) or not properties) is False:
             known = ", ".join(f'"{prefix}{name}"' for name in properties) or "none"
             return f'there is no argument "{prefix}{key:.80}"; there are: {known}'

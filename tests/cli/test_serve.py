@@ -40,8 +40,8 @@ def test_a_search_is_served_until_it_is_ended(tmp_path, end):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["search", "--corpus", "/no/such"], "there is no corpus '/no/such'"),
-        (["search", "--index", "/no/such"], "holds no bm25 index"),
+        (["search", "--corpus", "/no/such"], "corpus '/no/such' does not exist"),
+        (["search", "--index", "/no/such"], "contains no bm25 index"),
         (["search", "--port", "99999"], "99999: expected a whole number from 0 to 65535"),
         (["search", "--index", "x", "--backend", "dense"], "--index takes a BM25 index"),
         (["mcp", "game:Nothing"], "unknown environment 'game:Nothing'"),

@@ -1,4 +1,4 @@
-"""Which MCP servers there are and how they are reached."""
+"""Configuration of MCP servers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ Sessions = Literal["shared", "episode"]
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One MCP server: a command that starts it, or the address of one that runs.
+    """One MCP server: a command that starts it, or the URL of a running one.
 
     Attributes:
-        name: For messages, and in front of a tool's name where two servers have a tool of that name.
-        command: Program to start; the server speaks over its pipes.
-        args: Its arguments.
-        env: Environment variables for it, beside a few of ours: PATH, HOME, PYTHONPATH and the like.
-        cwd: Folder that it starts in.
-        url: Address of a server over streamable HTTP, such as ``http://localhost:8000/mcp``.
-        headers: Sent with every request to it.
-        sessions: "shared": one session serves all episodes, for a server that keeps nothing between calls.
-            "episode": each has its own, for one that does; a process each when the server is a command.
-        timeout: Seconds that a call may take.
+        name: Name in messages, and prefix of a tool's name if two servers have a tool of that name.
+        command: Program to start; the server communicates over its pipes.
+        args: Arguments of the program.
+        env: Environment variables of the server, in addition to a few inherited ones such as PATH, HOME, and
+            PYTHONPATH.
+        cwd: Working folder of the server.
+        url: URL of a server over streamable HTTP, such as ``http://localhost:8000/mcp``.
+        headers: Headers of every request.
+        sessions: "shared": one session serves all episodes, for a server without state between calls.
+            "episode": each episode has its own session, and its own process if the server is a command.
+        timeout: Time limit of a call, in seconds.
         connect_timeout: Seconds to start the server, or to wait for one that is down.
-        concurrency: Calls at a time; over HTTP also connections.
-        max_sessions: Sessions of "episode" at a time; more episodes wait for one.
+        concurrency: Maximum number of concurrent calls and, over HTTP, of connections.
+        max_sessions: Maximum number of concurrent "episode" sessions; further episodes wait.
     """
 
     name: str = "mcp"
@@ -62,7 +63,7 @@ class ServerConfig:
 
     @property
     def key(self) -> str:
-        """Text that is the same for the same server in the same way."""
+        """Text that identifies the server and its settings."""
         return json.dumps(asdict(self), sort_keys=True, default=list)
 
     def __str__(self) -> str:
@@ -71,20 +72,20 @@ class ServerConfig:
 
 
 def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
-    """The servers of a file ``{"mcpServers": {"name": {"command": ..., "args": [...]}, ...}}``.
+    """Return the servers of a file ``{"mcpServers": {"name": {"command": ..., "args": [...]}, ...}}``.
 
-    Other programs use such files too; keys that we do not know are passed over. `defaults` are the values of
-    fields that a server does not give.
+    Other programs use such files too, so unknown keys are ignored. `defaults` are the values of fields that a
+    server does not set.
 
     Raises:
         DataError: The file cannot be read.
-        ConfigError: It does not hold such servers.
+        ConfigError: The file does not contain such servers.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from None
-    servers = found.get("mcpServers", found.get("servers")) if isinstance(found, dict) else None
+    servers = content.get("mcpServers", content.get("servers")) if isinstance(content, dict) else None
     if not isinstance(servers, dict) or not all(isinstance(server, dict) for server in servers.values()):
         raise ConfigError(f"{path}: expected an object 'mcpServers' with an object for each server")
     known = {f.name for f in fields(ServerConfig)} - {"name"}
@@ -96,10 +97,10 @@ def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
 
 
 def server_config(name: str, **given: Any) -> ServerConfig:
-    """A server from plain values; a command without arguments may be a whole command line.
+    """Create a server from plain values; a command without arguments may be a whole command line.
 
     Raises:
-        ConfigError: A value that cannot be honoured.
+        ConfigError: A value is invalid.
         TypeError: An unknown field.
     """
     command, args = given.get("command"), given.pop("args", ())

@@ -1,7 +1,7 @@
-"""SQLite databases that a model may work on: opened under limits, read as tables of text.
+"""SQLite databases for models: opened under limits, with results as text tables.
 
-No statement reaches a file but the database itself, runs longer than its time, or makes the database grow
-without end. Standard library only.
+A statement can reach no file except the database, cannot exceed its time limit, and cannot grow the database
+without bound. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 _SECONDS = 5.0
 _STEPS = 20_000
-"""Steps of SQLite's machine between two looks at the clock."""
+"""Steps of SQLite's virtual machine between two checks of the time limit."""
 _MOST_PAGES = 16_384
-"""64 MiB, at 4 KiB each."""
+"""Maximum number of pages: 64 MiB at 4 KiB each."""
 _LONGEST_VALUE = 2**20
 _PRAGMAS = frozenset((
     "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
@@ -34,7 +34,7 @@ _folders: dict[int, str] = {}
 
 
 def folder() -> str:
-    """The folder of this process for databases, which is removed at its end."""
+    """Return the database folder of this process, which is removed when it exits."""
     process = os.getpid()
     if process not in _folders:
         _folders[process] = tempfile.mkdtemp(prefix="gem-databases-")
@@ -48,13 +48,13 @@ def _remove(process: int) -> None:
 
 
 def path_of(folder: str | Path, name: str) -> Path:
-    """The file of a database.
+    """Return the file of a database.
 
     Raises:
-        ValueError: Not a name.
+        ValueError: The name is invalid.
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
-        raise ValueError(f"{name[:80]!r} is no name of a database")
+        raise ValueError(f"database {name[:80]!r}: expected letters, digits, '_', and '-'")
     return Path(folder, f"{name}.db")
 
 
@@ -62,14 +62,14 @@ def path_of(folder: str | Path, name: str) -> Path:
 def opened(
     path: str | Path, *, write: bool = False, seconds: float = _SECONDS
 ) -> Iterator[sqlite3.Connection]:
-    """A connection for statements of a model.
+    """Open a connection for statements of a model.
 
-    What is written is there afterwards as a whole, or where an error is raised inside, not at all.
+    Changes are committed at the end, or rolled back if an error is raised inside.
 
     Args:
-        path: Of a database that exists.
-        write: Whether it can be changed.
-        seconds: On the clock, for all that is done with the connection.
+        path: File of an existing database.
+        write: Whether the database can be changed.
+        seconds: Wall-clock limit for everything done with the connection, in seconds.
 
     Raises:
         sqlite3.Error: The database cannot be opened.
@@ -88,9 +88,9 @@ def opened(
         link.execute("BEGIN")
         link.set_authorizer(_allowed)
         yield link
-        link.set_authorizer(lambda *_: sqlite3.SQLITE_OK)  # None would do from Python 3.11 on
+        link.set_authorizer(lambda *_: sqlite3.SQLITE_OK)  # None works from Python 3.11 on
         link.set_progress_handler(None, 0)
-        if link.in_transaction:  # a conflict clause of a statement may have ended it
+        if link.in_transaction:  # a conflict clause may have ended the transaction
             link.execute("COMMIT")
     finally:
         link.close()
@@ -103,7 +103,7 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
 
 
 def statements(sql: str) -> Iterator[str]:
-    """The statements of a script, one by one."""
+    """Iterate over the statements of a script."""
     waiting = ""
     for piece in re.split(r"(?<=;)", sql):
         waiting += piece
@@ -115,7 +115,7 @@ def statements(sql: str) -> Iterator[str]:
 
 
 def shown(cursor: sqlite3.Cursor, most: int = 200) -> str:
-    """The rows of a result as lines of values with bars between them, the names of the columns first."""
+    """Format the rows of a result as lines of values separated by bars, after a line of column names."""
     lines = [" | ".join(column[0] for column in cursor.description)]
     for row in cursor:  # one at a time: a value may be large
         if len(lines) > most:

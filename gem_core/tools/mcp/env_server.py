@@ -1,8 +1,8 @@
-"""An environment as an MCP server, so that agents outside can play it.
+"""An environment as an MCP server, for external agents.
 
 The tool ``reset`` starts an episode and names it, ``step`` takes one response. Both answer with a JSON
-object: ``episode``, ``observation``, and after a step ``reward``, ``terminated``, ``truncated`` and what the
-info says of the action. Episodes run side by side; a client may play several.
+object: ``episode``, ``observation``, and after a step ``reward``, ``terminated``, ``truncated``, and parts of
+the info dict. Episodes run concurrently; a client may play several.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gem_core.errors import ConfigError
 from gem_core.observations import observation_text, render_observation
 from gem_core.tools.mcp import sdk
 
-_TOLD = ("success", "invalid", "error")
-"""Of the info."""
+_INFO_KEYS = ("success", "invalid", "error")
+"""Keys of the info dict that a step returns."""
 
 
 class _Episode:
@@ -35,8 +35,8 @@ class Episodes:
     """The episodes that a server plays.
 
     Args:
-        make: Makes an environment.
-        most: Episodes at a time; the one that was not played for longest makes room for a new one.
+        make: Creates an environment.
+        most: Maximum number of concurrent episodes; a new one replaces the least recently played.
     """
 
     def __init__(self, make: Callable[[], Env], most: int = 256) -> None:
@@ -65,7 +65,7 @@ class Episodes:
         """Take one response.
 
         Raises:
-            ConfigError: There is no such episode.
+            ConfigError: The episode is unknown or has ended.
         """
         episode = self._running.get(name)
         if episode is None:
@@ -83,14 +83,14 @@ class Episodes:
                     self._running.pop(name, None) is not None
                 ):  # else it made room, and its environment is closed
                     self._idle.append(episode.env)
-        told: dict[str, Any] = dict(info)
+        values: dict[str, Any] = dict(info)
         return {
             "episode": name,
             "observation": _shown(observation, info),
             "reward": reward,
             "terminated": terminated,
             "truncated": truncated,
-            **{key: told[key] for key in _TOLD if told.get(key) is not None},
+            **{key: values[key] for key in _INFO_KEYS if values.get(key) is not None},
         }
 
     def close(self) -> None:
@@ -104,12 +104,12 @@ class Episodes:
 
 
 def env_server(make: Callable[[], Env], name: str, description: str = "") -> tuple[Any, Episodes]:
-    """A server for an environment, and its episodes, to be closed after it.
+    """Return a server for an environment, and its episodes, which the caller closes after the server.
 
     Args:
-        make: Makes an environment; called once for each episode that runs at the same time.
-        name: Of the environment.
-        description: What it is about.
+        make: Creates an environment; called once per concurrent episode.
+        name: Name of the environment.
+        description: Description of the environment.
     """
     about = f"{name}: {description}" if description else name
     server = sdk.Server(
@@ -134,7 +134,7 @@ def env_server(make: Callable[[], Env], name: str, description: str = "") -> tup
 
 
 async def _as_json(work: Awaitable[dict[str, Any]]) -> str:
-    """The answer as text; what is wrong is told to the client."""
+    """Return the answer as JSON text; errors are reported to the client."""
     try:
         return json.dumps(await work, ensure_ascii=False)
     except Exception as error:

@@ -24,7 +24,7 @@ _LONGEST_PAUSE = 2.0
 _MOST_ATTEMPTS = 3
 
 
-class Reply(NamedTuple):
+class ToolReply(NamedTuple):
     """What came of a call."""
 
     content: Any
@@ -56,26 +56,26 @@ class Pool:
         session = await self._alive(None, self.config.connect_timeout)
         return session.tools
 
-    async def call(self, holder: Holder | None, name: str, arguments: Mapping[str, Any]) -> Reply:
+    async def call(self, holder: Holder | None, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         """Call a tool; in the session of `holder`, or in the shared one."""
         last = ""
         for _ in range(_MOST_ATTEMPTS):
             try:
                 session = await self._alive(holder, self.config.connect_timeout)
                 async with self._calls:
-                    return Reply(await session.call(name, arguments, self.config.timeout))
+                    return ToolReply(await session.call(name, arguments, self.config.timeout))
             except ServiceError as error:
-                return Reply(None, str(error))
+                return ToolReply(None, str(error))
             except NotMade as error:
                 last = str(error)
             except Lost as error:
                 kept = " What it kept of this episode may be gone." if holder is not None else ""
-                return Reply(None, f"the server went away during the call ({error}).{kept}")
+                return ToolReply(None, f"the server went away during the call ({error}).{kept}")
             except asyncio.TimeoutError:
-                return Reply(None, f"no answer within {self.config.timeout:g} seconds")
+                return ToolReply(None, f"no answer within {self.config.timeout:g} seconds")
             except sdk.Error as error:
-                return Reply(None, str(error))
-        return Reply(None, f"the server was not reached in {_MOST_ATTEMPTS} attempts ({last})")
+                return ToolReply(None, str(error))
+        return ToolReply(None, f"the server was not reached in {_MOST_ATTEMPTS} attempts ({last})")
 
     async def release(self, holder: Holder) -> None:
         """Close the session of an episode that has ended."""

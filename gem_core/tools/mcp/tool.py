@@ -1,4 +1,4 @@
-"""`McpTool`: a function of an MCP server as a tool, and `mcp_tools`, all of some servers."""
+"""`McpTool`, a function of an MCP server as a tool, and `mcp_tools`, which creates them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gem_core.tools.mcp.pool import Holder, pool_of
 class McpTool(Tool):
     """One function of an MCP server.
 
-    Calls of all episodes share the connections of this process. A server that goes away costs the calls
-    that were on their way; the next call starts it again, or waits for it.
+    Calls of all episodes share the connections of this process. If the server goes away, the calls in
+    progress fail; the next call restarts it, or waits for it.
 
     Args:
-        config: The server.
-        function: How the server calls it.
-        name: How the model calls it.
-        description: What it does.
-        parameters: JSON schema of its arguments.
+        config: Configuration of the server.
+        function: Name of the function on the server.
+        name: Name by which the model calls the tool.
+        description: Description for the model.
+        parameters: JSON schema of the arguments.
     """
 
     stateful: ClassVar[bool] = False
@@ -61,7 +61,7 @@ def mcp_tools(
     only: Sequence[str] | None = None,
     **options: Any,
 ) -> list[Tool]:
-    """The tools of one MCP server, or of all in a file.
+    """Return the tools of one MCP server, or of all servers in a file.
 
         tools(tools="mcp(command='python -m gem_core.tools.mcp.example', sessions='episode')")
         tools(tools="mcp(url='http://localhost:8000/mcp', only=['search'])")
@@ -69,13 +69,13 @@ def mcp_tools(
 
     Args:
         command: Command line that starts the server.
-        url: Address of a server that runs.
+        url: URL of a running server.
         config: File with several servers; see `gem_core.tools.mcp.config.read_config`.
-        only: Names of the tools to take; None for all.
-        options: Other fields of `ServerConfig`, for every server that does not give its own.
+        only: Names of the tools to use. None uses all.
+        options: Other fields of `ServerConfig`, for every server that does not set its own.
 
     Raises:
-        ConfigError: A value that cannot be honoured, or a tool in `only` that no server has.
+        ConfigError: A value is invalid, or no server has a tool in `only`.
         ServiceError: A server cannot be reached.
     """
     if sum(given is not None for given in (command, url, config)) != 1:
@@ -107,13 +107,13 @@ def mcp_tools(
 
 
 def tool_name(name: str) -> str:
-    """A name as tools of ours may have it: other signs become ``_``, and a letter comes first."""
+    """Return a valid tool name: other characters become ``_``, and the name starts with a letter."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     return plain if plain[:1].isalpha() else f"t_{plain}"
 
 
 def as_text(result: Any) -> str:
-    """What a model is shown of a result: its texts, and a word on each part that is none."""
+    """Format a result for the model: its texts, and a placeholder for each part that is not text."""
     parts = []
     for part in result.content:
         text = getattr(getattr(part, "resource", part), "text", None)

@@ -1,4 +1,4 @@
-"""Searching documents: an index of your own, a server, or a web search with a key.
+"""Search over documents: a local index, a server, or a web search API.
 
     from gem_core.tools.search import open_searcher
 
@@ -6,8 +6,8 @@
         for hit in searcher.search("Who is the mayor of Bemburg?", k=3):
             print(hit.score, hit.document["title"])
 
-`corpus` reads documents, `bm25` and `dense` are indexes on disk, `remote` asks servers, `server` is one, and
-`tool` gives any of them to a model.
+`corpus` reads documents, `bm25` and `dense` are indexes on disk, `remote` queries servers, `server` serves a
+search, and `tool` makes any of them available to a model.
 """
 
 from __future__ import annotations

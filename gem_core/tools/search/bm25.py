@@ -1,8 +1,8 @@
-"""BM25 over documents on disk: built once, mapped into memory, shared by every process that opens it.
+"""BM25 index on disk: built once, memory-mapped, and shared by every process that opens it.
 
-The weights are those of Lucene's BM25, computed by the package ``bm25s``; asking the index needs numpy only.
-A search looks at the rare words of a query first and skips what cannot come among the best any more, so
-that words like "the" cost little; the result is the same as without that.
+The weights are those of Lucene's BM25, computed by the package ``bm25s``; querying the index needs only
+numpy. A search processes the rare words of a query first and skips documents that can no longer be among the
+best, so words like "the" cost little. The result is the same as without skipping.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Weights = npt.NDArray[np.float32]
 VERSION = 1
 _WORD = re.compile(r"\w+")
 _LONGEST = 20_000
-"""Letters of a query that count."""
+"""Number of characters of a query that are used."""
 _AT_ONCE = min(8, os.cpu_count() or 1)
-"""Searches at a time: they compute, and each needs four bytes for a document."""
+"""Concurrent searches; each computes and needs four bytes per document."""
 _COMMON = 4096
-"""Documents with a word from which on it pays to ask whether the word can still matter."""
+"""Number of documents with a word above which it is worth checking whether the word can still matter."""
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, as the index and its queries see them: runs of letters and digits, folded."""
+    """Return the words of a text for the index and for queries: case-folded runs of letters and digits."""
     return _WORD.findall(text.casefold())
 
 
@@ -48,11 +48,11 @@ class Bm25Index(Searcher):
     """A BM25 index on disk.
 
     Args:
-        folder: That `build_bm25` made.
-        options: As for `Searcher`.
+        folder: Folder created by `build_bm25`.
+        options: Keyword arguments of `Searcher`.
 
     Raises:
-        DataError: There is no index in the folder.
+        DataError: The folder contains no index.
     """
 
     def __init__(self, folder: str | Path, **options: Any) -> None:
@@ -76,7 +76,7 @@ class Bm25Index(Searcher):
         return [Hit(self.documents[number], score) for number, score in self.best(query, k)]
 
     def best(self, query: str, k: int) -> list[tuple[int, float]]:
-        """Numbers and scores of the best documents; of equal ones the first."""
+        """Return the numbers and scores of the best documents; ties are broken by number."""
         terms = self._terms(query)
         if not terms or k < 1:
             return []
@@ -88,16 +88,16 @@ class Bm25Index(Searcher):
                 self._idle.append(scores)
 
     def _best(self, terms: list[_Term], k: int, scores: Weights) -> list[tuple[int, float]]:
-        """`best`, with zeros for all documents to count in, which it leaves as zeros."""
+        """Implement `best`; `scores` must be zero for all documents, and is zero again afterwards."""
         numbers = np.empty(0, np.int32)
-        rest = sum(term.top for term in terms)  # what a document not seen yet could still get
+        rest = sum(term.top for term in terms)  # upper bound for a document not seen yet
         try:
             for place, term in enumerate(terms):
                 if len(term.numbers) >= _COMMON and len(numbers) >= k:
-                    found = scores[numbers]
-                    last = np.partition(found, -k)[-k]
+                    current = scores[numbers]
+                    last = np.partition(current, -k)[-k]
                     if last > rest * 1.0001:  # rounding
-                        likely = np.sort(numbers[found >= last - rest * 1.0001])
+                        likely = np.sort(numbers[current >= last - rest * 1.0001])
                         return _first(likely, _completed(scores[likely], likely, terms[place:]), k)
                 numbers = np.concatenate([numbers, term.numbers[scores[term.numbers] == 0]])
                 scores[term.numbers] += term.weights * np.float32(term.times)
@@ -107,7 +107,7 @@ class Bm25Index(Searcher):
             scores[numbers] = 0
 
     def _terms(self, query: str) -> list[_Term]:
-        """What the index knows of the words of a query, those that weigh most first."""
+        """Return the entries of a query's words in the index, by descending weight."""
         terms = []
         for word, count in Counter(words(query[:_LONGEST])).items():
             place = self._words.find(word)
@@ -119,7 +119,7 @@ class Bm25Index(Searcher):
         return sorted(terms, key=lambda term: (-term.top, len(term.numbers)))
 
     def _zeros(self) -> Weights:
-        """A zero for each document; there are no more of these arrays than searches at a time."""
+        """Return an array with a zero for each document, reusing arrays of earlier searches."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -128,16 +128,16 @@ class Bm25Index(Searcher):
 
 class _Term(NamedTuple):
     top: float
-    """Most that it adds to the score of a document."""
+    """Upper bound of its contribution to a score."""
     times: int
-    """How often it is in the query."""
+    """Number of occurrences in the query."""
     numbers: Numbers
-    """Documents that have it, ascending."""
+    """Numbers of the documents that contain it, ascending."""
     weights: Weights
 
 
 def _completed(scores: Weights, numbers: Numbers, terms: Sequence[_Term]) -> Weights:
-    """The scores of some documents, with those of the remaining words added."""
+    """Add the contributions of the remaining words to the scores of some documents."""
     for term in terms:
         places = np.searchsorted(term.numbers, numbers)
         places[places == len(term.numbers)] = 0
@@ -158,7 +158,7 @@ def _first(numbers: Numbers, scores: Weights, k: int) -> list[tuple[int, float]]
 
 
 class _Words:
-    """The vocabulary, sorted, on disk; read through memoryviews, whose items are plain Python at once."""
+    """The sorted vocabulary on disk, read through memoryviews, whose items are plain Python objects."""
 
     def __init__(self, folder: Path) -> None:
         self._letters = _mapped(folder / "words.npy").data
@@ -171,13 +171,13 @@ class _Words:
         return bytes(self._letters[self._ends[place] : self._ends[place + 1]])
 
     def find(self, word: str) -> int | None:
-        wanted = word.encode("utf-8", "replace")
-        place = bisect.bisect_left(self, wanted)
-        return place if place < len(self) and self[place] == wanted else None
+        key = word.encode("utf-8", "replace")
+        place = bisect.bisect_left(self, key)
+        return place if place < len(self) and self[place] == key else None
 
 
 def _mapped(file: Path) -> npt.NDArray[Any]:
-    """An array on disk, as a plain array: slices of numpy's memmap class are slow."""
+    """Memory-map an array as a plain array, because slicing numpy's memmap class is slow."""
     return np.asarray(np.load(file, mmap_mode="r"))
 
 

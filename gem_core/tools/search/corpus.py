@@ -1,12 +1,12 @@
-"""Documents to search, from files or from a corpus that comes along.
+"""Documents to search, from files or from an included corpus.
 
 | corpus | documents |
 |---|---|
 | ``multihop``, ``multihop:SEED`` | the encyclopaedia behind the questions of ``qa:MultiHop-v0-search`` |
-| a ``.jsonl`` file | a line each: an object with `text` or `contents`, and maybe `id` and `title` |
-| a ``.parquet``, ``.csv`` or ``.json`` file | a row each, with the same columns |
-| a ``.txt`` or ``.md`` file | a passage each, of at most `PASSAGE_WORDS` words |
-| a folder | the documents of all such files in it, in the order of their names |
+| a ``.jsonl`` file | one per line: an object with `text` or `contents`, and optionally `id` and `title` |
+| a ``.parquet``, ``.csv``, or ``.json`` file | one per row, with the same columns |
+| a ``.txt`` or ``.md`` file | one per passage of at most `PASSAGE_WORDS` words |
+| a folder | the documents of all such files in it, ordered by file name |
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Document(TypedDict):
 
 
 def read_corpus(corpus: str | Path) -> Iterator[Document]:
-    """The documents of a corpus, one after the other.
+    """Iterate over the documents of a corpus.
 
     Raises:
-        ConfigError: There is no such corpus or file.
-        DataError: A file cannot be read; names the file and the line.
+        ConfigError: The corpus or file does not exist.
+        DataError: A file cannot be read; the message names the file and the line.
     """
     if name := _bundled(corpus):
         return iter(_bundled_documents(name))
@@ -49,10 +49,11 @@ def read_corpus(corpus: str | Path) -> Iterator[Document]:
 
 
 def fingerprint(corpus: str | Path) -> str:
-    """Text that changes with the corpus: names, sizes and times of its files, or documents that come along.
+    """Return a text that changes with the corpus: names, sizes, and times of files, or a hash of its
+    documents.
 
     Raises:
-        ConfigError: There is no such corpus or file.
+        ConfigError: The corpus or file does not exist.
     """
     if name := _bundled(corpus):
         content = json.dumps(_bundled_documents(name)).encode()
@@ -62,22 +63,22 @@ def fingerprint(corpus: str | Path) -> str:
 
 
 def as_document(row: Mapping[str, Any], number: int) -> Document | None:
-    """A row in our form; None when it has no text. `number` is the id of a row without one."""
+    """Convert a row to a `Document`; return None if it has no text. `number` is the default id."""
     text = next((row[key] for key in _TEXTS if isinstance(row.get(key), str)), None)
     if text is None:
         return None
     title = row.get("title")
     if not isinstance(title, str):
         title = ""
-        if "contents" in row and text.startswith('"') and "\n" in text:  # how Search-R1 writes title and text
+        if "contents" in row and text.startswith('"') and "\n" in text:  # the format of Search-R1
             title, _, text = text.partition("\n")
             title = title.strip('"')
-    found = next((row[key] for key in _IDS if isinstance(row.get(key), (str, int))), number)
-    return {"id": str(found), "title": title, "text": text}
+    id = next((row[key] for key in _IDS if isinstance(row.get(key), (str, int))), number)
+    return {"id": str(id), "title": title, "text": text}
 
 
 def _bundled(corpus: str | Path) -> str | None:
-    """Name and seed of a corpus that comes along; a file or folder of that name comes first."""
+    """Return name and seed of an included corpus; a file or folder of that name takes precedence."""
     name, _, seed = str(corpus).partition(":")
     if name not in _BUNDLED or Path(corpus).exists():
         return None
@@ -93,13 +94,15 @@ def _bundled_documents(name: str) -> list[Document]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a corpus; hidden ones are none."""
+    """Return the files of a corpus, without hidden ones."""
     if path.is_file():
         if path.suffix not in (*SUFFIXES, *_TEXT):
             raise ConfigError(f"corpus {path}: expected a file that ends in {', '.join((*SUFFIXES, *_TEXT))}")
         return [path]
     if not path.is_dir():
-        raise ConfigError(f"there is no corpus {str(path)!r}: give a file, a folder or {', '.join(_BUNDLED)}")
+        raise ConfigError(
+            f"corpus {str(path)!r} does not exist: expected a file, a folder, or {', '.join(_BUNDLED)}"
+        )
     found = sorted(
         file
         for file in path.rglob("*")
@@ -154,13 +157,13 @@ def _text_rows(file: Path, root: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def passages(text: str, words: int = PASSAGE_WORDS) -> Iterator[str]:
-    """Paragraphs put together to passages of at most `words` words; a longer paragraph is cut."""
+    """Combine paragraphs into passages of at most `words` words; longer paragraphs are split."""
     kept: list[str] = []
     size = 0
     for paragraph in re.split(r"\n\s*\n", text):
-        given = paragraph.split()
-        for start in range(0, len(given), words):
-            piece = given[start : start + words]
+        tokens = paragraph.split()
+        for start in range(0, len(tokens), words):
+            piece = tokens[start : start + words]
             if kept and size + len(piece) > words:
                 yield "\n\n".join(kept)
                 kept, size = [], 0

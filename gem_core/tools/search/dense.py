@@ -1,7 +1,7 @@
-"""Dense retrieval: documents near a query in the space of a sentence-transformers model.
+"""Dense retrieval with the embeddings of a sentence-transformers model.
 
-The vectors of the documents are computed once, kept on disk and mapped into memory; a search compares the
-query's with all of them, which is right for up to some millions.
+The document vectors are computed once, kept on disk, and memory-mapped. A search compares the query's vector
+with all of them, which is fast enough for up to a few million documents.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ VERSION = 1
 MODEL = "intfloat/e5-base-v2"
 _BATCH = 256
 _ROWS = 100_000
-"""Vectors that a search compares at a time: 400 MB of them at most are in use."""
+"""Number of vectors that a search compares at a time, which limits memory use to 400 MB."""
 
 
 class DenseIndex(Searcher):
-    """Vectors of documents on disk, and the model for the query.
+    """Document vectors on disk, and the model that encodes queries.
 
     Args:
-        folder: That `open_dense` filled.
-        encoder: A loaded model of sentence-transformers.
-        query_prompt: Put in front of a query.
-        options: As for `Searcher`. The model takes one query at a time, so a `concurrency` above 1 only helps
-            with a `cache`.
+        folder: Folder created by `open_dense`.
+        encoder: A loaded sentence-transformers model.
+        query_prompt: Prefix of every query.
+        options: Keyword arguments of `Searcher`. The model takes one query at a time, so a `concurrency`
+            above 1 only helps with a `cache`.
 
     Raises:
-        DataError: There is no index in the folder.
+        DataError: The folder contains no index.
     """
 
     def __init__(self, folder: str | Path, encoder: Any, query_prompt: str = "", **options: Any) -> None:
@@ -73,19 +73,19 @@ def open_dense(
     device: str | None = None,
     **options: Any,
 ) -> DenseIndex:
-    """The dense index of a corpus; built on first use and kept in the cache folder.
+    """Open the dense index of a corpus; it is built on first use and kept in the cache folder.
 
     Args:
         corpus: See `gem_core.tools.search.corpus`.
-        model: Name of the Hugging Face hub, or a folder.
-        query_prompt: Put in front of a query; None is what E5 models were trained with, else nothing.
-        document_prompt: The same for a document.
-        device: Where the model runs; None chooses.
-        options: As for `Searcher`.
+        model: Name on the Hugging Face Hub, or a folder.
+        query_prompt: Prefix of every query. None uses the prefix of E5 models, and no prefix for others.
+        document_prompt: Prefix of every document. None as for `query_prompt`.
+        device: Torch device of the model. None lets sentence-transformers choose.
+        options: Keyword arguments of `Searcher`.
 
     Raises:
-        ConfigError: There is no such corpus.
-        DataError: It cannot be read, or is empty.
+        ConfigError: The corpus does not exist.
+        DataError: The corpus cannot be read, or is empty.
         MissingDependency: ``sentence-transformers`` is missing.
         ModelError: The model cannot be loaded.
     """
@@ -113,13 +113,13 @@ def _load(model: str, device: str | None) -> Any:
         ) from error
     try:
         return SentenceTransformer(str(model), device=device)
-    except Exception as error:  # whatever the hub, torch or a damaged folder come up with
+    except Exception as error:  # errors of the hub, of torch, or of a damaged folder
         reason = error_line(error, 300)
         raise ModelError(f"the model {str(model)!r} cannot be loaded ({reason})") from error
 
 
 def _fill(documents: Iterator[Document], folder: Path, encoder: Any, prompt: str) -> None:
-    """Write documents and vectors; a batch is in memory at a time."""
+    """Write documents and vectors, one batch at a time."""
     written = write_documents(documents, folder)
     raw, size, width = folder / "vectors.raw", 0, 0
     with open(raw, "wb") as file:
@@ -129,12 +129,12 @@ def _fill(documents: Iterator[Document], folder: Path, encoder: Any, prompt: str
             file.write(vectors.tobytes())
             size, width = size + len(vectors), vectors.shape[1]
     if not size:
-        raise DataError("the corpus holds no documents")
+        raise DataError("the corpus contains no documents")
     np.save(folder / "vectors.npy", np.memmap(raw, np.float16, "r", shape=(size, width)))
     raw.unlink()
 
 
 def _encode(encoder: Any, texts: list[str]) -> npt.NDArray[np.float16]:
-    """Vectors of length 1; half the precision is enough for an order."""
-    found = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
-    return np.asarray(found, np.float16)
+    """Return unit vectors in half precision, which suffices for ranking."""
+    vectors = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
+    return np.asarray(vectors, np.float16)

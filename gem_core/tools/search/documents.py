@@ -1,4 +1,4 @@
-"""Documents on disk, found by their number without reading the others."""
+"""Documents on disk, with random access by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE, _STARTS = "documents.jsonl", "document_starts.npy"
 
 
 def write_documents(documents: Iterable[Document], folder: Path) -> Iterator[Document]:
-    """Write the documents as they pass; complete when the last one has."""
+    """Write the documents while passing them on; the files are complete after the last one."""
     starts = [0]
     with open(folder / _FILE, "wb") as file:
         for document in documents:
@@ -27,7 +27,7 @@ def write_documents(documents: Iterable[Document], folder: Path) -> Iterator[Doc
 
 
 class Documents:
-    """The documents of a folder; shared by all processes that read them."""
+    """The documents of a folder, memory-mapped and shared by all processes that read them."""
 
     def __init__(self, folder: Path) -> None:
         self._starts = np.load(folder / _STARTS, mmap_mode="r")

@@ -1,4 +1,4 @@
-"""Folders that are built once and read by many processes: indexes on disk."""
+"""Index folders, built once and read by many processes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gem_core.errors import DataError
 
 
 def cache_folder(kind: str, facts: dict[str, Any]) -> Path:
-    """Where the index of these facts is kept: under ``$GEM_CORE_CACHE``, else in the user's cache folder."""
-    given = os.environ.get("GEM_CORE_CACHE")
-    root = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "gem-core"
+    """Return the folder of an index, under ``$GEM_CORE_CACHE`` or else in the user's cache folder."""
+    cache = os.environ.get("GEM_CORE_CACHE")
+    root = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "gem-core"
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     return root.expanduser() / "search" / f"{kind}-{digest}"
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Have `build` fill `folder` unless it is there already.
+    """Create `folder` with `build`, unless it exists.
 
-    The folder appears at once and whole. Of several processes that come at the same time one builds and the
-    others wait; what a killed one left behind is removed by the next.
+    The folder is created atomically. If several processes need it at the same time, one builds it and the
+    others wait; the next process removes the leftovers of one that was killed.
 
     Raises:
-        OSError: A full disk, a folder that may not be written to.
+        OSError: The disk is full, or the folder is not writable.
     """
     if folder.is_dir():
         return folder
@@ -55,22 +55,22 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """A lock between processes that goes when its holder does, however it ends."""
+    """Hold a lock between processes, which is released even if its holder is killed."""
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """What `read_facts` reads."""
+    """Write the facts of an index, for `read_facts`."""
     (folder / "index.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def read_facts(folder: Path, kind: str, version: int) -> dict[str, Any]:
-    """The facts of an index.
+    """Return the facts of an index.
 
     Raises:
-        DataError: The folder holds no index of this kind and version.
+        DataError: The folder contains no index of this kind and version.
     """
     try:
         facts: dict[str, Any] = json.loads((folder / "index.json").read_text())
@@ -78,6 +78,6 @@ def read_facts(folder: Path, kind: str, version: int) -> dict[str, Any]:
             raise ValueError(f"it is a {facts['kind']} index of version {facts['version']}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{folder} holds no {kind} index of version {version} ({error}); build it again"
+            f"{folder} contains no {kind} index of version {version} ({error}); build it again"
         ) from None
     return facts

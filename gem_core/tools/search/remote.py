@@ -1,6 +1,6 @@
-"""Searches that a server does: one that speaks the retrieval protocol, or a web search with a key.
+"""Search by a server: one that speaks the retrieval protocol, or a web search API.
 
-Keys are read from the environment when a search is made, never written into messages.
+Keys are read from environment variables and never appear in messages.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class _Remote(Searcher):
 
 
 class RetrievalServer(_Remote):
-    """A server that speaks the retrieval protocol of Search-R1: ours, or one of many others.
+    """Client of a server that speaks the retrieval protocol of Search-R1.
 
     A request is ``POST /retrieve`` with ``{"queries": [...], "topk": 3, "return_scores": true}``; the
     answer is ``{"result": [[{"document": {"id": ..., "contents": ...}, "score": 1.5}, ...], ...]}``.
 
     Args:
-        url: The server, ``http://host:port``, or with the path where that is not ``/retrieve``.
-        timeout: Seconds that one attempt may take.
-        retries: Further attempts after a failure that may pass.
-        backoff: Seconds before the first of them; they double.
-        concurrency: Requests at a time.
-        cache: Results that are kept; 0 for none.
-        cache_seconds: How long; None for ever.
-        token: Sent as a bearer token, where the server asks for one.
+        url: URL of the server, ``http://host:port``, with a path if that is not ``/retrieve``.
+        timeout: Time limit of one attempt, in seconds.
+        retries: Number of retries after a temporary failure.
+        backoff: Seconds before the first retry; doubles with each retry.
+        concurrency: Maximum number of concurrent requests.
+        cache: Number of cached results; 0 disables the cache.
+        cache_seconds: Seconds for which a result is cached. None means forever.
+        token: Bearer token. None sends none.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RetrievalServer(_Remote):
         return hits
 
     def find_all(self, queries: list[str], k: int) -> list[list[Hit]]:
-        """`find` for several queries in one request."""
+        """Search for several queries in one request."""
         answer = self.client.post(self._path, {"queries": queries, "topk": k, "return_scores": True})
         results = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(results, list) or len(results) != len(queries):
@@ -97,12 +97,12 @@ class RetrievalServer(_Remote):
 
 
 class SerpApi(_Remote):
-    """Google's results by SerpApi.
+    """Google's results through SerpApi.
 
     Args:
-        key: None reads ``SERPAPI_API_KEY``.
-        url: Of the service.
-        timeout: As for `RetrievalServer`; so are those that follow.
+        key: API key. None reads ``SERPAPI_API_KEY``.
+        url: URL of the service.
+        timeout: See `RetrievalServer`, also for the other arguments.
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class GoogleSearch(_Remote):
     """Google's Custom Search JSON API.
 
     Args:
-        key: None reads ``GOOGLE_API_KEY``.
-        engine: Id of the search engine; None reads ``GOOGLE_CSE_ID``.
-        url: Of the service.
-        timeout: As for `RetrievalServer`; so are those that follow.
+        key: API key. None reads ``GOOGLE_API_KEY``.
+        engine: Id of the search engine. None reads ``GOOGLE_CSE_ID``.
+        url: URL of the service.
+        timeout: See `RetrievalServer`, also for the other arguments.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class GoogleSearch(_Remote):
 
 
 def _web_hits(answer: Any, field: str, k: int) -> list[Hit]:
-    """Title, link and snippet of each result, the first scoring highest."""
+    """Return the title, link, and snippet of each result; earlier results score higher."""
     found = answer.get(field, []) if isinstance(answer, dict) else None
     if not isinstance(found, list):
         raise ServiceError(f"the web search answered without a list of {field}")

@@ -1,9 +1,9 @@
-"""A search as an HTTP server that speaks the retrieval protocol of Search-R1.
+"""HTTP server for a search, with the retrieval protocol of Search-R1.
 
 ``POST /retrieve`` with ``{"queries": ["..."], "topk": 3, "return_scores": true}`` gives
-``{"result": [[{"document": {"id", "title", "text", "contents"}, "score"}, ...], ...]}``, or the documents
-alone where ``return_scores`` is false; ``GET /health`` gives ``{"status": "ok"}``. A mistake in a request is
-a status of 400 with ``{"error": "..."}``.
+``{"result": [[{"document": {"id", "title", "text", "contents"}, "score"}, ...], ...]}``, or only the
+documents if ``return_scores`` is false; ``GET /health`` gives ``{"status": "ok"}``. An invalid request gets
+status 400 with ``{"error": "..."}``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class SearchServer:
             ...
 
     Args:
-        searcher: What is asked.
-        host: Address to listen on; the default takes callers on this machine only.
-        port: 0 for any that is free.
-        topk: Documents for a request that does not say how many.
+        searcher: Searcher to query.
+        host: Address to listen on; the default accepts only callers on this machine.
+        port: Port to listen on; 0 picks a free one.
+        topk: Default number of documents per query.
 
     Raises:
         OSError: The port is taken.
@@ -48,7 +48,7 @@ class SearchServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL of the server."""
         host = str(self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -76,14 +76,14 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no news; the base class would print a traceback."""
+        """Log the error; a disconnected client only at debug level."""
         error = sys.exc_info()[1]
         level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
         logger.log(level, "a request of %s failed", client_address, exc_info=error)
 
 
 class _Mistake(Exception):
-    """What is wrong with a request."""
+    """Raised for an invalid request; the message says what is wrong."""
 
 
 def _handler(searcher: Searcher, topk: int) -> type[BaseHTTPRequestHandler]:

@@ -1,4 +1,4 @@
-"""`SearchTool`: a search that a model may call."""
+"""`SearchTool`: a search that a model can call."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gem_core.tools.search.backends import shared_searcher
 from gem_core.tools.search.searcher import Hit
 
 LONGEST_QUERY = 2000
-"""Letters of a query that are looked at."""
+"""Number of characters of a query that are used."""
 
 
 class SearchTool(Tool):
-    """Finds documents and shows them.
+    """Finds documents and shows them to the model.
 
-    The search itself is opened once a process and shared by all environments; its options say which:
+    The searcher is opened once per process and shared by all environments. Examples:
 
         tools(tools="search(corpus='multihop', k=3)")
         tools(tools="search(backend='server', url='http://localhost:8000')")
@@ -68,23 +68,23 @@ class SearchTool(Tool):
         }
         self.k, self.max_chars = k, max_chars
         self._how = backend, options
-        shared_searcher(backend, **options)  # a wrong option shows here
+        shared_searcher(backend, **options)  # raises for a wrong option
 
     async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
         query = str(arguments["query"]).strip()[:LONGEST_QUERY]
         if not query:
-            return ToolResult("The query is empty: say what to look for.", ok=False)
+            return ToolResult("The query is empty. Enter what to look for.", ok=False)
         backend, options = self._how
         try:
             hits = await shared_searcher(backend, **options).asearch(query, self.k)
         except ServiceError as error:
             return ToolResult(f"The search failed: {error}", ok=False, metadata={"hits": 0})
-        found = {"hits": len(hits), "ids": [hit.document["id"] for hit in hits]}
-        return ToolResult(as_text(hits, self.max_chars) or "Nothing was found.", metadata=found)
+        metadata = {"hits": len(hits), "ids": [hit.document["id"] for hit in hits]}
+        return ToolResult(as_text(hits, self.max_chars) or "Nothing was found.", metadata=metadata)
 
 
 def _server_url() -> str:
-    """The URL in the environment variable that GEM reads, too."""
+    """Return the URL in ``SEARCH_URL``, the variable that GEM reads."""
     url = os.environ.get("SEARCH_URL", "")
     if not url:
         raise ConfigError(
@@ -98,7 +98,7 @@ def _server_url() -> str:
 
 
 def as_text(hits: list[Hit], max_chars: int) -> str:
-    """The documents one under the other, each with its number and title."""
+    """Format the documents, each with its number and title."""
     shown = []
     for number, hit in enumerate(hits, start=1):
         title, text = hit.document["title"], hit.document["text"]

@@ -154,7 +154,7 @@ def test_a_corpus_without_words_is_refused(tmp_path):
 
 
 def test_a_folder_without_an_index_is_refused(tmp_path):
-    with pytest.raises(DataError, match="holds no bm25 index of version"):
+    with pytest.raises(DataError, match="contains no bm25 index of version"):
         Bm25Index(tmp_path)
 
 

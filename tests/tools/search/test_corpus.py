@@ -63,7 +63,7 @@ def test_a_bad_line_is_named(tmp_path, line, said):
 
 def test_a_corpus_that_is_not_there_is_refused(tmp_path):
     for corpus, said in (
-        (tmp_path / "none", "there is no corpus"),
+        (tmp_path / "none", "does not exist"),
         (tmp_path, r"no \.parquet"),
         ("multihop:x", "expected a seed"),
     ):

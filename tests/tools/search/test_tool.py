@@ -42,7 +42,7 @@ def test_a_model_searches_the_bundled_corpus(tmp_path, monkeypatch):
 def test_an_empty_query_is_told():
     (tool,) = make_tools("search(backend='server', url='http://127.0.0.1:9')")
     result = call(tool, query="  ")
-    assert (result.ok, result.text) == (False, "The query is empty: say what to look for.")
+    assert (result.ok, result.text) == (False, "The query is empty. Enter what to look for.")
 
 
 def test_a_server_that_fails_is_told():
@@ -70,7 +70,7 @@ def test_documents_are_shown_with_title_and_limit():
 def test_wrong_options_show_when_the_tool_is_made(tmp_path):
     for config, kind, said in (
         ("search(k=0)", ConfigError, "k=0"),
-        ("search(corpus='/none')", ConfigError, "there is no corpus"),
+        ("search(corpus='/none')", ConfigError, "does not exist"),
         ("search(backend='bm25', corpus='multihop', depth=3)", TypeError, "depth"),
     ):
         with pytest.raises(kind, match=said):
