@@ -238,6 +238,11 @@ def make_tasks(
     return _rows(sources, decks, range(start, start + num_tasks), seed, group_size, split, seeds)
 
 
+def evaluation_tasks(source: EnvChoice, num_tasks: int) -> list[TaskRow]:
+    """Return up to `num_tasks` evaluation tasks, always the same: the first seeds, or different items."""
+    return list(make_tasks([source], num_tasks, split="eval"))
+
+
 def count_items(source: EnvChoice, split: Split) -> int | None:
     """Number of different items that tasks of `source` play; None where the seed decides.
 

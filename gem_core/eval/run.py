@@ -19,22 +19,17 @@ from typing import Any, NamedTuple
 from gem_core._util.files import claimed
 from gem_core.eval import folder as folders
 from gem_core.eval.config import EvalConfig
-from gem_core.eval.endpoint import Endpoint
-from gem_core.eval.limits import Patience
-from gem_core.eval.play import evaluation_tasks, play_tasks
+from gem_core.eval.players import Player, open_player
 from gem_core.eval.summary import overall, summarise
 from gem_core.rollout import (
-    ChatPolicy,
-    Context,
     CutTurns,
     EnvPlayer,
     EnvPool,
     Episode,
-    MessagesContext,
-    Policy,
     TraceWriter,
 )
-from gem_core.tasks import TaskRow
+from gem_core.rollout.concurrency import play_tasks
+from gem_core.tasks import TaskRow, evaluation_tasks
 
 
 class Reporter:
@@ -70,15 +65,6 @@ class EvalOutcome:
     episodes: list[Episode]
     played: int
     repeated: int
-
-
-class Player(NamedTuple):
-    """A policy with what its episodes need."""
-
-    policy: Policy | ChatPolicy | EnvPlayer
-    context: Context | MessagesContext
-    tokenizer: Any = None
-    max_total_tokens: int | None = None
 
 
 class _Job(NamedTuple):
@@ -176,7 +162,7 @@ def _play(
 
     async def all_of_them() -> int:
         # Clients and engines belong to the event loop that they are used in.
-        own = player or open_player(config, reporter)
+        own = player or open_player(config, reporter.note)
         reporter.start(totals, {label: totals[label] - remaining.get(label, 0) for label in totals})
         decode = None if own.tokenizer is None else own.tokenizer.decode
         cut_turns: CutTurns | None = None
@@ -232,37 +218,6 @@ async def _one(
     traces.write(episode)
     reporter.episode(job.label, episode)
     return episode
-
-
-def open_player(config: EvalConfig, reporter: Reporter | None = None) -> Player:
-    """The policy that ``config.model`` names.
-
-    Raises:
-        GemError: As `evaluate`.
-    """
-    if config.kind == "random" or config.kind == "oracle":
-        return Player(EnvPlayer(config.kind), MessagesContext())
-    if config.kind == "endpoint":
-        endpoint = Endpoint(
-            config.name,
-            base_url=config.base_url,
-            api_key=config.api_key,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            seed=config.seed if config.send_seed else None,
-            extra_body=config.extra_body,
-            timeout=config.timeout,
-            patience=Patience(config.give_up_after),
-            requests_per_minute=config.requests_per_minute,
-            tokens_per_minute=config.tokens_per_minute,
-        )
-        if reporter is not None:
-            reporter.note(f"asking {config.name} at {endpoint.address}")
-        return Player(endpoint, MessagesContext(system_prompt=config.system_prompt))
-    from gem_core.eval import engines
-
-    engine = engines.huggingface(config) if config.kind == "hf" else engines.vllm(config)
-    return Player(engine.policy, engine.context, engine.tokenizer, engine.max_total_tokens)
 
 
 def _count(jobs: Sequence[_Job]) -> dict[str, int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from gem_core.rollout.agents import run_agents
 from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
-from gem_core.rollout.engine import engine_stop_ids, extra_stop_id
 from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, Reply
@@ -46,9 +45,7 @@ __all__ = [
     "TraceWriter",
     "Turn",
     "describe_failures",
-    "engine_stop_ids",
     "episode_metrics",
-    "extra_stop_id",
     "inferred_finish",
     "nothing_trainable",
     "without_tokens",

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gem_core.errors import ConfigError
-from gem_core.eval.play import play_tasks
 from gem_core.rollout import Context, EnvPool, Episode, Policy
+from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_core.train.config import TrainConfig
 

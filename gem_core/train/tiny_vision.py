@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gem_core.engines.loading import image_processor_class
 from gem_core.images import require_pillow
-from gem_core.rollout.models import image_processor_class
 from gem_core.rollout.vision import Processor
 
 IMAGE_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")

@@ -22,8 +22,8 @@ import torch
 
 from gem_core._util.files import claimed
 from gem_core._util.seeds import derive_seed
+from gem_core.engines.loading import pick_device
 from gem_core.errors import CheckpointError, EnvError
-from gem_core.eval.play import evaluation_tasks
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import (
     CutTurns,
@@ -34,8 +34,7 @@ from gem_core.rollout import (
     nothing_trainable,
     read_traces,
 )
-from gem_core.rollout.models import pick_device
-from gem_core.tasks import TaskRow
+from gem_core.tasks import TaskRow, evaluation_tasks
 from gem_core.train.checkpoint import (
     agent_folder,
     drop_checkpoints,

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_core.rollout import (
-    Context,
-    EnvPool,
-    Episode,
-    Policy,
-    RolloutOptions,
-    engine_stop_ids,
-)
+from gem_core.engines.stop_ids import engine_stop_ids
+from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
 

@@ -16,8 +16,9 @@ from gem_core.checker.host import Host
 from gem_core.errors import DataError, MissingDependency
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.inspect_log import write_inspect_logs
+from gem_core.eval.players import Player
 from gem_core.eval.report import read_run, write_report
-from gem_core.eval.run import Player, evaluate
+from gem_core.eval.run import evaluate
 from gem_core.graders import math, qa
 from gem_core.graders.programs import read_tests, run_tests
 from gem_core.registration import spec

@@ -39,7 +39,7 @@ def test_what_a_model_is(tmp_path):
         ({"temperature": float("nan")}, "temperature must be at least 0"),
         ({"top_p": 0}, "top_p must be above 0"),
         ({"timeout": 0}, "timeout must be above 0"),
-        ({"on_length_cut": "maybe"}, "on_length_cut must be"),
+        ({"on_length_cut": "maybe"}, "on_length_cut="),
         ({"max_total_tokens": 100}, "which endpoint does not show"),
         ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for the requests of an endpoint"),
         ({"template_kwargs": {"a": 1}}, "template_kwargs are for the chat template of a folder"),

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from gem_core.engines.endpoint import Endpoint
+from gem_core.engines.rate_limits import Patience
 from gem_core.errors import ConfigError, ServiceError
-from gem_core.eval.endpoint import Endpoint
-from gem_core.eval.limits import Patience
 from gem_core.rollout import ContextFull, Reply
 from tests.eval.standin import Flaky, StandIn, completion
 from tests.support import needs

@@ -8,8 +8,9 @@ import pytest
 
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.inspect_log import inspect_log, write_inspect_logs
+from gem_core.eval.players import Player
 from gem_core.eval.report import read_run
-from gem_core.eval.run import Player, evaluate
+from gem_core.eval.run import evaluate
 from gem_core.rollout import MessagesContext, Reply
 
 EASY = "game:GuessTheNumber-v0-easy"

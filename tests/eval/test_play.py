@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gem_core.eval.play import evaluation_tasks, play_tasks
-from gem_core.tasks import EVAL_SEEDS, EnvChoice
+from gem_core.rollout.concurrency import play_tasks
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, evaluation_tasks
 from tests.eval.traces import episode
 
 

@@ -8,8 +8,9 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.eval.charts import interval_chart
 from gem_core.eval.config import EvalConfig
+from gem_core.eval.players import Player
 from gem_core.eval.report import read_run, write_report
-from gem_core.eval.run import Player, evaluate
+from gem_core.eval.run import evaluate
 from gem_core.rollout import MessagesContext, Reply
 from tests.eval.traces import EVIL
 

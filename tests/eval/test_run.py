@@ -18,7 +18,8 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError, TraceError
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.folder import finished
-from gem_core.eval.run import Player, evaluate
+from gem_core.eval.players import Player
+from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs
 from gem_core.rollout import MessagesContext, Reply
 from tests.eval.standin import Flaky, StandIn, guess

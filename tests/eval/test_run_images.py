@@ -10,12 +10,11 @@ pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
 import gem_core
 from gem_core.cli import main
-from gem_core.eval.endpoint import CHARACTERS_PER_IMAGE, _characters
-from gem_core.eval.play import evaluation_tasks
+from gem_core.engines.endpoint import CHARACTERS_PER_IMAGE, _characters
 from gem_core.eval.run import evaluate
 from gem_core.images import image_part, image_urls, text_part
 from gem_core.rollout import read_traces
-from gem_core.tasks import EnvChoice, reset_arguments
+from gem_core.tasks import EnvChoice, evaluation_tasks, reset_arguments
 from tests.eval.standin import StandIn
 from tests.eval.test_run import config
 from tests.support import PIXEL

@@ -8,8 +8,9 @@ from typing import Literal
 
 import pytest
 
+from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.errors import ConfigError
-from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions, engine_stop_ids, extra_stop_id
+from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions
 from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
 
 

@@ -15,10 +15,10 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 from PIL import Image  # noqa: E402
 
+from gem_core.engines.batching import BatchingPolicy  # noqa: E402
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
 from gem_core.rollout import AppendContext, Episode, EpisodeLimits, RebuildContext, run_episode  # noqa: E402
-from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
 from gem_core.rollout.vision import ImageProcessor, Processor  # noqa: E402
 from gem_core.rollout.vision_model import forbid_placeholders  # noqa: E402
 from gem_core.train.objective import compute_logprobs, make_batch, policy_gradient  # noqa: E402

@@ -23,7 +23,7 @@ def tiny_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tokenizer(tiny_folder):
-    from gem_core.rollout.models import load_tokenizer
+    from gem_core.engines.loading import load_tokenizer
 
     return load_tokenizer(str(tiny_folder))
 
@@ -33,7 +33,7 @@ def model(tiny_folder):
     """A fresh copy of the tiny model."""
     import torch
 
-    from gem_core.rollout.models import load_model
+    from gem_core.engines.loading import load_model
 
     return load_model(str(tiny_folder), torch.device("cpu"), "float32")
 

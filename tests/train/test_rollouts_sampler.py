@@ -7,11 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.eval.play import evaluation_tasks  # noqa: E402
+from gem_core.engines.batching import BatchingPolicy  # noqa: E402
 from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import AppendContext, Generation  # noqa: E402
-from gem_core.rollout.sampler import BatchingPolicy  # noqa: E402
-from gem_core.tasks import EnvChoice  # noqa: E402
+from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
 from gem_core.train.config import TrainConfig  # noqa: E402
 from gem_core.train.objective import compute_logprobs, make_batch  # noqa: E402
 from gem_core.train.rollouts import Rollouts  # noqa: E402

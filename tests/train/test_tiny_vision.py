@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 import gem_core
+from gem_core.engines.loading import load_processor
 from gem_core.errors import ConfigError
 from gem_core.images import image_urls
 from gem_core.rollout import read_traces
-from gem_core.rollout.models import load_processor
 from gem_core.rollout.vision import is_processor
 from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.train.painted import Shades

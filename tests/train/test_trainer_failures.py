@@ -254,7 +254,7 @@ def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys,
 
 
 def test_an_error_of_the_model_ends_all_episodes(tiny_folder, tmp_path, monkeypatch, caplog):
-    from gem_core.rollout.sampler import BatchingPolicy
+    from gem_core.engines.batching import BatchingPolicy
 
     def fail(self, requests):
         raise RuntimeError("out of memory")
@@ -275,8 +275,8 @@ class NeverAsked:
 
 
 def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path, tokenizer, caplog):
-    from gem_core.eval.play import evaluation_tasks
     from gem_core.rollout import AppendContext
+    from gem_core.tasks import evaluation_tasks
 
     config = TrainConfig(**options(tiny_folder, tmp_path))
     players = {"": (NeverAsked(), AppendContext(tokenizer))}

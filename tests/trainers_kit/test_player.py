@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core import register
-from gem_core.rollout import Generation, RolloutOptions, engine_stop_ids, extra_stop_id, read_traces
+from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
+from gem_core.rollout import Generation, RolloutOptions, read_traces
 from gem_core.tasks import TaskRow
 from gem_core.trainers.player import Player
 from tests.rollout.tokenizers import bpe_tokenizer

@@ -13,10 +13,10 @@ from typing import Any
 from oat.algorithms.ppo import PPOActor
 
 from gem_core._util.seeds import derive_rng
+from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
-from gem_core.eval.play import play_tasks
 from gem_core.rollout import Episode, Generation, describe_failures
-from gem_core.rollout.engine import vllm_generation
+from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers.options import import_modules
 from gem_core.trainers.player import Player

@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import EnvPool, Episode, engine_stop_ids, episode_metrics, extra_stop_id
+from gem_core.rollout import EnvPool, Episode, episode_metrics
 from gem_rl2.options import SPLITS, GemOptions
 from gem_rl2.play import Play
 from gem_rl2.router import RouterPolicy, fill

@@ -15,9 +15,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gem_core.engines.batching import BatchingPolicy
+from gem_core.engines.stop_ids import engine_stop_ids
 from gem_core.repro import ADAM_BETAS
-from gem_core.rollout import AppendContext, EnvPool, engine_stop_ids, episode_metrics
-from gem_core.rollout.sampler import BatchingPolicy
+from gem_core.rollout import AppendContext, EnvPool, episode_metrics
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers import learning
 from tests.trainers.openrlhf import harness

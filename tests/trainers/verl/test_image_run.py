@@ -10,8 +10,8 @@ import torch
 from transformers import AutoTokenizer
 
 import gem_core
+from gem_core.engines.loading import load_model, load_processor
 from gem_core.rollout import read_traces
-from gem_core.rollout.models import load_model, load_processor
 from gem_core.rollout.vision import ImageProcessor
 from gem_core.train import TinyOptions, save_tiny
 from gem_core.train.objective import policy_gradient

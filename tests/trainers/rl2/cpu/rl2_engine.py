@@ -22,8 +22,8 @@ from gem_script import Script
 from rl2_sglang import named_tensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_core.rollout.engine import engine_stop_ids
-from gem_core.rollout.sampler import BatchingPolicy
+from gem_core.engines.batching import BatchingPolicy
+from gem_core.engines.stop_ids import engine_stop_ids
 
 CHUNK = 8
 """Tokens sampled between two checks of whether the engine is paused."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gem_core.eval.limits import Patience, RateLimit
+from gem_core.engines.rate_limits import Patience, RateLimit
 
 
 class Clock:

@@ -20,8 +20,8 @@ from typing import Any
 from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
 from gem_core.core import Observation
+from gem_core.engines.rate_limits import Patience, RateLimit
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
-from gem_core.eval.limits import Patience, RateLimit
 from gem_core.observations import encodable
 from gem_core.rollout.messages import ContextFull, Message, Reply
 

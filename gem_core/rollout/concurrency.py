@@ -1,4 +1,4 @@
-"""Many episodes at once: what `gem-core eval`, the trainer's evaluations and its rollouts share."""
+"""Many episodes at once."""
 
 from __future__ import annotations
 
@@ -6,32 +6,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from gem_core.tasks import EnvChoice, TaskRow, make_tasks
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-def evaluation_tasks(source: EnvChoice, episodes: int) -> list[TaskRow]:
-    """Return up to `episodes` evaluation tasks, always the same: the first seeds, or different items."""
-    return list(make_tasks([source], episodes, split="eval"))
 
 
 async def play_tasks(
     tasks: Sequence[Task], play: Callable[[int, Task], Awaitable[Result]], *, at_once: int
 ) -> list[Result]:
-    """Play all tasks, `at_once` of them at the same time.
+    """Play all tasks, up to `at_once` of them concurrently.
 
     Args:
-        tasks: What to play; started in this order.
-        play: Plays the task with this number.
-        at_once: Most episodes that run at the same moment.
+        tasks: The tasks, which start in this order.
+        play: Called with the number of a task and the task.
+        at_once: Maximum number of tasks that run concurrently.
 
     Returns:
-        What `play` returned, in the order of the tasks.
+        The results of `play`, in the order of the tasks.
 
     Raises:
-        Exception: The first error of `play`; the other episodes have been cancelled by then.
+        Exception: The first error of `play`; the other tasks have been cancelled by then.
     """
     room = asyncio.Semaphore(at_once)
 

@@ -1,0 +1,75 @@
+"""vLLM's engine as a token policy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from gem_core._util.seeds import derive_int
+from gem_core.errors import ModelError
+from gem_core.rollout.policy import Generation, reported_finish
+
+
+def vllm_generation(output: Any) -> Generation:
+    """Return the generation of a vLLM `RequestOutput` with one sample, sampled with ``logprobs=1``."""
+    (sample,) = output.outputs
+    ids = list(sample.token_ids)
+    logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]
+    return Generation(ids, logprobs, reported_finish(sample.finish_reason))
+
+
+class VllmPolicy:
+    """vLLM's asynchronous engine as a `gem_core.rollout.Policy`.
+
+    Args:
+        engine: A ``vllm.v1.engine.async_llm.AsyncLLM``.
+        stop_id: A token to stop at that the engine does not know of.
+        temperature: Of sampling.
+        top_p: Of sampling.
+        seed: With the request's id and the length of its prompt it decides a response.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        *,
+        stop_id: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        self._engine = engine
+        self._stop_ids = [] if stop_id is None else [stop_id]
+        self._temperature = temperature
+        self._top_p = top_p
+        self._seed = seed
+        self._numbers = itertools.count()
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        """Sample one response."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        params = SamplingParams(
+            temperature=self._temperature,
+            top_p=self._top_p,
+            max_tokens=max_tokens,
+            seed=derive_int(self._seed, request_id, len(prompt_ids), sep="/"),
+            stop_token_ids=self._stop_ids,
+            logprobs=1,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        last = None
+        prompt = {"prompt_token_ids": list(prompt_ids)}
+        async for output in self._engine.generate(prompt, params, f"{request_id}/{next(self._numbers)}"):
+            last = output
+        if last is None:
+            raise ModelError("vLLM's engine ended without an answer")
+        return vllm_generation(last)
+
+    async def close(self) -> None:
+        """Stop the engine's processes."""
+        engine, self._engine = self._engine, None  # not to be found again when the interpreter ends
+        engine.shutdown()

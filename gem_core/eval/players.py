@@ -1,0 +1,149 @@
+"""The policy that an evaluation names, ready to play."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gem_core._util.seeds import derive_seed
+from gem_core.engines.endpoint import Endpoint
+from gem_core.engines.rate_limits import Patience
+from gem_core.engines.stop_ids import extra_stop_id
+from gem_core.engines.vllm import VllmPolicy
+from gem_core.errors import MissingDependency, ModelError
+from gem_core.eval.config import EvalConfig
+from gem_core.rollout import (
+    AppendContext,
+    ChatPolicy,
+    Context,
+    EnvPlayer,
+    MessagesContext,
+    Policy,
+)
+from gem_core.rollout.vision import tokenizer_of
+
+
+class Player(NamedTuple):
+    """A policy with what its episodes need."""
+
+    policy: Policy | ChatPolicy | EnvPlayer
+    context: Context | MessagesContext
+    tokenizer: Any = None
+    max_total_tokens: int | None = None
+
+
+def open_player(config: EvalConfig, note: Callable[[str], None] | None = None) -> Player:
+    """Open the policy that ``config.model`` names.
+
+    Args:
+        config: The evaluation.
+        note: Called with a line for the user; None for none.
+
+    Raises:
+        GemError: As `evaluate`.
+    """
+    if config.kind == "random" or config.kind == "oracle":
+        return Player(EnvPlayer(config.kind), MessagesContext())
+    if config.kind == "endpoint":
+        endpoint = Endpoint(
+            config.name,
+            base_url=config.base_url,
+            api_key=config.api_key,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            seed=config.seed if config.send_seed else None,
+            extra_body=config.extra_body,
+            timeout=config.timeout,
+            patience=Patience(config.give_up_after),
+            requests_per_minute=config.requests_per_minute,
+            tokens_per_minute=config.tokens_per_minute,
+        )
+        if note is not None:
+            note(f"asking {config.name} at {endpoint.address}")
+        return Player(endpoint, MessagesContext(system_prompt=config.system_prompt))
+    return huggingface(config) if config.kind == "hf" else vllm(config)
+
+
+def huggingface(config: EvalConfig) -> Player:
+    """Load the folder `config.name`.
+
+    Raises:
+        ModelError: It cannot be loaded.
+        ConfigError: A device that is not there, or more tokens than the model takes.
+        MissingDependency: torch or transformers is missing.
+    """
+    try:
+        import torch
+
+        from gem_core.engines import loading
+        from gem_core.engines.batching import BatchingPolicy
+    except ModuleNotFoundError as error:
+        raise MissingDependency(
+            f"a Hugging Face model needs the package {error.name!r}: pip install 'gem-core[train]'"
+        ) from error
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device = loading.pick_device(config.device)
+    processor = loading.load_processor(config.name)
+    tokenizer = tokenizer_of(processor)
+    context = _context(config, processor)
+    model = loading.load_model(config.name, device, "float32" if device.type == "cpu" else "bfloat16")
+    ends = {tokenizer.eos_token_id, context.end_of_turn_id} - {None}
+    pad = tokenizer.pad_token_id
+    policy = BatchingPolicy(
+        model,
+        eos_token_ids=ends,
+        pad_token_id=min(ends) if pad is None else pad,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        seed=derive_seed(config.seed, "eval", sep="/"),
+        max_batch=config.concurrency,
+        image_processor=context.image_processor,
+    )
+    return Player(policy, context, tokenizer, loading.context_limit(model, config.max_total_tokens))
+
+
+def vllm(config: EvalConfig) -> Player:
+    """Start vLLM's engine on the folder or name `config.name`.
+
+    Raises:
+        ModelError: The engine does not start; its own output says why.
+        MissingDependency: vLLM is not installed.
+    """
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for the results
+    try:
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+    except ImportError as error:
+        raise MissingDependency(
+            f"the model {config.model!r} needs the package vllm ({error}); install it as its own "
+            "documentation says"
+        ) from error
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(config.name)
+        args = AsyncEngineArgs(
+            model=config.name, max_model_len=config.max_total_tokens, max_num_seqs=config.concurrency
+        )
+        engine = AsyncLLM.from_engine_args(args)
+    except Exception as error:  # whatever its loaders raise
+        raise ModelError(
+            f"{config.name}: vLLM does not start ({' '.join(str(error).split())[:300]})"
+        ) from error
+    context = _context(config, tokenizer)
+    policy = VllmPolicy(
+        engine,
+        stop_id=extra_stop_id(context, tokenizer),
+        temperature=config.temperature,
+        top_p=config.top_p,
+        seed=config.seed,
+    )
+    return Player(policy, context, tokenizer, engine.model_config.max_model_len)
+
+
+def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
+    return AppendContext(
+        tokenizer, system_prompt=config.system_prompt, template_kwargs=config.template_kwargs
+    )
