@@ -101,7 +101,7 @@ def test_the_episode_that_waited_longest_makes_room():
 def test_a_refused_reset_leaves_nothing():
     async def play():
         episodes = Episodes(make)
-        with pytest.raises(ConfigError, match="from 0 on"):
+        with pytest.raises(ConfigError, match="of at least 0"):
             await episodes.reset(-1, None)
         answer = await episodes.reset(0, None)
         first = episodes._running[answer["episode"]].env
