@@ -9,14 +9,14 @@ Models behind an endpoint need the extra ``eval``, those in a folder the extra `
 from __future__ import annotations
 
 from gem_core.eval.config import EvalConfig
-from gem_core.eval.players import Player
+from gem_core.eval.policies import PolicySetup
 from gem_core.eval.run import EvalOutcome, Reporter, evaluate
 from gem_core.eval.summary import evaluation_metrics, summarise
 
 __all__ = [
     "EvalConfig",
     "EvalOutcome",
-    "Player",
+    "PolicySetup",
     "Reporter",
     "evaluate",
     "evaluation_metrics",

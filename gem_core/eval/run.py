@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from gem_core._util.files import claimed
 from gem_core.eval import folder as folders
 from gem_core.eval.config import EvalConfig
-from gem_core.eval.players import Player, open_player
+from gem_core.eval.policies import PolicySetup, open_policy
 from gem_core.eval.summary import overall, summarise
 from gem_core.rollout import (
     CutTurns,
@@ -78,18 +78,18 @@ class _Job(NamedTuple):
 
 
 def evaluate(
-    config: EvalConfig, reporter: Reporter | None = None, *, player: Player | None = None
+    config: EvalConfig, reporter: Reporter | None = None, *, setup: PolicySetup | None = None
 ) -> EvalOutcome:
     """Play what is not yet finished in the folder of the run, and summarise it.
 
     Args:
         config: Checked already; see `EvalConfig`.
         reporter: Told what happens while it happens; None tells nobody.
-        player: A policy of your own in the place of ``config.model``, which then only names it.
+        setup: Your own policy. It replaces ``config.model``, which then is only a name. None opens the model.
 
     Raises:
         ConfigError: The folder holds another evaluation, an environment refuses its arguments, or
-            lacks the player that is asked for.
+            has no player of the requested kind.
         ServiceError: The endpoint refuses, or does not answer; what is finished is kept.
         ModelError: The model cannot be loaded.
         MissingDependency: A package is not installed.
@@ -113,7 +113,7 @@ def evaluate(
                 if len(rows) < config.episodes:
                     reporter.note(f"{label}: {_each_once(rows, config)}")
             left = [job for job in jobs if job.key not in done]
-            repeated = _play(config, reporter, player, pool, jobs, left, folder) if left else 0
+            repeated = _play(config, reporter, setup, pool, jobs, left, folder) if left else 0
             episodes = folders.finished(folder)
             summary = summary_of(config, episodes)
             folders.write_summary(folder, summary)
@@ -148,7 +148,7 @@ def _priced(config: EvalConfig, summary: dict[str, Any]) -> dict[str, Any]:
 def _play(
     config: EvalConfig,
     reporter: Reporter,
-    player: Player | None,
+    setup: PolicySetup | None,
     pool: EnvPool,
     jobs: Sequence[_Job],
     left: Sequence[_Job],
@@ -162,7 +162,7 @@ def _play(
 
     async def all_of_them() -> int:
         # Clients and engines belong to the event loop that they are used in.
-        own = player or open_player(config, reporter.note)
+        own = setup or open_policy(config, reporter.note)
         reporter.start(totals, {label: totals[label] - remaining.get(label, 0) for label in totals})
         decode = None if own.tokenizer is None else own.tokenizer.decode
         cut_turns: CutTurns | None = None
@@ -180,7 +180,7 @@ def _play(
                 await pool.reserve(first, config.step_timeout)
                 await play_tasks(left, play, at_once=config.concurrency)
         finally:
-            if player is None and hasattr(own.policy, "close"):
+            if setup is None and hasattr(own.policy, "close"):
                 await own.policy.close()
         return int(getattr(own.policy, "repeated", 0))
 
@@ -188,19 +188,19 @@ def _play(
 
 
 async def _one(
-    config: EvalConfig, player: Player, pool: EnvPool, job: _Job, traces: TraceWriter, reporter: Reporter
+    config: EvalConfig, setup: PolicySetup, pool: EnvPool, job: _Job, traces: TraceWriter, reporter: Reporter
 ) -> Episode:
     began = time.monotonic()
     request_id = f"{job.label}/{job.row['index']}/{job.sample}"
-    if isinstance(player.policy, EnvPlayer):
+    if isinstance(setup.policy, EnvPlayer):
         request_id = f"{config.seed}/{request_id}"
     try:
         episode = await pool.play(
             job.row,
-            player.policy,
-            player.context,
+            setup.policy,
+            setup.context,
             config,
-            max_total_tokens=player.max_total_tokens,
+            max_total_tokens=setup.max_total_tokens,
             request_id=request_id,
             metadata={
                 "model": config.model,
@@ -211,7 +211,7 @@ async def _one(
             },
         )
     finally:
-        forget = getattr(player.policy, "forget_request", None)
+        forget = getattr(setup.policy, "forget_request", None)
         if forget is not None:
             forget(request_id)
     episode.metadata["seconds"] = round(time.monotonic() - began, 3)

@@ -11,10 +11,10 @@ from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
 
 
-class Player:
+class EpisodePlayer:
     """What all episodes of a worker share.
 
-        player = Player(options, tokenizer)
+        player = EpisodePlayer(options, tokenizer)
         episode = await player.play(task, policy, split="train", max_tokens_per_turn=512)
 
     Args:

@@ -16,7 +16,7 @@ from gem_core.checker.host import Host
 from gem_core.errors import DataError, MissingDependency
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.inspect_log import write_inspect_logs
-from gem_core.eval.players import Player
+from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run, write_report
 from gem_core.eval.run import evaluate
 from gem_core.graders import math, qa
@@ -158,7 +158,7 @@ def test_an_evaluation_shows_texts_as_texts(host: Host, tmp_path: Any) -> None:
     ids = ["game:Wordle-v0-easy", "math:Arithmetic-v0-retry"]
     evaluate(
         EvalConfig(page, ids, episodes=60, system_prompt=page, out=str(tmp_path / "run")),
-        player=Player(Attacks(texts), MessagesContext()),
+        setup=PolicySetup(Attacks(texts), MessagesContext()),
     )
     run = read_run(tmp_path / "run")
     assert sum(len(episode.turns) for episode in run.episodes) >= len(texts)

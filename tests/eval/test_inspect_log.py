@@ -8,7 +8,7 @@ import pytest
 
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.inspect_log import inspect_log, write_inspect_logs
-from gem_core.eval.players import Player
+from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run
 from gem_core.eval.run import evaluate
 from gem_core.rollout import MessagesContext, Reply
@@ -29,7 +29,7 @@ class Cut:
 def run(tmp_path):
     config = EvalConfig("a-model", [EASY, "game:Mastermind-v0-easy"], episodes=3, samples=2, max_turns=2,
                         system_prompt="Play.", on_length_cut="pass", out=str(tmp_path / "run"))  # fmt: skip
-    evaluate(config, player=Player(Cut(), MessagesContext(system_prompt="Play.")))
+    evaluate(config, setup=PolicySetup(Cut(), MessagesContext(system_prompt="Play.")))
     return read_run(tmp_path / "run")
 
 

@@ -8,7 +8,7 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.eval.charts import interval_chart
 from gem_core.eval.config import EvalConfig
-from gem_core.eval.players import Player
+from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run, write_report
 from gem_core.eval.run import evaluate
 from gem_core.rollout import MessagesContext, Reply
@@ -32,7 +32,7 @@ def runs(tmp_path_factory):
     evaluate(EvalConfig("oracle", [EASY, CODE], episodes=4, samples=2, out=str(folder / "oracle")))
     evaluate(
         EvalConfig(EVIL, [EASY], episodes=3, system_prompt=EVIL, price_in=1.0, out=str(folder / "evil")),
-        player=Player(Says(EVIL), MessagesContext()),
+        setup=PolicySetup(Says(EVIL), MessagesContext()),
     )
     return folder
 

@@ -18,7 +18,7 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError, TraceError
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.folder import finished
-from gem_core.eval.players import Player
+from gem_core.eval.policies import PolicySetup
 from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs
 from gem_core.rollout import MessagesContext, Reply
@@ -49,7 +49,7 @@ def config(out, **options) -> EvalConfig:
 def test_a_run_and_what_it_leaves(tmp_path):
     policy = Guesser()
     outcome = evaluate(config(tmp_path, samples=2, price_in=1.0, price_out=10.0),
-                       player=Player(policy, MessagesContext()))  # fmt: skip
+                       setup=PolicySetup(policy, MessagesContext()))  # fmt: skip
     assert (outcome.played, len(outcome.episodes)) == (24, 24)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary == outcome.summary
@@ -69,7 +69,7 @@ def test_a_default_limit_that_cuts_answers_is_warned_about(limit, warnings, tmp_
             return Reply("Let me think.", "length")
 
     given = {"envs": [CODE], "episodes": 100, "max_turns": 3, "on_length_cut": "pass", **limit}
-    evaluate(config(tmp_path, **given), player=Player(Talker(), MessagesContext()))
+    evaluate(config(tmp_path, **given), setup=PolicySetup(Talker(), MessagesContext()))
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == warnings
     assert all("cut at 1024 tokens" in one and "raise max_tokens_per_turn" in one for one in said)
@@ -84,7 +84,7 @@ def test_failed_episodes_are_counted_and_in_no_figure(on_env_error, tmp_path, mo
     outcome = evaluate(
         config(tmp_path / "run", envs=["test:Chaos-v0(hang=1.5, p=0.15)"], episodes=30, concurrency=30,
                step_timeout=0.7, on_env_error=on_env_error),
-        player=Player(Guesser(), MessagesContext()),
+        setup=PolicySetup(Guesser(), MessagesContext()),
     )  # fmt: skip
     summary = outcome.summary["overall"]
     played = [episode for episode in outcome.episodes if episode.error is None]
@@ -111,33 +111,33 @@ def test_the_oracle_and_random_players(tmp_path):
 
 
 def test_a_finished_run_is_not_played_again(tmp_path):
-    first = evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+    first = evaluate(config(tmp_path), setup=PolicySetup(Guesser(), MessagesContext()))
     policy = Guesser()
-    second = evaluate(config(tmp_path, concurrency=2), player=Player(policy, MessagesContext()))
+    second = evaluate(config(tmp_path, concurrency=2), setup=PolicySetup(policy, MessagesContext()))
     assert (second.played, policy.calls) == (0, 0)
     assert second.summary == first.summary
 
 
 def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
-    whole = evaluate(config(tmp_path / "whole"), player=Player(Guesser(), MessagesContext()))
+    whole = evaluate(config(tmp_path / "whole"), setup=PolicySetup(Guesser(), MessagesContext()))
     policy = Guesser()
     policy.stop_after = 11
     with pytest.raises(KeyboardInterrupt):
-        evaluate(config(tmp_path / "cut", concurrency=2), player=Player(policy, MessagesContext()))
+        evaluate(config(tmp_path / "cut", concurrency=2), setup=PolicySetup(policy, MessagesContext()))
     done = len(finished(tmp_path / "cut"))
     assert 0 < done < 12
     with open(tmp_path / "cut" / "episodes.jsonl", "ab") as file:
         file.write(b'{"schema_version": 1, "env')  # a line that a kill has torn
-    rest = evaluate(config(tmp_path / "cut"), player=Player(Guesser(), MessagesContext()))
+    rest = evaluate(config(tmp_path / "cut"), setup=PolicySetup(Guesser(), MessagesContext()))
     assert rest.played == 12 - done
     assert rest.summary == whole.summary
 
 
 def test_two_configurations_are_not_mixed(tmp_path):
-    evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+    evaluate(config(tmp_path), setup=PolicySetup(Guesser(), MessagesContext()))
     before = (tmp_path / "episodes.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"other options \(episodes: 6 then, 7 now; seed: 0 then, 1 now\)"):
-        evaluate(config(tmp_path, episodes=7, seed=1), player=Player(Guesser(), MessagesContext()))
+        evaluate(config(tmp_path, episodes=7, seed=1), setup=PolicySetup(Guesser(), MessagesContext()))
     assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
@@ -147,26 +147,26 @@ def test_a_run_that_finished_nothing_does_not_keep_its_folder(tmp_path):
             raise ConfigError("no answer")
 
     with pytest.raises(ConfigError, match="no answer"):
-        evaluate(config(tmp_path, episodes=2), player=Player(Silent(), MessagesContext()))
-    outcome = evaluate(config(tmp_path, seed=1), player=Player(Guesser(), MessagesContext()))
+        evaluate(config(tmp_path, episodes=2), setup=PolicySetup(Silent(), MessagesContext()))
+    outcome = evaluate(config(tmp_path, seed=1), setup=PolicySetup(Guesser(), MessagesContext()))
     assert outcome.played == 12
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
 
 
 def test_one_run_at_a_time(tmp_path):
     with claimed(tmp_path, "evaluation"), pytest.raises(ConfigError, match="another evaluation is running"):
-        evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
+        evaluate(config(tmp_path), setup=PolicySetup(Guesser(), MessagesContext()))
 
 
 def test_episodes_of_something_else(tmp_path):
     (tmp_path / "episodes.jsonl").write_text("")
     with pytest.raises(ConfigError, match=r"holds episodes\.jsonl without config\.json"):
-        evaluate(config(tmp_path), player=Player(Guesser(), MessagesContext()))
-    evaluate(config(tmp_path / "run"), player=Player(Guesser(), MessagesContext()))
+        evaluate(config(tmp_path), setup=PolicySetup(Guesser(), MessagesContext()))
+    evaluate(config(tmp_path / "run"), setup=PolicySetup(Guesser(), MessagesContext()))
     path = tmp_path / "run" / "episodes.jsonl"
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
     with pytest.raises(TraceError, match="twice"):
-        evaluate(config(tmp_path / "run"), player=Player(Guesser(), MessagesContext()))
+        evaluate(config(tmp_path / "run"), setup=PolicySetup(Guesser(), MessagesContext()))
 
 
 def test_a_model_that_says_nothing_and_one_that_says_too_much(tmp_path):
@@ -181,7 +181,7 @@ def test_a_model_that_says_nothing_and_one_that_says_too_much(tmp_path):
     options = {"episodes": 2, "max_turns": None}
     for number, (said, kind) in enumerate([(("",), "format"), (("x" * 1_000_000, "length"), "length")]):
         outcome = evaluate(config(tmp_path / str(number), **options),
-                           player=Player(Says(*said), MessagesContext()))  # fmt: skip
+                           setup=PolicySetup(Says(*said), MessagesContext()))  # fmt: skip
         for summary in outcome.summary["envs"].values():
             assert (summary["episodes"], summary["errors"], summary["success"]["mean"]) == (2, 0, 0)
             assert set(summary["invalid"]) == {kind}

@@ -11,7 +11,7 @@ from gem_core import register
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.rollout import Generation, RolloutOptions, read_traces
 from gem_core.tasks import TaskRow
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 
@@ -31,7 +31,7 @@ class Scripted:
 
 def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
-    player = Player(RolloutOptions(max_turns=2, traces=str(tmp_path)), tokenizer)
+    player = EpisodePlayer(RolloutOptions(max_turns=2, traces=str(tmp_path)), tokenizer)
     assert player.stop_ids == engine_stop_ids(tokenizer) | {player.context.end_of_turn_id}  # type: ignore[attr-defined]
     assert player.extra_stop_id == extra_stop_id(player.context, tokenizer)
     assert player.image_token_id is None
@@ -55,7 +55,7 @@ def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
 
 
 def test_wrappers_are_around_every_environment() -> None:
-    player = Player(RolloutOptions(wrappers="time_limit(max_turns=1)"), bpe_tokenizer("chatml"))
+    player = EpisodePlayer(RolloutOptions(wrappers="time_limit(max_turns=1)"), bpe_tokenizer("chatml"))
     policy = Scripted([1])
     episode = asyncio.run(
         player.play(TASK, policy, split="train", metadata={}, max_tokens_per_turn=9, max_total_tokens=500)

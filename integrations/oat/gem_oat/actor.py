@@ -19,7 +19,7 @@ from gem_core.rollout import Episode, Generation, describe_failures
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers.options import import_modules
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from gem_oat import upstream
 from gem_oat.args import Args
 from gem_oat.collect import collect
@@ -48,7 +48,9 @@ class Actor(PPOActor):  # type: ignore[misc]
         """
         super().init(actor_id, save_path)
         args: Args = self.args
-        self._player = Player(args.rollout_options(), self.tokenizer, template_kwargs=args.template_kwargs())
+        self._player = EpisodePlayer(
+            args.rollout_options(), self.tokenizer, template_kwargs=args.template_kwargs()
+        )
         self._check_bos()
         if self._player.extra_stop_id is not None:
             self.sampling_params.stop_token_ids = [self._player.extra_stop_id]

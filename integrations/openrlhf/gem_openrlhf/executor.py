@@ -14,7 +14,7 @@ from gem_core.rollout import Episode, Generation, reported_finish, rows_of
 from gem_core.rollout.vision import ImageProcessor, tokenizer_of
 from gem_core.tasks import EVAL_SEEDS, TaskRow
 from gem_core.trainers.interface import expect
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import played_label, task_of
 from gem_openrlhf.options import GemOptions
@@ -85,7 +85,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options = GemOptions.from_environment() if options is None else GemOptions.load(options)
-        self._player: Player | None = None
+        self._player: EpisodePlayer | None = None
 
     async def execute(
         self,
@@ -118,7 +118,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             raise ConfigError("this row has images, but the images of an episode come from its environment")
         tokenizer = tokenizer_of(hf_tokenizer)
         if self._player is None:
-            self._player = Player(
+            self._player = EpisodePlayer(
                 self.options,
                 tokenizer,
                 processor=hf_tokenizer,

@@ -25,7 +25,7 @@ from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, RowKind, TraceWriter
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from gem_roll import upstream
 from gem_roll.env import PREFIX, GemEnv, read_env_type, register
 from gem_roll.options import GemOptions, check_tag
@@ -98,7 +98,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
             raise ConfigError(f"custom_envs.{tag}.env_type made a {type(self.env).__name__}, not one of ours")
         self.split: Split = "train" if self.mode == "train" else "eval"
         options = self._options = GemOptions.from_config(pipeline_config)
-        self._player = Player(
+        self._player = EpisodePlayer(
             replace(
                 options,
                 traces=None,  # all managers of the process share the writers below

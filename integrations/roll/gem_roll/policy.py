@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Generation, inferred_finish
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 
 
 class Stopped(Exception):
@@ -80,7 +80,7 @@ class ProxyPolicy:
         return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
 
 
-def stop_ids_of(player: Player, tokenizer: Any) -> set[int]:
+def stop_ids_of(player: EpisodePlayer, tokenizer: Any) -> set[int]:
     """Return the token ids at which ROLL's engines end a response.
 
     Raises:

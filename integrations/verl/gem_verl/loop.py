@@ -32,7 +32,7 @@ from gem_core.rollout import (
     without_tokens,
 )
 from gem_core.trainers.interface import expect, expect_fields
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from gem_verl import SUPPORTED, failures
 from gem_verl.options import GemOptions
 from gem_verl.rows import AGENT_NAME, task_of
@@ -138,13 +138,13 @@ class ServerPolicy:
         return Generation(ids, list(output.log_probs) if output.log_probs else None, finish)
 
 
-_players: dict[int, tuple[Any, Player]] = {}
+_players: dict[int, tuple[Any, EpisodePlayer]] = {}
 """Players of this worker by the id of the config, which the value keeps alive."""
 
 
-def _player(config: Any, tokenizer: Any, processor: Any) -> Player:
+def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
     if id(config) not in _players:
-        player = Player(
+        player = EpisodePlayer(
             GemOptions.from_config(config),
             tokenizer,
             processor=processor,

@@ -19,7 +19,7 @@ from oat.utils.lm_head import FusedLinear
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ImageEnv
 from tests.trainers.oat import harness
@@ -130,11 +130,11 @@ def test_a_bos_that_a_wrapper_writes_is_not_asked_of_the_context() -> None:
     actor = Actor.__new__(Actor)
     actor.tokenizer = bpe_tokenizer("mistral")
     for given, has_one in (({"context": "rebuild"}, True), ({"context": "rebuild", "raw": True}, False)):
-        actor._player = Player(RolloutOptions.read(given, prefix="--"), actor.tokenizer)
+        actor._player = EpisodePlayer(RolloutOptions.read(given, prefix="--"), actor.tokenizer)
         assert (actor.tokenizer.bos_token_id in actor._player.context.first("text")) is has_one
         actor._check_bos()
     actor.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    actor._player = Player(RolloutOptions.read({"context": "rebuild"}, prefix="--"), actor.tokenizer)
+    actor._player = EpisodePlayer(RolloutOptions.read({"context": "rebuild"}, prefix="--"), actor.tokenizer)
     with pytest.raises(ConfigError, match="the prompts have no "):
         actor._check_bos()
 

@@ -27,7 +27,7 @@ from gem_core.consistency import Played
 from gem_core.rollout import Episode, RolloutOptions
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.estimators import read_estimator
-from gem_core.trainers.player import Player
+from gem_core.trainers.player import EpisodePlayer
 from tests.consistency import assemble
 from tests.consistency.faults import SEEN, Patch, findings, retokenised, shifted, unpaid
 from tests.consistency.scenario import (
@@ -81,7 +81,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
         generate_max_length=TOKENS_PER_TURN, num_env=1, group_size=SAMPLES, seed=SEED,
         ignore_no_eos=False,
     )  # fmt: skip
-    found._player = Player(RolloutOptions(max_turns=MAX_TURNS, wrappers="named"), tokenizer)
+    found._player = EpisodePlayer(RolloutOptions(max_turns=MAX_TURNS, wrappers="named"), tokenizer)
     found._choice = read_estimator("rebn", {}, gamma=GAMMA)
     found._max_total_tokens = TOKENS
     found._loop, found._thread = asyncio.new_event_loop(), thread

@@ -24,7 +24,7 @@ from gem_core.rollout import (
 from gem_core.rollout.vision import tokenizer_of
 
 
-class Player(NamedTuple):
+class PolicySetup(NamedTuple):
     """A policy with what its episodes need."""
 
     policy: Policy | ChatPolicy | EnvPlayer
@@ -33,7 +33,7 @@ class Player(NamedTuple):
     max_total_tokens: int | None = None
 
 
-def open_player(config: EvalConfig, note: Callable[[str], None] | None = None) -> Player:
+def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -> PolicySetup:
     """Open the policy that ``config.model`` names.
 
     Args:
@@ -44,7 +44,7 @@ def open_player(config: EvalConfig, note: Callable[[str], None] | None = None) -
         GemError: As `evaluate`.
     """
     if config.kind == "random" or config.kind == "oracle":
-        return Player(EnvPlayer(config.kind), MessagesContext())
+        return PolicySetup(EnvPlayer(config.kind), MessagesContext())
     if config.kind == "endpoint":
         endpoint = Endpoint(
             config.name,
@@ -61,11 +61,11 @@ def open_player(config: EvalConfig, note: Callable[[str], None] | None = None) -
         )
         if note is not None:
             note(f"asking {config.name} at {endpoint.address}")
-        return Player(endpoint, MessagesContext(system_prompt=config.system_prompt))
+        return PolicySetup(endpoint, MessagesContext(system_prompt=config.system_prompt))
     return huggingface(config) if config.kind == "hf" else vllm(config)
 
 
-def huggingface(config: EvalConfig) -> Player:
+def huggingface(config: EvalConfig) -> PolicySetup:
     """Load the folder `config.name`.
 
     Raises:
@@ -101,10 +101,10 @@ def huggingface(config: EvalConfig) -> Player:
         max_batch=config.concurrency,
         image_processor=context.image_processor,
     )
-    return Player(policy, context, tokenizer, loading.context_limit(model, config.max_total_tokens))
+    return PolicySetup(policy, context, tokenizer, loading.context_limit(model, config.max_total_tokens))
 
 
-def vllm(config: EvalConfig) -> Player:
+def vllm(config: EvalConfig) -> PolicySetup:
     """Start vLLM's engine on the folder or name `config.name`.
 
     Raises:
@@ -140,7 +140,7 @@ def vllm(config: EvalConfig) -> Player:
         top_p=config.top_p,
         seed=config.seed,
     )
-    return Player(policy, context, tokenizer, engine.model_config.max_model_len)
+    return PolicySetup(policy, context, tokenizer, engine.model_config.max_model_len)
 
 
 def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
