@@ -23,7 +23,7 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Outcome: TypeAlias = tuple[T, None] | tuple[None, Exception | SystemExit]
+CallOutcome: TypeAlias = tuple[T, None] | tuple[None, Exception | SystemExit]
 
 MAX_THREADS = 32
 """Calls of environments that run at the same time; further ones wait for a free thread."""
@@ -171,9 +171,9 @@ class ThreadCall(Generic[T]):
         self._context = contextvars.copy_context()
         self._began: float | None = None  # None while it waits for a thread
         self._executor = executor or ENV_THREADS
-        self.future: Future[Outcome[T]] = self._executor.submit(self._run)
+        self.future: Future[CallOutcome[T]] = self._executor.submit(self._run)
 
-    async def outcome(self, timeout: float | None = None) -> Outcome[T]:
+    async def outcome(self, timeout: float | None = None) -> CallOutcome[T]:
         """Wait for the call and return its result or its exception, as values.
 
         A `StopIteration` cannot cross an asyncio future, and a `SystemExit` is an exception like others here,
@@ -202,7 +202,7 @@ class ThreadCall(Generic[T]):
             raise
         return waiting.result()
 
-    def _run(self) -> Outcome[T]:
+    def _run(self) -> CallOutcome[T]:
         self._began = time.monotonic()
         try:
             return self._context.run(self._function), None

@@ -19,7 +19,7 @@ from gem_core.cli._arguments import (
 from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gem_core.eval.run import EvalOutcome, Reporter
+    from gem_core.eval.run import EvalOutcome, EvalReporter
     from gem_core.rollout import Episode
 
 
@@ -203,14 +203,14 @@ def _show(outcome: EvalOutcome) -> None:
     _console.note(f"{outcome.folder}: {outcome.played} episodes played; `gem-core report {outcome.folder}`")
 
 
-def _reporter(quiet: bool) -> Reporter:
+def _reporter(quiet: bool) -> EvalReporter:
     import sys
 
-    from gem_core.eval.run import Reporter
+    from gem_core.eval.run import EvalReporter
 
     console = None if quiet else _console.rich_console(sys.stderr)
 
-    class Plain(Reporter):
+    class Plain(EvalReporter):
         """Prints a line when an environment is finished."""
 
         def note(self, text: str) -> None:

@@ -51,14 +51,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Train."""
-    from gem_core.train import Reporter, TrainConfig, train
+    from gem_core.train import TrainConfig, TrainReporter, train
     from gem_core.train.console import ConsoleReporter, quiet_transformers
 
     quiet_transformers()
     names = [item.name for item in dataclasses.fields(TrainConfig)]
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     config = TrainConfig(**values)
-    outcome = train(config, Reporter() if args.json else ConsoleReporter(config))
+    outcome = train(config, TrainReporter() if args.json else ConsoleReporter(config))
     if args.json:
         _console.print_json(
             {

@@ -23,7 +23,7 @@ from gem_core.core import Observation
 from gem_core.engines.rate_limits import Patience, RateLimit
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.observations import encodable
-from gem_core.rollout.messages import ContextFull, Message, Reply
+from gem_core.rollout.messages import ChatReply, ContextFull, Message
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Endpoint:
         """Attempts that followed a failure."""
         return self._patience.repeated
 
-    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> Reply:
+    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         """Ask for one answer; see `gem_core.rollout.ChatPolicy`.
 
         Raises:
@@ -158,7 +158,7 @@ class Endpoint:
             **options,
         )
 
-    def _refusal(self, error: Exception) -> Reply | None:
+    def _refusal(self, error: Exception) -> ChatReply | None:
         """Sort out what trying again does not change; an empty reply for an answer that was withheld.
 
         Raises:
@@ -179,7 +179,7 @@ class Endpoint:
         if error.status_code in (408, 409, 425, 429) or error.status_code >= 500:
             return None
         if code == "content_filter":
-            return Reply("", notes={"withheld": text})
+            return ChatReply("", notes={"withheld": text})
         if "context_length" in code or any(words in text.lower() for words in _TOO_LONG):
             raise ContextFull(f"the conversation is too long for {self._model}: {text}") from None
         if "max_completion_tokens" in text and self._limit_name == "max_tokens":
@@ -199,7 +199,7 @@ class _Unreadable(Exception):
     """An answer that is not a completion."""
 
 
-def _read(completion: Any, max_tokens: int) -> Reply:
+def _read(completion: Any, max_tokens: int) -> ChatReply:
     choices = getattr(completion, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
         raise _Unreadable(f"the answer is no completion: {str(completion)[:200]!r}")
@@ -211,7 +211,7 @@ def _read(completion: Any, max_tokens: int) -> Reply:
         text, cut = text[:most], True
     usage = getattr(completion, "usage", None)
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    return Reply(
+    return ChatReply(
         text,
         "length" if cut else "stop",
         getattr(usage, "prompt_tokens", None),

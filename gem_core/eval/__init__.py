@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
-from gem_core.eval.run import EvalOutcome, Reporter, evaluate
+from gem_core.eval.run import EvalOutcome, EvalReporter, evaluate
 from gem_core.eval.summary import evaluation_metrics, summarise
 
 __all__ = [
     "EvalConfig",
     "EvalOutcome",
     "PolicySetup",
-    "Reporter",
+    "EvalReporter",
     "evaluate",
     "evaluation_metrics",
     "summarise",

@@ -32,7 +32,7 @@ from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow, evaluation_tasks
 
 
-class Reporter:
+class EvalReporter:
     """Told about an evaluation while it runs; this one keeps quiet."""
 
     def note(self, text: str) -> None:
@@ -78,7 +78,7 @@ class _Job(NamedTuple):
 
 
 def evaluate(
-    config: EvalConfig, reporter: Reporter | None = None, *, setup: PolicySetup | None = None
+    config: EvalConfig, reporter: EvalReporter | None = None, *, setup: PolicySetup | None = None
 ) -> EvalOutcome:
     """Play what is not yet finished in the folder of the run, and summarise it.
 
@@ -94,7 +94,7 @@ def evaluate(
         ModelError: The model cannot be loaded.
         MissingDependency: A package is not installed.
     """
-    reporter = reporter or Reporter()
+    reporter = reporter or EvalReporter()
     folder = Path(config.out)
     tasks = {source.label: evaluation_tasks(source, config.episodes) for source in config.sources}
     jobs = [
@@ -147,7 +147,7 @@ def _priced(config: EvalConfig, summary: dict[str, Any]) -> dict[str, Any]:
 
 def _play(
     config: EvalConfig,
-    reporter: Reporter,
+    reporter: EvalReporter,
     setup: PolicySetup | None,
     pool: EnvPool,
     jobs: Sequence[_Job],
@@ -188,7 +188,12 @@ def _play(
 
 
 async def _one(
-    config: EvalConfig, setup: PolicySetup, pool: EnvPool, job: _Job, traces: TraceWriter, reporter: Reporter
+    config: EvalConfig,
+    setup: PolicySetup,
+    pool: EnvPool,
+    job: _Job,
+    traces: TraceWriter,
+    reporter: EvalReporter,
 ) -> Episode:
     began = time.monotonic()
     request_id = f"{job.label}/{job.row['index']}/{job.sample}"

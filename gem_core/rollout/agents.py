@@ -29,7 +29,7 @@ from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.calls import close_env, close_now, inline_calls
 from gem_core.rollout.context import Context
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.messages import ChatPolicy, EnvPlayer, Message, MessagesContext, Reply
+from gem_core.rollout.messages import ChatPolicy, ChatReply, EnvPlayer, Message, MessagesContext
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout.trajectory import Episode
@@ -297,10 +297,10 @@ class _Hurried:
             return Generation([], None, "length")
         return generation
 
-    async def _reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> Reply:
+    async def _reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         answer = self._policy.reply(messages, max_tokens=max_tokens, request_id=request_id)
         try:
-            reply: Reply = await asyncio.wait_for(answer, self._timeout)
+            reply: ChatReply = await asyncio.wait_for(answer, self._timeout)
         except asyncio.TimeoutError:
-            return Reply("", notes={"timeout": self._timeout})
+            return ChatReply("", notes={"timeout": self._timeout})
         return reply

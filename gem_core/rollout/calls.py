@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gem_core._util.messages import error_line
-from gem_core._util.threads import MAX_THREADS, Outcome, Overdue, ThreadCall
+from gem_core._util.threads import MAX_THREADS, CallOutcome, Overdue, ThreadCall
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
@@ -275,10 +275,10 @@ inline_calls = InlineCalls()
 """Of this process."""
 
 
-async def _outcome(answer: Awaitable[Any], timeout: float | None) -> Outcome[Any]:
+async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome[Any]:
     """Result or exception as a value, so that a `TimeoutError` of the environment is its own."""
 
-    async def outcome() -> Outcome[Any]:
+    async def outcome() -> CallOutcome[Any]:
         try:
             return await answer, None
         except (Exception, SystemExit) as error:

@@ -27,7 +27,7 @@ class ContextFull(GemError, ValueError):
     """The conversation is longer than the model's context; the runner ends the episode."""
 
 
-class Reply(NamedTuple):
+class ChatReply(NamedTuple):
     """What a model answered."""
 
     text: str
@@ -42,7 +42,7 @@ class Reply(NamedTuple):
 class ChatPolicy(Protocol):
     """A model, seen from the runner, that takes messages."""
 
-    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> Reply:
+    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         """Answer the last message.
 
         Args:
@@ -109,16 +109,16 @@ class _Bound:
         self._env = env
         self._seeded = False
 
-    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> Reply:
+    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         if self._kind == "oracle":
             action = self._env.oracle_action()
             if action is None:
                 raise ConfigError(f"{self._env!r} knows no best action; the oracle cannot play it")
-            return Reply(action)
+            return ChatReply(action)
         if not self._seeded:  # so that two episodes of one seed are two samples
             self._env.action_random.seed(request_id)
             self._seeded = True
         try:
-            return Reply(self._env.sample_random_action())
+            return ChatReply(self._env.sample_random_action())
         except NotImplementedError as error:
             raise ConfigError(f"{self._env!r} has no random actions: {error}") from error

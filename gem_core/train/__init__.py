@@ -14,15 +14,15 @@ from gem_core.errors import MissingDependency
 from gem_core.train.config import TrainConfig
 
 if TYPE_CHECKING:
-    from gem_core.train.report import Outcome, Reporter
+    from gem_core.train.report import TrainOutcome, TrainReporter
     from gem_core.train.tiny import TinyOptions, make_tiny, save_tiny
     from gem_core.train.trainer import train
 
-__all__ = ["Outcome", "Reporter", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
+__all__ = ["TrainOutcome", "TrainReporter", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
 
 _HOMES = {
-    "Outcome": "report",
-    "Reporter": "report",
+    "TrainOutcome": "report",
+    "TrainReporter": "report",
     "TinyOptions": "tiny",
     "make_tiny": "tiny",
     "save_tiny": "tiny",

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from gem_core.errors import MissingDependency
 from gem_core.rollout import Episode
 from gem_core.train.config import TrainConfig
-from gem_core.train.report import Metrics, Outcome, Reporter, episode_text
+from gem_core.train.report import Metrics, TrainOutcome, TrainReporter, episode_text
 
 _COLUMNS = (
     ("gem/return", "return"),
@@ -31,7 +31,7 @@ def quiet_transformers() -> None:
     disable_progress_bar()
 
 
-class ConsoleReporter(Reporter):
+class ConsoleReporter(TrainReporter):
     """Prints a run to a stream; on a terminal the recent steps are a table that updates in place.
 
     Args:
@@ -84,7 +84,7 @@ class ConsoleReporter(Reporter):
             self._live.stop()
             self._live = None
 
-    def finish(self, outcome: Outcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
+    def finish(self, outcome: TrainOutcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
         # The first one that there was something to learn from.
         shown = next((number for number, episode in enumerate(before) if not episode.success), 0)
         if before:

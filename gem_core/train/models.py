@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_core.train.config import TINY, TrainConfig
-from gem_core.train.report import Reporter
+from gem_core.train.report import TrainReporter
 from gem_core.train.tiny import TinyOptions, recorded_options, save_tiny
 
 
-def prepare_model(config: TrainConfig, model: str, reporter: Reporter) -> str:
+def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> str:
     """Folder or name of a model of `config`; makes the tiny one where it is asked for."""
     if model != TINY:
         return model

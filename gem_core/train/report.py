@@ -21,7 +21,7 @@ COLOURS = ("#1b7f5c", "#2c5fa8", "#b0562a")
 
 
 @dataclass
-class Outcome:
+class TrainOutcome:
     """Result of a run.
 
     Attributes:
@@ -47,7 +47,7 @@ class Outcome:
         return fmean(values) if values else math.nan
 
 
-class Reporter:
+class TrainReporter:
     """Told about a run while it runs; this one keeps quiet."""
 
     def note(self, text: str) -> None:
@@ -62,14 +62,14 @@ class Reporter:
     def stop(self) -> None:
         """Training is over; evaluation follows."""
 
-    def finish(self, outcome: Outcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
+    def finish(self, outcome: TrainOutcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
         """The run is over; the episodes are those of the two evaluations."""
 
     def close(self) -> None:
         """No more calls will follow."""
 
 
-def write_report(outcome: Outcome, config: TrainConfig, episodes: Sequence[Episode]) -> None:
+def write_report(outcome: TrainOutcome, config: TrainConfig, episodes: Sequence[Episode]) -> None:
     """Write ``curve.png`` and ``episodes.txt``; `episodes` are those of the last evaluation."""
     write_text(outcome.folder / "episodes.txt", best_and_worst(episodes))
     title = f"{', '.join(config.env)}: {config.estimator}, gamma {config.gamma:g}"
@@ -122,7 +122,7 @@ def new_figure(columns: int) -> tuple[Any, Any]:
     return figure, axes
 
 
-def plot_curve(outcome: Outcome, title: str, path: Path) -> None:
+def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:
     """Success, return and turns over the steps, with the evaluations as dots."""
     figure, axes = new_figure(3)
     for axis, (metric, name, colour) in zip(

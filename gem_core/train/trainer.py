@@ -47,7 +47,7 @@ from gem_core.train.checkpoint import (
 from gem_core.train.config import TINY, TrainConfig
 from gem_core.train.learner import Learner
 from gem_core.train.models import prepare_model
-from gem_core.train.report import Outcome, Reporter, write_report
+from gem_core.train.report import TrainOutcome, TrainReporter, write_report
 from gem_core.train.rollouts import Players, Rollouts, require_environments, training_tasks
 from gem_core.train.sinks import MetricSinks, require_packages
 
@@ -57,7 +57,7 @@ TRACES_NAME = "traces.jsonl"
 _EVALUATION = "evaluation"
 
 
-def train(config: TrainConfig, reporter: Reporter | None = None) -> Outcome:
+def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOutcome:
     """Train, evaluate before and after, and leave a folder with everything there is to see.
 
     The folder `config.out` holds ``metrics.jsonl`` (one line a step), ``evaluation.json``,
@@ -77,7 +77,7 @@ def train(config: TrainConfig, reporter: Reporter | None = None) -> Outcome:
         MissingDependency: A package that the run would need later is not installed.
     """
     with contextlib.ExitStack() as resources:
-        return Trainer(config, reporter or Reporter(), resources).run()
+        return Trainer(config, reporter or TrainReporter(), resources).run()
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Progress:
 class Trainer:
     """One run; `train` is the way in, and closes what is put in `resources`."""
 
-    def __init__(self, config: TrainConfig, reporter: Reporter, resources: contextlib.ExitStack) -> None:
+    def __init__(self, config: TrainConfig, reporter: TrainReporter, resources: contextlib.ExitStack) -> None:
         self.config = config
         self.reporter = reporter
         resources.callback(reporter.close)
@@ -143,7 +143,7 @@ class Trainer:
 
     # -- the run ------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainOutcome:
         """Evaluate, train to the last step, evaluate again, write the report."""
         config, progress = self.config, self.progress
         if progress.step == 0:
@@ -171,7 +171,7 @@ class Trainer:
                 saved = progress.step
         self.reporter.stop()
         after, last = self._evaluate("after")
-        outcome = Outcome(
+        outcome = TrainOutcome(
             folder=self.folder,
             checkpoint=list_checkpoints(self.folder)[-1],
             history=progress.history,

@@ -12,7 +12,7 @@ from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
 """Index of a slot, name of one of its methods (``reset`` or ``step``), arguments."""
 
-Reply: TypeAlias = tuple[int, Any]
+SlotReply: TypeAlias = tuple[int, Any]
 """Index of a slot and what the method returned."""
 
 GRACE = 5.0
@@ -37,7 +37,7 @@ class Backend(abc.ABC):
         """
 
     @abc.abstractmethod
-    def wait(self, timeout: float | None) -> list[Reply]:
+    def wait(self, timeout: float | None) -> list[SlotReply]:
         """Block until there is a reply, for at most `timeout` seconds; None means no limit.
 
         Returns:
@@ -56,12 +56,12 @@ class InlineBackend(Backend):
 
     def __init__(self, plans: Sequence[SlotPlan], probes: Mapping[int, Env]) -> None:
         self._slots = build_slots(plans, probes)
-        self._replies: list[Reply] = []
+        self._replies: list[SlotReply] = []
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
         self._replies += [(index, getattr(self._slots[index], name)(*args)) for index, name, args in calls]
 
-    def wait(self, timeout: float | None) -> list[Reply]:
+    def wait(self, timeout: float | None) -> list[SlotReply]:
         replies, self._replies = self._replies, []
         return replies
 
@@ -83,7 +83,7 @@ class WorkerBackend(Backend):
         self._timeout = timeout
         self._calls: dict[int, Call] = {}  # without a reply so far
         self._repeated: set[int] = set()  # slots whose call was already given to a second worker
-        self._replies: list[Reply] = []  # not returned yet
+        self._replies: list[SlotReply] = []  # not returned yet
 
     def _begin(self, calls: Sequence[Call]) -> None:
         for call in calls:
@@ -121,7 +121,7 @@ class WorkerBackend(Backend):
                 repeat.append(call)
         return repeat
 
-    def _take(self) -> list[Reply]:
+    def _take(self) -> list[SlotReply]:
         replies, self._replies = self._replies, []
         return replies
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, EnvError
-from gem_core.vector.backend import GRACE, Call, Reply
+from gem_core.vector.backend import GRACE, Call, SlotReply
 from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, portable, run_call
 from gem_core.vector.slot import Slot, SlotPlan
 
@@ -80,16 +80,16 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         with contextlib.suppress(OSError):  # a dead worker: _poll finds out
             worker.pipe.send((calls, batch))
 
-    def _poll(self, timeout: float | None) -> list[tuple[ProcessWorker, list[Reply] | Ready | Died]]:
+    def _poll(self, timeout: float | None) -> list[tuple[ProcessWorker, list[SlotReply] | Ready | Died]]:
         owners: dict[Any, ProcessWorker] = {worker.pipe: worker for worker in self._workers}
         owners |= {worker.process.sentinel: worker for worker in self._workers}
         said = {owners[item] for item in wait([*owners, self._woken], timeout) if item is not self._woken}
         return [(worker, self._receive(worker)) for worker in self._workers if worker in said]
 
-    def _receive(self, worker: ProcessWorker) -> list[Reply] | Ready | Died:
+    def _receive(self, worker: ProcessWorker) -> list[SlotReply] | Ready | Died:
         try:
             if worker.pipe.poll():
-                message: list[Reply] | Ready = worker.pipe.recv()
+                message: list[SlotReply] | Ready = worker.pipe.recv()
                 return message
         except (EOFError, OSError):
             pass
@@ -176,7 +176,7 @@ def _read(
         os._exit(1)  # a hung environment must not outlive the parent
 
 
-def _send(pipe: Connection, slots: dict[int, Slot], done: Sequence[tuple[Call, Reply]]) -> None:
+def _send(pipe: Connection, slots: dict[int, Slot], done: Sequence[tuple[Call, SlotReply]]) -> None:
     try:
         data = pickle.dumps([reply for _, reply in done])
     except Exception:
@@ -184,7 +184,7 @@ def _send(pipe: Connection, slots: dict[int, Slot], done: Sequence[tuple[Call, R
     pipe.send_bytes(data)
 
 
-def _sendable(slot: Slot, call: Call, reply: Reply) -> Reply:
+def _sendable(slot: Slot, call: Call, reply: SlotReply) -> SlotReply:
     """Return the reply, or a failure of the environment if the reply cannot be sent."""
     try:
         pickle.dumps(reply)

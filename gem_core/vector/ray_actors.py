@@ -9,7 +9,7 @@ from typing import Any
 
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, MissingDependency
-from gem_core.vector.backend import GRACE, Call, Reply
+from gem_core.vector.backend import GRACE, Call, SlotReply
 from gem_core.vector.slices import Died, Ready, SliceBackend, Worker, build_slice, portable, run_call
 from gem_core.vector.slot import Slot, SlotPlan
 
@@ -55,8 +55,8 @@ class RayBackend(SliceBackend[RayWorker]):
         for part in [calls] if batch else [[call] for call in calls]:
             self._watch(worker, worker.actor.run.remote(part))
 
-    def _poll(self, timeout: float | None) -> list[tuple[RayWorker, list[Reply] | Ready | Died]]:
-        events: list[tuple[RayWorker, list[Reply] | Ready | Died]] = []
+    def _poll(self, timeout: float | None) -> list[tuple[RayWorker, list[SlotReply] | Ready | Died]]:
+        events: list[tuple[RayWorker, list[SlotReply] | Ready | Died]] = []
         try:
             item = self._events.get(timeout=timeout)
             while item is not None:
@@ -97,7 +97,7 @@ class SlotActor:
             return Ready(portable(error))
         return Ready()
 
-    def run(self, calls: Sequence[Call]) -> list[Reply]:
+    def run(self, calls: Sequence[Call]) -> list[SlotReply]:
         """Run calls, one after the other."""
         return [run_call(self._slots, call) for call in calls]
 

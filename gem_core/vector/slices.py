@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from gem_core._util.messages import error_line
 from gem_core.errors import EnvError
-from gem_core.vector.backend import Call, Reply, WorkerBackend, build_slots
+from gem_core.vector.backend import Call, SlotReply, WorkerBackend, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
 
 
@@ -94,7 +94,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
         """Give calls to a worker; a dead one is noticed by `_poll`."""
 
     @abc.abstractmethod
-    def _poll(self, timeout: float | None) -> list[tuple[WorkerType, list[Reply] | Ready | Died]]:
+    def _poll(self, timeout: float | None) -> list[tuple[WorkerType, list[SlotReply] | Ready | Died]]:
         """Block until a worker has something to say, for at most `timeout` seconds."""
 
     @abc.abstractmethod
@@ -118,7 +118,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
             for k, slice_calls in slices.items():
                 self._give(self._workers[k], slice_calls, batch)
 
-    def wait(self, timeout: float | None) -> list[Reply]:
+    def wait(self, timeout: float | None) -> list[SlotReply]:
         end = None if timeout is None else time.monotonic() + timeout
         with self._waiting:
             while not (self._replies or self._closing.is_set()):
@@ -150,7 +150,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
         # with a time limit each reply comes by itself: it starts the clock of the next call
         self._post(worker, calls, batch and self._timeout is None)
 
-    def _handle(self, events: Sequence[tuple[WorkerType, list[Reply] | Ready | Died]]) -> None:
+    def _handle(self, events: Sequence[tuple[WorkerType, list[SlotReply] | Ready | Died]]) -> None:
         for worker, event in events:
             if worker not in self._workers:  # replaced meanwhile
                 continue
@@ -201,7 +201,7 @@ def build_slice(plans: Sequence[SlotPlan]) -> dict[int, Slot]:
     return {plan.index: slot for plan, slot in zip(plans, build_slots(plans, {}), strict=True)}
 
 
-def run_call(slots: dict[int, Slot], call: Call) -> Reply:
+def run_call(slots: dict[int, Slot], call: Call) -> SlotReply:
     """In the worker: carry out one call."""
     index, method, args = call
     return index, slots[index].call(method, args)

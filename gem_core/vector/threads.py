@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from gem_core._util.threads import ThreadPool
 from gem_core.core import Env
-from gem_core.vector.backend import GRACE, Call, Reply, WorkerBackend, build_slots
+from gem_core.vector.backend import GRACE, Call, SlotReply, WorkerBackend, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
 
 
@@ -30,7 +30,7 @@ class ThreadBackend(WorkerBackend):
         super().__init__(plans, timeout)
         self._slots: list[Slot | None] = [*build_slots(plans, probes)]
         self._pool = ThreadPool(workers, "gem-env")
-        self._done: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[SlotReply | None] = queue.SimpleQueue()
         # guards _slots and _began: a call is either delivered or abandoned, never both
         self._lock = threading.Lock()
         self._began: dict[int, float] = {}  # by index of the slot, of the calls that run
@@ -40,7 +40,7 @@ class ThreadBackend(WorkerBackend):
         self._begin(calls)
         self._enqueue(calls)
 
-    def wait(self, timeout: float | None) -> list[Reply]:
+    def wait(self, timeout: float | None) -> list[SlotReply]:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             try:

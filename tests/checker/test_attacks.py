@@ -22,7 +22,7 @@ from gem_core.eval.run import evaluate
 from gem_core.graders import math, qa
 from gem_core.graders.programs import read_tests, run_tests
 from gem_core.registration import spec
-from gem_core.rollout import MessagesContext, Reply
+from gem_core.rollout import ChatReply, MessagesContext
 from gem_core.sandbox import self_check
 from gem_core.text import first_tag, integers, last_boxed, last_code_block, last_tag, undecorated
 from gem_core.tools.base import ToolState
@@ -148,8 +148,8 @@ class Attacks:
     def __init__(self, texts: list[str]) -> None:
         self.texts = itertools.cycle(texts)
 
-    async def reply(self, messages: Any, *, max_tokens: int, request_id: str) -> Reply:
-        return Reply(next(self.texts), "stop", 12, 3)
+    async def reply(self, messages: Any, *, max_tokens: int, request_id: str) -> ChatReply:
+        return ChatReply(next(self.texts), "stop", 12, 3)
 
 
 def test_an_evaluation_shows_texts_as_texts(host: Host, tmp_path: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
 from gem_core.errors import ConfigError, ServiceError
-from gem_core.rollout import ContextFull, Reply
+from gem_core.rollout import ChatReply, ContextFull
 from tests.eval.standin import Flaky, StandIn, completion
 from tests.support import needs
 
@@ -19,10 +19,10 @@ pytestmark = needs("openai", "eval")
 QUESTION = [{"role": "user", "content": "Guess a number."}]
 
 
-def ask(url: str, *, times: int = 1, max_tokens: int = 50, **options) -> list[Reply]:
+def ask(url: str, *, times: int = 1, max_tokens: int = 50, **options) -> list[ChatReply]:
     options.setdefault("patience", Patience(5))
 
-    async def every() -> list[Reply]:
+    async def every() -> list[ChatReply]:
         endpoint = Endpoint("a-model", base_url=url, api_key="secret", **options)
         try:
             return await asyncio.gather(
@@ -40,7 +40,7 @@ def ask(url: str, *, times: int = 1, max_tokens: int = 50, **options) -> list[Re
 def test_an_answer_with_its_counts():
     with StandIn(lambda request: "five it is") as endpoint:
         (reply,) = ask(endpoint.url, temperature=0.5, top_p=0.9)
-    assert reply == Reply("five it is", "stop", 3, 3, {})
+    assert reply == ChatReply("five it is", "stop", 3, 3, {})
     (request,) = endpoint.requests
     assert request["model"] == "a-model"
     assert request["messages"] == QUESTION

@@ -11,7 +11,7 @@ from gem_core.eval.inspect_log import inspect_log, write_inspect_logs
 from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run
 from gem_core.eval.run import evaluate
-from gem_core.rollout import MessagesContext, Reply
+from gem_core.rollout import ChatReply, MessagesContext
 
 EASY = "game:GuessTheNumber-v0-easy"
 
@@ -21,8 +21,8 @@ class Cut:
 
     async def reply(self, messages, *, max_tokens, request_id):
         if len(messages) < 4:
-            return Reply("\\boxed{1}", "stop", 7, 2)
-        return Reply("\\boxed{2} and so on", "length", 9, 3)
+            return ChatReply("\\boxed{1}", "stop", 7, 2)
+        return ChatReply("\\boxed{2} and so on", "length", 9, 3)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run, write_report
 from gem_core.eval.run import evaluate
-from gem_core.rollout import MessagesContext, Reply
+from gem_core.rollout import ChatReply, MessagesContext
 from tests.eval.traces import EVIL
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -22,7 +22,7 @@ class Says:
         self.text = text
 
     async def reply(self, messages, *, max_tokens, request_id):
-        return Reply(self.text, "stop", 12, 3)
+        return ChatReply(self.text, "stop", 12, 3)
 
 
 @pytest.fixture(scope="module")

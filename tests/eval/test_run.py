@@ -21,7 +21,7 @@ from gem_core.eval.folder import finished
 from gem_core.eval.policies import PolicySetup
 from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs
-from gem_core.rollout import MessagesContext, Reply
+from gem_core.rollout import ChatReply, MessagesContext
 from tests.eval.standin import Flaky, StandIn, guess
 from tests.trainers.spies import gem_trouble
 
@@ -38,7 +38,7 @@ class Guesser:
         self.calls += 1
         if self.calls > getattr(self, "stop_after", 10**9):
             raise KeyboardInterrupt
-        return Reply(f"\\boxed{{{len(request_id) % 7 + len(messages)}}}", "stop", 10, 2)
+        return ChatReply(f"\\boxed{{{len(request_id) % 7 + len(messages)}}}", "stop", 10, 2)
 
 
 def config(out, **options) -> EvalConfig:
@@ -66,7 +66,7 @@ def test_a_run_and_what_it_leaves(tmp_path):
 def test_a_default_limit_that_cuts_answers_is_warned_about(limit, warnings, tmp_path, caplog):
     class Talker:
         async def reply(self, messages, *, max_tokens, request_id):
-            return Reply("Let me think.", "length")
+            return ChatReply("Let me think.", "length")
 
     given = {"envs": [CODE], "episodes": 100, "max_turns": 3, "on_length_cut": "pass", **limit}
     evaluate(config(tmp_path, **given), setup=PolicySetup(Talker(), MessagesContext()))
@@ -172,7 +172,7 @@ def test_episodes_of_something_else(tmp_path):
 def test_a_model_that_says_nothing_and_one_that_says_too_much(tmp_path):
     class Says:
         def __init__(self, *reply):
-            self.answer = Reply(*reply)
+            self.answer = ChatReply(*reply)
 
         async def reply(self, messages, *, max_tokens, request_id):
             assert all(message["content"] for message in messages)

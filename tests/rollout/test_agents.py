@@ -11,12 +11,12 @@ from gem_core.envs.multiagent import OneAgent
 from gem_core.errors import ConfigError
 from gem_core.rollout import (
     AppendContext,
+    ChatReply,
     EnvPlayer,
     EnvPool,
     EpisodeLimits,
     Generation,
     MessagesContext,
-    Reply,
     TraceWriter,
     read_traces,
     run_agents,
@@ -55,7 +55,7 @@ class Chat:
 
     async def reply(self, messages, *, max_tokens, request_id):
         await asyncio.sleep(self.seconds)
-        return Reply(self.text)
+        return ChatReply(self.text)
 
 
 def test_an_episode_for_each_agent():
@@ -91,7 +91,7 @@ def test_the_same_as_one_side_against_a_fixed_player():
                 self.texts = iter(texts)
 
             async def reply(self, messages, *, max_tokens, request_id):
-                return Reply(next(self.texts))
+                return ChatReply(next(self.texts))
 
         others = iter(cell + 1 for cell in opponents_cells(alone))
         policies = {"player_1": Same(replies), "player_2": Same(f"\\boxed{{{cell}}}" for cell in others)}

@@ -11,12 +11,12 @@ from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout import (
     AppendContext,
+    ChatReply,
     ContextFull,
     EnvPlayer,
     Episode,
     EpisodeLimits,
     MessagesContext,
-    Reply,
     TraceWriter,
     episode_metrics,
     read_traces,
@@ -40,7 +40,7 @@ class Script:
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
-        return reply if isinstance(reply, Reply) else Reply(reply)
+        return reply if isinstance(reply, ChatReply) else ChatReply(reply)
 
 
 class Chat(Env):
@@ -65,7 +65,7 @@ def play(policy, env=None, context=None, **options) -> Episode:
 
 
 def test_the_conversation_as_messages():
-    policy = Script("one", Reply("three", "stop", 20, 3, {"reasoning": "hm"}), "x")
+    policy = Script("one", ChatReply("three", "stop", 20, 3, {"reasoning": "hm"}), "x")
     episode = play(policy, request_id="r", max_tokens_per_turn=9)
     assert policy.asked[2] == (
         [
@@ -98,13 +98,13 @@ def test_silence_is_an_answer_to_the_environment_and_a_word_in_the_history():
 
 
 def test_a_cut_answer_is_refused_and_its_text_kept():
-    policy = Script(Reply("and so on", "length"), "a", "b")
+    policy = Script(ChatReply("and so on", "length"), "a", "b")
     episode = play(policy)
     first = episode.turns[0]
     assert (first.action, first.reward, first.info["invalid"]) == ("", 0, "length")
     assert first.info["reply"] == {"text": "and so on"}
     assert policy.asked[1][0][2]["content"] == "and so on"  # what the model said stays in its history
-    passed = play(Script(Reply("and so on", "length"), "a", "b"), on_length_cut="pass").turns[0]
+    passed = play(Script(ChatReply("and so on", "length"), "a", "b"), on_length_cut="pass").turns[0]
     assert (passed.action, passed.finish_reason, passed.info) == ("and so on", "length", {})
 
 
@@ -168,7 +168,7 @@ def test_an_environment_without_such_a_player():
 
 
 def test_an_answer_that_utf_8_cannot_hold_is_mended_for_the_environment_and_the_next_request():
-    policy = Script(Reply("\\boxed{1} \ud83d"), Reply("\\boxed{2}"))
+    policy = Script(ChatReply("\\boxed{1} \ud83d"), ChatReply("\\boxed{2}"))
     with gem_core.make(EASY) as env:
         episode = asyncio.run(
             run_episode(env, policy, MessagesContext(), seed=0, limits=EpisodeLimits(max_turns=2))

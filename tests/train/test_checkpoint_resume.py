@@ -16,16 +16,16 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 from gem_core.engines.loading import load_model  # noqa: E402
 from gem_core.errors import CheckpointError, ModelError  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_core.train import Reporter, TrainConfig, train  # noqa: E402
+from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
 from gem_core.train.checkpoint import STATE_NAME, list_checkpoints, load_state  # noqa: E402
 from tests.train.helpers import options, read_metrics, same_weights  # noqa: E402
 
 KILLED = """
 import json, os, signal, sys  # noqa: E402
-from gem_core.train import Reporter, TrainConfig, train  # noqa: E402
+from gem_core.train import TrainReporter, TrainConfig, train  # noqa: E402
 import tests.train.helpers  # noqa: E402
 
-class Killer(Reporter):
+class Killer(TrainReporter):
     def step(self, metrics):
         if metrics["step"] == 5:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -34,7 +34,7 @@ train(TrainConfig(**json.loads(sys.argv[1])), Killer())
 """
 
 
-class Stop(Reporter):
+class Stop(TrainReporter):
     """Calls a function after a step."""
 
     def __init__(self, step, action):

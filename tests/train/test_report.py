@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
-from gem_core.train import Outcome, TrainConfig, demo, train  # noqa: E402
+from gem_core.train import TrainConfig, TrainOutcome, demo, train  # noqa: E402
 from gem_core.train.console import ConsoleReporter  # noqa: E402
 from gem_core.train.report import best_and_worst, smooth  # noqa: E402
 from tests.train.helpers import EASY, options  # noqa: E402
@@ -186,7 +186,7 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
     def stand_in(config, reporter):
         assert (config.out, config.seed, config.estimator) == (str(tmp_path), 3, "rebn")
         rates = ({demo.ENV: {"gem/success": rate}} for rate in (before, after))
-        return Outcome(tmp_path, tmp_path, [], *rates)
+        return TrainOutcome(tmp_path, tmp_path, [], *rates)
 
     monkeypatch.setattr(gem_core.train, "train", stand_in)
     assert demo.main(["--out", str(tmp_path), "--seed", "3"]) == code
@@ -215,6 +215,6 @@ def test_a_demo_that_fails_says_so_in_one_line(error, code, said, tmp_path, monk
 
 def test_an_outcome_is_the_mean_of_its_environments(tmp_path):
     after = {"a": {"gem/success": 1.0}, "b": {"gem/success": 0.5}, "c": {"gem/error_rate": 1.0}}
-    outcome = Outcome(tmp_path, tmp_path, [], after, after)
+    outcome = TrainOutcome(tmp_path, tmp_path, [], after, after)
     assert outcome.mean("after", "gem/success") == 0.75  # the one that failed says nothing
     assert math.isnan(outcome.mean("after", "gem/return"))

@@ -310,9 +310,9 @@ def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder
 
 
 def test_reporter_is_closed_whatever_happens(tiny_folder, tmp_path):
-    from gem_core.train import Reporter
+    from gem_core.train import TrainReporter
 
-    class Closing(Reporter):
+    class Closing(TrainReporter):
         closed = 0
 
         def close(self):
