@@ -1,10 +1,10 @@
-"""Rollouts: an environment, a policy and a context give an `Episode` of `Turn`s.
+"""Rollouts: play an environment with a policy and a context, and return an `Episode` of `Turn`s.
 
     context = AppendContext(tokenizer)
     episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
     row = episode.episode_row()
 
-A trainer supplies the `Policy`, its inference engine; everything else is here.
+A trainer supplies a `Policy` that wraps its inference engine; this package provides the rest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""`run_agents`: one episode of a `MultiAgentEnv`, and an `Episode` of each agent out of it.
+"""`run_agents`: plays one episode of a `MultiAgentEnv` and returns an `Episode` for each agent.
 
     env = gem_core.make("multi:KuhnPoker-v0", opponent="self")
     episodes = await run_agents(env, policy, context, seed=0)
     episodes["player_1"].total_reward
 
-Each agent sits at the same table and is played by `run_episode` as if it were alone: its turn ends
-when it is to act again, and pays what it earned meanwhile. So every limit, context and kind of policy
-means here what it means there.
+`run_episode` plays each agent as if it were alone in the environment. A turn of an agent lasts until the
+agent acts again, and its reward is what the agent earned in the meantime. Limits, contexts and policies
+therefore mean the same as in `run_episode`.
 """
 
 from __future__ import annotations
@@ -55,32 +55,34 @@ async def run_agents(
 ) -> dict[str, Episode]:
     """Play one episode of all agents.
 
-    The caller that made `env` closes it, as with `run_episode`. An agent whose episode ends before the
-    environment says so (a limit, an empty response) has left: from then on its responses are empty
-    texts, and what the environment makes of that is added to the reward of its last turn, so that
-    leaving is no way out of a loss.
+    The caller that made `env` closes it, as with `run_episode`. An agent whose episode ends early, because of
+    a limit or an empty response, has left. From then on its responses are empty texts, and the rewards that
+    the environment gives for them are added to the agent's last turn, so an agent cannot escape a loss by
+    leaving.
 
     Args:
-        env: Reset by this function.
-        policies: One for all agents, or one for each.
-        contexts: Likewise; an `EnvPlayer` takes a `MessagesContext`.
+        env: The environment; this function resets it.
+        policies: One policy for all agents, or a mapping with one per agent.
+        contexts: One context for all agents, or a mapping with one per agent. An `EnvPlayer` needs a
+            `MessagesContext`.
         limits: Limits of each agent's episode.
         seed: Seed for the reset; None continues the environment's own stream.
         options: Options for the reset.
         wrappers: Wrappers around each agent's view, as in `gem_core.make`.
-        turn_timeout: Seconds that a policy has for a response; a slower response counts as empty. None
-            waits.
-        arguments: More arguments of `run_episode`, for each agent. `request_id` is the start of the
+        turn_timeout: Maximum number of seconds for a response of a policy; a slower response counts as
+            empty. None means no limit.
+        arguments: Further arguments of `run_episode`, for each agent. `request_id` is the prefix of the
             request ids, which end with the name of the agent; ``metadata["agent"]`` of an episode names
             its agent.
 
     Returns:
-        The episodes by agent, in the order of `possible_agents`. That of an agent whose turn never came
-        has no turns and is not trainable.
+        The episodes by agent, in the order of `possible_agents`. The episode of an agent that never had to
+        act has no turns and is not trainable.
 
     Raises:
-        ConfigError: A policy or context is missing, or belongs to no agent; or as `run_episode`.
-        PolicyError: As `run_episode`.
+        ConfigError: A policy or context is missing, or is given for an unknown agent; or as in
+            `run_episode`.
+        PolicyError: As in `run_episode`.
     """
     if not env.multi_agent:
         raise ConfigError(f"{env!r} has one agent only; play it with run_episode")
@@ -123,7 +125,7 @@ async def run_agents(
     except (Exception, asyncio.CancelledError):
         await table.close()
         raise
-    except BaseException:  # the event loop is to stop
+    except BaseException:  # the event loop is stopping
         table.close_now()
         raise
     if any(episode.stop_reason == "env_error" for episode in episodes.values()):
@@ -149,7 +151,7 @@ def _by_agent(what: str, given: Any, agents: Sequence[str]) -> dict[str, Any]:
 
 
 class _Table:
-    """One running episode; agents wait here for their turns."""
+    """One running episode, in which agents wait for their turns."""
 
     def __init__(self, env: MultiAgentEnv, timeout: float | None) -> None:
         self.env = env
@@ -162,7 +164,7 @@ class _Table:
         self._changed = asyncio.Condition()
 
     async def open(self, seed: int | None, options: ResetOptions | None) -> None:
-        """Reset the environment; a failure of it is every agent's."""
+        """Reset the environment; a failure ends the episode of every agent."""
         try:
             await self._call("reset", self.ledger.reset, seed, options)
             self.ledger.active()
@@ -170,13 +172,13 @@ class _Table:
             self._failure = error
 
     async def over_before(self, agent: str) -> bool:
-        """Wait for the first turn of `agent`; whether the episode ends without one."""
+        """Wait for the first turn of `agent`; return whether its episode ended without one."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._ready(agent))
             return self._failure is None and agent in self.ledger.ends
 
     async def act(self, agent: str, action: str) -> StepResult:
-        """Take an action, and wait until `agent` is to act again or is through."""
+        """Record an action, and wait until `agent` must act again or its episode has ended."""
         async with self._changed:
             self._actions[agent] = action
             await self._go_on()
@@ -186,14 +188,14 @@ class _Table:
             return self.ledger.collect(agent)
 
     async def leave(self, agent: str) -> None:
-        """Go on without `agent`."""
+        """Continue without `agent`."""
         async with self._changed:
             self._left.add(agent)
             if self._failure is None:
                 await self._go_on()
 
     def failed(self) -> Exception | SystemExit | None:
-        """What went wrong in the environment."""
+        """Return the error of the environment, or None."""
         return self._failure
 
     def _ready(self, agent: str) -> bool:
@@ -202,12 +204,12 @@ class _Table:
         return agent in self.ledger.active() and agent not in self._actions
 
     async def _go_on(self) -> None:
-        """Make the steps for which every action is there. Holds the lock, also while it waits."""
+        """Step the environment while all actions are available. The lock is held throughout."""
         try:
             for _ in range(MAX_MOVES):
                 active = self.ledger.active()
                 if all(agent in self._left for agent in self.env.agents):
-                    break  # nobody is waiting for anything
+                    break  # no agent is waiting
                 strangers = [agent for agent in active if agent not in self.env.possible_agents]
                 if strangers:
                     raise EnvError(f"no policy plays {', '.join(strangers)}, which joined the episode")
@@ -224,11 +226,11 @@ class _Table:
         self._changed.notify_all()
 
     async def close(self) -> None:
-        """Close the environment; where a call is still running in a thread, as soon as it returns."""
+        """Close the environment; if a call is still running in a thread, close it once the call returns."""
         await close_env(self.env, self._timeout, self._running)
 
     def close_now(self) -> None:
-        """The same where nothing can be awaited."""
+        """Close the environment without awaiting, for an event loop that is stopping."""
         close_now(self.env, self._timeout, self._running)
 
     async def _call(self, name: str, method: Any, *args: Any) -> None:
@@ -272,11 +274,11 @@ class _Seat(Env):
     def oracle_action(self) -> str | None:
         return self._table.env.best_action(self._agent, self.action_random)
 
-    # Without `close`: `run_agents` closes the environment, once for all agents.
+    # No close(): `run_agents` closes the environment once, for all agents.
 
 
 class _Hurried:
-    """A policy whose response is empty when it takes too long."""
+    """A policy that returns an empty response if the wrapped policy takes too long."""
 
     def __init__(self, policy: Any, timeout: float) -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""A warning for a default limit on tokens per turn that turns out to be too small."""
+"""A warning for when the default limit on tokens per turn is too small."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ logger = logging.getLogger(__name__)
 
 
 class CutTurns:
-    """Counts the turns that a default limit on tokens per turn cuts, and warns once when they are many.
+    """Counts the turns that a default limit on tokens per turn cuts, and warns once if there are many.
 
-    A plugin makes one where the limit is a default, its own or the trainer's, and feeds it every
-    training episode, in the process that played them. Where the user has set the limit there is nothing
-    to warn about.
+    A plugin creates one if the limit is a default, either its own or the trainer's, and adds every training
+    episode in the process that played it. If the user has set the limit, no warning is needed.
 
         cut_turns = CutTurns(limit, "gem.max_tokens_per_turn")
         cut_turns.add(episode)
 
     Args:
-        limit: Most tokens of one response.
-        option: What a user raises to get more.
+        limit: Maximum number of tokens in a response.
+        option: Name of the option that raises the limit.
 
     Attributes:
-        SHARE: Share of the turns above which it warns.
-        TURNS: The share is taken over at least that many turns at a time, the turns of a step.
+        SHARE: Share of cut turns above which it warns.
+        TURNS: Minimum number of turns over which the share is computed.
     """
 
     SHARE = 0.01
@@ -40,8 +39,8 @@ class CutTurns:
     def add(self, *episodes: Episode) -> None:
         """Count the turns of trainable episodes, in tokens or in messages.
 
-        In messages every answer that a length limit cut counts, because there are no tokens to tell one
-        limit from another.
+        In messages, every answer that any length limit cut counts, because without tokens the limits cannot
+        be told apart.
         """
         for episode in episodes:
             if episode.trainable:

@@ -1,4 +1,4 @@
-"""Many episodes at once."""
+"""Concurrent tasks with a limit on their number."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ async def play_tasks(
     """Play all tasks, up to `at_once` of them concurrently.
 
     Args:
-        tasks: The tasks, which start in this order.
-        play: Called with the number of a task and the task.
+        tasks: The tasks, in the order in which they start.
+        play: Called with the index of a task and the task.
         at_once: Maximum number of tasks that run concurrently.
 
     Returns:
         The results of `play`, in the order of the tasks.
 
     Raises:
-        Exception: The first error of `play`; the other tasks have been cancelled by then.
+        Exception: The first error of `play`; all other tasks are cancelled first.
     """
     room = asyncio.Semaphore(at_once)
 

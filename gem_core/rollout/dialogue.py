@@ -1,4 +1,4 @@
-"""The model's side of an episode, in tokens or in messages: what `run_episode` talks to."""
+"""The model's side of an episode in `run_episode`, in tokens or in messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TokenLimits(NamedTuple):
     response: int | None = None
 
     def after(self, prompt_length: int, mode: ContextMode) -> TokenLimits:
-        """Return the limits of an episode whose first prompt has that many tokens."""
+        """Return the limits of an episode whose first prompt has `prompt_length` tokens."""
         if self.response is None:
             return self
         if mode == "rebuild":
@@ -32,7 +32,7 @@ class TokenLimits(NamedTuple):
         return self._replace(total=_least(self.total, prompt_length + self.response))
 
     def room(self, prompt_ids: list[int]) -> int:
-        """Return how many tokens the response to this prompt may have."""
+        """Return the maximum number of tokens in the response to this prompt; below 1 if none fits."""
         return _least(self.per_turn, None if self.total is None else self.total - len(prompt_ids))
 
 
@@ -52,18 +52,18 @@ class Answer(NamedTuple):
 
 
 class Dialogue(Protocol):
-    """One episode's conversation."""
+    """The conversation of one episode."""
 
     def begin(self, observation: Observation) -> str | None:
-        """Take the first observation; says what is wrong where there is no room for an answer."""
+        """Add the first observation; return an error message if no answer fits the limits, else None."""
         ...
 
     async def answer(self) -> Answer | None:
-        """The model's next response; None when it gave none."""
+        """Return the model's next response; None if it is empty."""
         ...
 
     def go_on(self, observation: Observation) -> bool:
-        """Take the next observation; False when there is no room for another answer."""
+        """Add the next observation; return whether another answer fits the limits."""
         ...
 
 
@@ -143,11 +143,11 @@ class MessageDialogue:
         return None
 
     async def answer(self) -> Answer | None:
-        assert self._limits.per_turn is not None  # the only one that an episode of messages can have
+        assert self._limits.per_turn is not None  # the only limit that an episode in messages has
         reply = await self._policy.reply(
             list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id
         )
-        self._said = text = encodable(reply.text)  # the endpoint is shown it again
+        self._said = text = encodable(reply.text)  # sent to the endpoint again
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
         notes = {name: count for name, count in counts.items() if count is not None}
         return Answer(text, reply.finish_reason, [], [], None, {**notes, **reply.notes})

@@ -1,4 +1,4 @@
-"""`EpisodeLimits`: how long an episode may get, and what happens when something goes wrong in it."""
+"""`EpisodeLimits`: the limits of an episode and the handling of failures in it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class EpisodeLimits:
 
     Attributes:
         max_turns: Maximum number of turns; the environment may end the episode sooner. None for no limit.
-        max_tokens_per_turn: Maximum number of tokens in a response. None for as many as the other limits
+        max_tokens_per_turn: Maximum number of tokens in a response. None allows as many as the other limits
             leave.
         on_length_cut: What the environment receives for a response that was cut by the token limit.
             "invalid" sends an empty text and marks the turn ``invalid="length"``, because a cut text may
             contain a valid move by accident; "pass" sends the text.
-        step_timeout: Seconds for the constructor, a reset or a step of a blocking environment, counted from
-            the moment a thread takes the call, and for closing any environment. None waits for as long as
-            it takes (30 s for a close). A thread cannot be stopped: the call continues in it, and the
-            environment is closed when it returns.
-        on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, to be
-            left out of statistics and loss; "retry" first plays it again, with the same seed and a fresh
-            environment. Masking alone favors tasks that seldom fail, which are often the short ones.
-        max_env_retries: Maximum number of further attempts with "retry"; the last one is returned whatever
-            its outcome.
+        step_timeout: Maximum number of seconds for the constructor, a reset or a step of a blocking
+            environment, counted from the moment a thread starts the call, and for closing any environment.
+            None means no limit (30 s for a close). A thread cannot be stopped: the call continues in it, and
+            the environment is closed when the call returns.
+        on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, and it
+            is excluded from statistics and loss; "retry" first plays it again, with the same seed and a
+            fresh environment. Masking alone favors tasks that seldom fail, which are often the short ones.
+        max_env_retries: Maximum number of further attempts with "retry"; the last attempt is returned
+            whatever its outcome.
     """
 
     max_turns: Annotated[int | None, "maximum turns per episode; none: the environment's own limit"] = None
@@ -50,7 +50,7 @@ class EpisodeLimits:
         """Check the values.
 
         Args:
-            prefix: What a user writes before the name of an option, for messages.
+            prefix: What users write before the name of an option, for messages.
 
         Raises:
             ConfigError: A value has the wrong type or is out of range.

@@ -1,10 +1,10 @@
-"""Episodes with a model that takes messages and gives text: an endpoint, or a player without a model.
+"""Episodes in messages instead of tokens: for HTTP endpoints and for players without a model.
 
     context = MessagesContext(system_prompt="You play games.")
     episode = await run_episode(env, chat_policy, context, seed=0)
 
-Such an episode holds no tokens (`Episode.context_mode` is "messages"), so it can be evaluated, read and
-compared, and not be trained on.
+Such an episode holds no tokens (`Episode.context_mode` is "messages"). It can be evaluated, read and
+compared, but not trained on.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ Message: TypeAlias = dict[str, Any]
 """``{"role": ..., "content": ...}`` as in the OpenAI API."""
 
 SILENCE = "(no answer)"
-"""Stands in the conversation for an empty answer, which many endpoints refuse to be shown."""
+"""Replaces an empty answer in the conversation, because many endpoints reject empty messages."""
 
 
 class ContextFull(GemError, ValueError):
-    """The conversation is longer than the model's context; the runner ends the episode."""
+    """Raised when the conversation exceeds the model's context; the runner then ends the episode."""
 
 
 class ChatReply(NamedTuple):
-    """What a model answered."""
+    """An answer of a model."""
 
     text: str
     finish_reason: FinishReason = "stop"
     prompt_tokens: int | None = None
-    """Of the whole conversation before the answer; None when nobody counted."""
+    """Number of tokens in the whole conversation before the answer; None if unknown."""
     response_tokens: int | None = None
+    """Number of tokens in the answer; None if unknown."""
     notes: Mapping[str, Any] = {}
-    """More that belongs into the trace, such as the reasoning that an endpoint reports."""
+    """Further entries for the trace, such as the reasoning that an endpoint reports."""
 
 
 class ChatPolicy(Protocol):
-    """A model, seen from the runner, that takes messages."""
+    """Interface of a model that takes messages and returns text."""
 
     async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         """Answer the last message.
 
         Args:
-            messages: The whole conversation, not to be changed.
-            max_tokens: Upper limit for this answer.
-            request_id: The same for all turns of an episode.
+            messages: The whole conversation; must not be modified.
+            max_tokens: Maximum number of tokens in this answer.
+            request_id: Id that is the same for all turns of an episode.
 
         Raises:
             ContextFull: The conversation is too long for the model.
@@ -57,10 +58,10 @@ class ChatPolicy(Protocol):
 
 
 class MessagesContext:
-    """Keeps a conversation as messages instead of tokens.
+    """A context that keeps the conversation as messages instead of tokens.
 
     Args:
-        system_prompt: First message of each conversation; None for none.
+        system_prompt: First message of each conversation; None for no system message.
     """
 
     mode: ContextMode = "messages"
@@ -69,12 +70,12 @@ class MessagesContext:
         self._system_prompt = system_prompt
 
     def first(self, observation: Observation) -> list[Message]:
-        """The conversation before the first answer."""
+        """Return the conversation before the first answer."""
         system = [] if self._system_prompt is None else [{"role": "system", "content": self._system_prompt}]
         return [*system, {"role": "user", "content": observation}]
 
     def extend(self, observation: Observation, answer: str) -> list[Message]:
-        """The messages that an answer and what the environment said to it add."""
+        """Return the two messages that a turn adds: the answer and the environment's observation."""
         return [
             {"role": "assistant", "content": answer or SILENCE},
             {"role": "user", "content": observation},
@@ -85,7 +86,7 @@ PlayerKind: TypeAlias = Literal["random", "oracle"]
 
 
 class EnvPlayer:
-    """Plays without a model: random legal actions, or the environment's own best ones.
+    """A player without a model: takes random legal actions, or the environment's own best actions.
 
     The runner binds it to the environment of each episode.
 
@@ -99,7 +100,7 @@ class EnvPlayer:
         self.kind = kind
 
     def bind(self, env: Env) -> ChatPolicy:
-        """The policy for one episode of `env`."""
+        """Return the policy for one episode of `env`."""
         return _Bound(self.kind, env)
 
 
@@ -115,7 +116,7 @@ class _Bound:
             if action is None:
                 raise ConfigError(f"{self._env!r} knows no best action; the oracle cannot play it")
             return ChatReply(action)
-        if not self._seeded:  # so that two episodes of one seed are two samples
+        if not self._seeded:  # two episodes with the same seed are different samples
             self._env.action_random.seed(request_id)
             self._seeded = True
         try:

@@ -1,4 +1,4 @@
-"""Numbers that every trainer logs about its episodes, under the same names."""
+"""Metrics of episodes, which every trainer logs under the same names."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from statistics import fmean
 from gem_core.rollout.trajectory import Episode
 
 _INFO_KEYS = ("invalid", "use_tool", "tool_error", "success", "metrics")
-"""What `episode_metrics` reads of a turn's info."""
+"""Keys of a turn's info that `episode_metrics` reads."""
 
 
 def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Means over the trainable episodes, and how many were not.
+    """Return the error rates of all episodes and the means over the trainable ones.
 
     Returns:
-        One number for each of these names, or only the first two when no episode is trainable, or
-        nothing at all without episodes. All but the first two are over trainable episodes alone.
+        Metric by name; empty without episodes. If no episode is trainable, only the first two metrics are
+        present. All others are computed over the trainable episodes.
 
-        - ``gem/error_rate``: share of all episodes that are not trainable: the environment failed, after
-            all retries, or there is no turn.
+        - ``gem/error_rate``: share of all episodes that are not trainable, because the environment failed
+            after all retries or because there is no turn.
         - ``gem/retry_rate``: share of all episodes that were played more than once because their
             environment failed (``on_env_error="retry"``).
         - ``gem/return``, ``gem/turns``: undiscounted return and number of turns.
         - ``gem/success``: share of episodes that solved the task.
-        - ``gem/turns_to_success``: turns of those that did; missing when none did.
+        - ``gem/turns_to_success``: number of turns in successful episodes; missing if there are none.
         - ``gem/truncation_rate``: share of episodes that a limit cut.
         - ``gem/format_error_rate``: share of turns without a readable action or cut by the length limit.
         - ``gem/tool_calls``: tool calls per episode.
-        - ``gem/tool_errors``: those whose info says ``tool_error``.
-        - ``gem/env/<name>``: a number in ``info["metrics"]`` of the last turn, over the episodes that
-            have it; what is no finite number is left out.
+        - ``gem/tool_errors``: tool calls per episode whose info has ``tool_error`` set.
+        - ``gem/env/<name>``: mean of a number in ``info["metrics"]`` of the last turn, over the episodes
+            that report it; values that are not finite numbers are ignored.
     """
     everything = list(episodes)
     if not everything:
@@ -66,9 +66,9 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
 
 
 def without_tokens(episode: Episode) -> Episode:
-    """The episode without its tokens and texts: all that `episode_metrics` needs.
+    """Return a copy of the episode without tokens and texts, which `episode_metrics` does not need.
 
-    Small enough to travel from the process that played it to the one that logs.
+    The copy is small enough to send from the process that played the episode to the one that logs.
     """
     turns = [
         replace(

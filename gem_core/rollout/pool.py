@@ -1,4 +1,4 @@
-"""Environments kept from one episode to the next."""
+"""`EnvPool`: reuses environments across episodes."""
 
 from __future__ import annotations
 
@@ -27,48 +27,49 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IDLE = 32
-"""Environments that a pool keeps for later, or as many as it ever played at the same time."""
+"""Number of idle environments that a pool keeps; more if it ever played more at the same time."""
 
 
 class EnvPool:
-    """Plays task rows, reusing the environments of episodes that ended well.
+    """Plays task rows and reuses the environments of episodes that did not fail.
 
-    Of the environments that no episode is using it keeps `MAX_IDLE`, or as many as episodes were ever
-    played at the same time where that is more; beyond that it closes those whose kind (id and
-    arguments) was played longest ago.
+    The pool keeps up to `MAX_IDLE` idle environments, or as many as the most episodes it ever played at the
+    same time, whichever is more. Beyond that it closes environments of the least recently played kind, where
+    a kind is an id with its arguments.
 
-    Environments are built and closed in threads, so that neither holds up the event loop; only `prepare`
-    builds where it is called. The first environment of a kind is built alone: what it imports and loads
-    is there for the others. Resources that belong to one thread are made in `Env.reset`, not in the
-    constructor.
+    Environments are built and closed in threads, so neither blocks the event loop; only `prepare` builds in
+    the calling thread. The first environment of a kind is built alone, so that the others find its imports
+    and data already loaded. An environment must create resources that belong to one thread in `Env.reset`,
+    not in its constructor.
 
     Use a pool from one event loop at a time.
 
     Args:
-        wrappers: Put around every environment, as in `gem_core.make`.
+        wrappers: Wrappers around every environment, as in `gem_core.make`.
     """
 
     def __init__(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> None:
         self._wrappers = wrappers
-        self._idle: dict[str, list[Env]] = {}  # by kind; the one played last stands last, none is empty
+        self._idle: dict[str, list[Env]] = {}  # by kind, last played last; no list is empty
         self._playing = self._most_playing = 0
-        self._tried: dict[str, asyncio.Event | None] = {}  # kinds; an event until the first build is over
+        self._tried: dict[str, asyncio.Event | None] = {}  # by kind; an event until the first build is over
         self._unbuilt: dict[str, list[EnvError]] = {}  # by kind; failures of `reserve`
         self._closing: dict[Future[None], Env] = {}
 
     def prepare(self, source: EnvChoice, contexts: Iterable[AnyContext] = ()) -> list[str]:
-        """Build one environment of `source` now, so that a wrong id or argument shows.
+        """Build one environment of `source` now, to report a wrong id or argument early.
 
         Args:
-            source: What will be played.
-            contexts: What it will be played with, where that is known.
+            source: The environment that will be played.
+            contexts: The contexts it will be played with, if they are known.
 
         Returns:
-            Its agents that `play_all` makes an episode of; none when it has one agent alone.
+            The agents for which `play_all` returns an episode each; an empty list for a single-agent
+            environment.
 
         Raises:
-            GemError: As `EnvChoice.make`.
-            ConfigError: It shows images, and the context takes text only.
+            GemError: As in `EnvChoice.make`.
+            ConfigError: The environment shows images, but a context takes text only.
         """
         env = self._make(source)
         self._tried[source.label] = None
@@ -78,16 +79,16 @@ class EnvPool:
         return env.possible_agents if isinstance(env, MultiAgentEnv) else []
 
     async def reserve(self, tasks: Iterable[TaskRow], step_timeout: float | None = None) -> None:
-        """Build what is missing to play these tasks at the same time, and wait for all of it.
+        """Build the environments that are missing to play these tasks at the same time, and wait for them.
 
-        Otherwise each task builds its own environment when it is played, and the order in which the
-        threads finish decides which episodes meet in a batch of the policy. Sums of floating-point numbers
-        depend on that, so a run that has to be repeatable to the last bit reserves first.
+        Without this call each task builds its own environment when it is played, and the order in which the
+        threads finish decides which episodes share a batch of the policy. Floating-point sums depend on the
+        batch, so a run that must be reproducible bit for bit calls `reserve` first.
 
         Args:
-            tasks: Those that will be played at the same time.
-            step_timeout: Seconds that a constructor may take; None waits. One that fails here is the
-                failure of a task when that is played.
+            tasks: Tasks that will be played at the same time.
+            step_timeout: Maximum number of seconds for a constructor; None means no limit. A constructor that
+                fails here makes the episode of one of the tasks fail when it is played.
         """
         sources = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks]
         missing = []
@@ -115,13 +116,13 @@ class EnvPool:
         limits: EpisodeLimits = DEFAULT_LIMITS,
         **arguments: Unpack[EpisodeArguments],
     ) -> Episode:
-        """Play the episode of a task row; see `play_all`.
+        """Play a task row and return its episode; see `play_all`.
 
-        If the task names an item, so does ``Episode.metadata["item"]``.
+        If the task names an item, ``Episode.metadata["item"]`` holds it.
 
         Raises:
-            ConfigError: The environment has several agents; or as `play_all`.
-            PolicyError: As `run_episode`.
+            ConfigError: The environment has several agents; or as in `play_all`.
+            PolicyError: As in `run_episode`.
         """
         (episode,) = await self.play_all(task, policy, context, limits, one_agent=True, **arguments)
         return episode
@@ -139,24 +140,25 @@ class EnvPool:
     ) -> list[Episode]:
         """Play a task row and return an episode for each agent.
 
-        An environment that fails never raises here: a constructor, reset or step that raises, returns
-        nonsense or takes longer than `EpisodeLimits.step_timeout` gives an episode with
-        ``stop_reason="env_error"`` that is not trainable and whose `error` says what failed. After a
-        failed constructor there is one episode without turns, for all agents. A close that fails is logged.
+        A failure of the environment never raises here. If a constructor, reset or step raises, returns
+        malformed values or takes longer than `EpisodeLimits.step_timeout`, the episode has
+        ``stop_reason="env_error"``, is not trainable, and says in `error` what failed. A failed constructor
+        gives a single episode without turns for all agents. A failed close is logged.
 
         Args:
             task: The task to play.
-            policy: Policy of every agent without one in `others`.
+            policy: Policy of every agent that is not in `others`.
             context: Context of `policy`.
-            limits: Limits of the episode. `Episode.env_retries` counts the attempts that failed before.
+            limits: Limits of the episode. `Episode.env_retries` counts the failed attempts before it.
             others: Policy and context by agent.
             one_agent: Reject an environment with several agents.
-            arguments: More arguments of `run_episode`.
+            arguments: Further arguments of `run_episode`.
 
         Raises:
             ConfigError: The environment has several agents despite `one_agent`; an option is out of
-                range; or `on_turn` is combined with "retry", although reported turns cannot be taken back.
-            PolicyError: As `run_episode`; other exceptions of the policy are passed on, too.
+                range; or `on_turn` is combined with "retry", which would play turns again that were
+                already reported.
+            PolicyError: As in `run_episode`. Other exceptions of the policy propagate, too.
         """
         limits.check_limits()
         if task.get("item") is not None:
@@ -212,12 +214,12 @@ class EnvPool:
         else:
             episode = await run_episode(env, policy, context, limits, **reset_arguments(task), **arguments)
             episodes = [episode]
-        if all(episode.stop_reason != "env_error" for episode in episodes):  # else it has been closed
+        if all(episode.stop_reason != "env_error" for episode in episodes):  # otherwise env is closed already
             self._keep(source.label, env)
         return episodes
 
     async def _build(self, source: EnvChoice, timeout: float | None) -> Env:
-        """A new environment, built in a thread; the first one of a kind alone.
+        """Build an environment in a thread; the first one of a kind is built alone.
 
         Raises:
             EnvError: The constructor failed.
@@ -237,10 +239,10 @@ class EnvPool:
             over.set()
 
     def _take(self, kind: str) -> Env | None:
-        """An idle environment of that kind.
+        """Return an idle environment of that kind, or None if there is none.
 
         Raises:
-            EnvError: There is none, because building it failed in `reserve`.
+            EnvError: There is none because `reserve` failed to build it.
         """
         envs = self._idle.pop(kind, [])
         if not envs and self._unbuilt.get(kind):
@@ -251,7 +253,7 @@ class EnvPool:
         return env
 
     def _keep(self, kind: str, env: Env) -> None:
-        """Keep an environment for later, and close what is too many, without waiting for it."""
+        """Keep an idle environment, and start closing those that exceed the limit."""
         envs = self._idle.pop(kind, [])
         envs.append(env)
         self._idle[kind] = envs
@@ -267,18 +269,18 @@ class EnvPool:
 
     def _make(self, source: EnvChoice) -> Env:
         env = source.make()
-        # With several agents the wrappers go around each one's view.
+        # With several agents, the wrappers go around the view of each agent.
         return env if env.multi_agent else wrap(env, self._wrappers)
 
     def close(self) -> None:
-        """Close the environments that no episode is using; one that does not return is left behind."""
+        """Close the idle environments; after a time limit, stop waiting for those whose close hangs."""
         envs = [env for kind in self._idle.values() for env in kind]
         self._idle.clear()
         close_all(envs, closing=dict(self._closing))
 
 
 def _unbuilt(task: TaskRow, context: AnyContext, error: str, arguments: EpisodeArguments) -> Episode:
-    """The episode of a task whose environment could not be built."""
+    """Return the failed episode of a task whose environment could not be built."""
     if arguments.get("log_errors", True):
         logger.warning("episode of %s, seed %s: %s", task["env_id"], task["seed"], error)
     return Episode(
