@@ -135,7 +135,7 @@ def evaluation(session: nox.Session) -> None:
     session.install("--no-deps", "-r", "constraints/eval.txt")
     session.install("--no-deps", "-e", ".")
     session.env["GEM_CORE_EVAL"] = "1"
-    pytest(session, "tests/endpoint", "tests/eval/test_inspect_log.py")
+    pytest(session, "tests/engines/test_endpoint_real.py", "tests/eval/test_inspect_log.py")
     _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
     if skipped:
         session.error(f"{skipped} tests were skipped")

@@ -1,313 +1,61 @@
-"""Batched sampling from a causal LM: many episodes ask, one forward pass answers.
-
-`BatchingPolicy` is the `Policy` of the reference trainer. Each running episode awaits `generate`;
-the requests that are pending at the same moment are sampled together, left-padded, with a KV cache
-that is kept per episode, so a turn costs its new tokens only. Random numbers belong to the request
-and not to the batch: the same request gives the same response in whatever company it is sampled.
-"""
+"""Batches out of the requests of concurrent episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
-import torch
-from transformers import DynamicCache
-
-from gem_core._util.seeds import derive_rng
-from gem_core.rollout.batching import Batcher
-from gem_core.rollout.policy import Generation
-from gem_core.rollout.trajectory import FinishReason
-from gem_core.rollout.vision import ImageProcessor
-from gem_core.rollout.vision_model import image_inputs
-
-_MASKED = float("-inf")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 
 
-class _Prefix(NamedTuple):
-    """What the model has seen of an episode: a row of the keys and values of the batch it was in."""
+class Batcher(Generic[Request, Result]):
+    """Runs the requests of concurrent callers in batches, one batch after another.
 
-    token_ids: list[int]
-    layers: list[tuple[torch.Tensor, torch.Tensor]]
-    """Per layer: keys and values of the whole batch, each (rows, heads, tokens, head size); shared by
-    the prefixes of the batch, each row padded on the left."""
-    row: int
+        batcher = Batcher(run)
+        result = await batcher(request)
 
-
-@dataclass
-class _Request:
-    prompt_ids: list[int]
-    max_tokens: int
-    request_id: str
-    images: tuple[str, ...] = ()
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    finish_reason: FinishReason = "length"
-
-
-class BatchingPolicy:
-    """Samples the pending requests of all running episodes in one batch.
+    All requests that are pending at one moment form a batch. Requests that arrive while it runs form the next
+    one, so an episode with a slow environment holds up no other.
 
     Args:
-        model: A Hugging Face causal LM; put in evaluation mode while it samples.
-        eos_token_ids: Ids that end a response; the one that was sampled is part of the response.
-        pad_token_id: Any valid id; masked everywhere.
-        temperature: Divides the logits; above 0.
-        top_p: Keep the smallest set of tokens with at least this probability; 1 keeps all.
-        top_k: Keep this many of the likeliest tokens; 0 keeps all.
-        seed: Of the random numbers; together with request id and prompt length it decides a response.
-        max_batch: Most rows in one forward pass.
-        image_processor: The context's `image_processor`, for a vision-language model; None takes text only.
-        reuse_prefix: Keep each episode's KV cache between turns. Costs memory until `forget`.
-
-    Log-probabilities are those of the distribution that was sampled from, after temperature, top_k
-    and top_p.
+        run: Takes a batch, never an empty one nor two at the same time, and returns a result or an exception
+            for each request, in order. An exception that it raises is raised in every caller of the batch.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        eos_token_ids: Iterable[int],
-        pad_token_id: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        seed: int | str = 0,
-        max_batch: int = 512,
-        reuse_prefix: bool = True,
-        image_processor: ImageProcessor | None = None,
-    ) -> None:
-        self.model = model
-        self.eos_token_ids = frozenset(eos_token_ids)
-        self.pad_token_id = pad_token_id
-        self.temperature = temperature
-        self.top_p = top_p
-        self.top_k = top_k
-        self.seed = seed
-        self.max_batch = max_batch
-        self.reuse_prefix = reuse_prefix and _full_attention(model.config)
-        self.image_processor = image_processor
-        self._batcher = Batcher(self._sample_all)
-        self._prefixes: dict[str, _Prefix] = {}
+    def __init__(self, run: Callable[[list[Request]], Awaitable[Sequence[Result | Exception]]]) -> None:
+        self._run = run
+        self._pending: list[tuple[Request, asyncio.Future[Result]]] = []
+        self._serving: asyncio.Task[None] | None = None
 
-    @property
-    def takes_images(self) -> bool:
-        """Whether the model can be shown images."""
-        return self.image_processor is not None
+    async def __call__(self, request: Request) -> Result:
+        """Return the result of a request."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._pending.append((request, future))
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.ensure_future(self._serve())
+        return await future
 
-    async def generate(
-        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
-    ) -> Generation:
-        """Sample one response; see `gem_core.rollout.Policy`."""
-        return await self._batcher(_Request(list(prompt_ids), max_tokens, request_id, tuple(images)))
-
-    def forget(self) -> None:
-        """Drop the KV caches; needed after the weights changed or the episodes ended."""
-        self._prefixes.clear()
-
-    def forget_request(self, request_id: str) -> None:
-        """Drop the KV cache of an episode that has ended."""
-        self._prefixes.pop(request_id, None)
-
-    async def _sample_all(self, requests: list[_Request]) -> list[Generation | Exception]:
-        results: dict[int, Generation | Exception] = {}
-        # Rows of similar length share a batch, so that little of it is padding.
-        order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
-        for start in range(0, len(order), self.max_batch):
-            numbers = order[start : start + self.max_batch]
-            batch = [requests[number] for number in numbers]
+    async def _serve(self) -> None:
+        while self._pending:
+            known = -1
+            while known != len(self._pending):  # until no other episode has anything to add
+                known = len(self._pending)
+                await asyncio.sleep(0)
+            batch = [(request, future) for request, future in self._pending if not future.done()]
+            self._pending = []
+            if not batch:  # their callers were cancelled
+                continue
+            results: Sequence[Result | Exception]
             try:
-                self.sample(batch)
+                results = await self._run([request for request, _ in batch])
             except Exception as error:
-                results |= dict.fromkeys(numbers, error)
-            else:
-                for number, request in zip(numbers, batch, strict=True):
-                    results[number] = Generation(request.token_ids, request.logprobs, request.finish_reason)
-        return [results[number] for number in range(len(requests))]
-
-    # -- one batch ----------------------------------------------------------------------------
-
-    @torch.inference_mode()
-    def sample(self, requests: list[_Request]) -> None:
-        """Sample one response for each request, in one batch."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            self._sample(requests)
-        finally:
-            self.model.train(training)
-
-    def _sample(self, requests: list[_Request]) -> None:
-        device = self.model.device
-        prefixes = [self._prefix(request) for request in requests]
-        past = max(0 if prefix is None else len(prefix.token_ids) for prefix in prefixes)
-        new_ids = [
-            request.prompt_ids[0 if prefix is None else len(prefix.token_ids) :]
-            for request, prefix in zip(requests, prefixes, strict=True)
-        ]
-        width = max(map(len, new_ids))
-        # Columns: [left padding, cached tokens][left padding, new tokens][response ...]
-        ids = torch.full((len(requests), width), self.pad_token_id, dtype=torch.long)
-        mask = torch.zeros((len(requests), past + width), dtype=torch.long)
-        for row, (new, prefix) in enumerate(zip(new_ids, prefixes, strict=True)):
-            ids[row, width - len(new) :] = torch.tensor(new, dtype=torch.long)
-            mask[row, past + width - len(new) :] = 1
-            if prefix is not None:
-                mask[row, past - len(prefix.token_ids) : past] = 1
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
-        ids, mask, positions = ids.to(device), mask.to(device), positions.to(device)
-        seen, positions = self._look(requests, ids, mask[:, past:], positions)
-        cache = self._join(prefixes, past)
-
-        generators = [
-            derive_rng(self.seed, request.request_id, len(request.prompt_ids), sep="/")
-            for request in requests
-        ]
-        running = list(range(len(requests)))
-        rows = {number: number for number in running}  # request -> row of the batch
-        for _ in range(max(request.max_tokens for request in requests)):
-            output = self.model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-                **seen,
-            )
-            seen = {}  # once in the cache
-            cache = output.past_key_values
-            uniforms = torch.zeros(len(requests), dtype=torch.float64)
-            for number in running:
-                uniforms[rows[number]] = generators[number].random()
-            tokens, logprobs = self._draw(output.logits[:, -1], uniforms.to(device))
-            sampled, sampled_logprobs = tokens.tolist(), logprobs.tolist()
-            still_running = []
-            for number in running:
-                request, token = requests[number], sampled[rows[number]]
-                request.token_ids.append(token)
-                request.logprobs.append(sampled_logprobs[rows[number]])
-                if token in self.eos_token_ids:
-                    request.finish_reason = "stop"
-                elif len(request.token_ids) < request.max_tokens:
-                    still_running.append(number)
-            drawn, running = running, still_running
-            if not running:
-                break
-            ids = tokens[:, None]
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            step = positions.new_zeros(len(requests), 1)
-            step[[rows[number] for number in drawn]] = 1  # others stay: a model may know no later position
-            positions = positions[..., -1:] + step
-        if self.reuse_prefix:
-            self._keep(requests, cache, past, [len(new) for new in new_ids], width)
-
-    def _look(
-        self, requests: list[_Request], ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """What the model is given of the images of a batch, and the positions with theirs."""
-        rows = [row for row, request in enumerate(requests) if request.images]
-        if not rows or self.image_processor is None:
-            return {}, positions
-        images = [requests[row].images for row in rows]
-        seen = image_inputs(self.model, self.image_processor, ids[rows], mask[rows], images)
-        positions = positions[None].repeat(3, 1, 1)
-        positions[:, rows] = seen.pop("position_ids")
-        return seen, positions
-
-    def _draw(self, logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token and log-probability per row, by inverse transform of one uniform number a row."""
-        logits = logits.float() / self.temperature
-        if self.top_k and self.top_k < logits.shape[-1]:
-            smallest = logits.topk(self.top_k, dim=-1).values[:, -1:]
-            logits = logits.masked_fill(logits < smallest, _MASKED)
-        if self.top_p < 1:
-            ordered, order = logits.softmax(-1).sort(dim=-1, descending=True)
-            beyond = ordered.cumsum(-1) - ordered >= self.top_p
-            logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), _MASKED)
-        logprobs = logits.log_softmax(-1)
-        cumulative = logprobs.double().exp().cumsum(-1)
-        targets = uniforms[:, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, targets, right=True).squeeze(1)
-        tokens = tokens.clamp(max=logits.shape[-1] - 1)
-        return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
-
-    # -- prefix cache -------------------------------------------------------------------------
-
-    def _prefix(self, request: _Request) -> _Prefix | None:
-        prefix = self._prefixes.get(request.request_id)
-        if prefix is None or request.images:  # whose positions are no matter of the number of tokens
-            return None
-        length = len(prefix.token_ids)
-        if length < len(request.prompt_ids) and request.prompt_ids[:length] == prefix.token_ids:
-            return prefix
-        return None  # a context that was rebuilt: start over
-
-    def _join(self, prefixes: list[_Prefix | None], past: int) -> DynamicCache:
-        """Stack the episodes' keys and values, left-padded to `past` columns."""
-        cache = DynamicCache()
-        batches: dict[int, tuple[list[tuple[torch.Tensor, torch.Tensor]], list[int], list[int]]] = {}
-        for row, prefix in enumerate(prefixes):
-            if prefix is not None:
-                _, here, there = batches.setdefault(id(prefix.layers), (prefix.layers, [], []))
-                here.append(row)
-                there.append(prefix.row)
-
-        def stack(layer: int, part: int) -> torch.Tensor:
-            blocks = [(layers[layer][part], here, there) for layers, here, there in batches.values()]
-            first = blocks[0][0]
-            joined = first.new_zeros((len(prefixes), first.shape[1], past, first.shape[3]))
-            for block, here, there in blocks:
-                width = min(past, block.shape[2])  # what is cut off is padding of these rows
-                joined[here, :, past - width :] = block[there, :, block.shape[2] - width :]
-            return joined
-
-        layer_count = max((len(layers) for layers, _, _ in batches.values()), default=0)
-        for layer in range(layer_count):
-            cache.update(stack(layer, 0), stack(layer, 1), layer)
-        return cache
-
-    def _keep(
-        self, requests: list[_Request], cache: Any, past: int, new_lengths: list[int], width: int
-    ) -> None:
-        layers = _layers(cache)
-        columns = layers[0][0].shape[2]
-        kept = []
-        for request, new_length in zip(requests, new_lengths, strict=True):
-            # The last sampled token has not been through the model yet, unless others went on.
-            response = min(len(request.token_ids), columns - past - width)
-            cached = len(request.prompt_ids) - new_length
-            kept.append(
-                [
-                    *range(past - cached, past),
-                    *range(past + width - new_length, past + width + response),
-                ]
-            )
-        longest = max(map(len, kept))
-        index = torch.tensor(
-            [[0] * (longest - len(some)) + some for some in kept], device=layers[0][0].device
-        )
-
-        def pick(states: torch.Tensor) -> torch.Tensor:
-            rows, heads, _, size = states.shape
-            return states.gather(2, index[:, None, :, None].expand(rows, heads, longest, size))
-
-        block = [(pick(keys), pick(values)) for keys, values in layers]
-        for row, (request, some) in enumerate(zip(requests, kept, strict=True)):
-            token_ids = (request.prompt_ids + request.token_ids)[: len(some)]
-            self._prefixes[request.request_id] = _Prefix(token_ids, block, row)
-
-
-def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Keys and values per layer, in the cache classes of transformers 4 and 5."""
-    if hasattr(cache, "layers"):
-        return [(layer.keys, layer.values) for layer in cache.layers]
-    return list(zip(cache.key_cache, cache.value_cache, strict=True))
-
-
-def _full_attention(config: Any) -> bool:
-    """Whether every layer attends to the whole context, so that a joined cache is exact."""
-    kinds = getattr(config.get_text_config(), "layer_types", None) or ["full_attention"]
-    return set(kinds) == {"full_attention"}
+                results = [error] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)

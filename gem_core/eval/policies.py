@@ -77,7 +77,7 @@ def huggingface(config: EvalConfig) -> PolicySetup:
         import torch
 
         from gem_core.engines import loading
-        from gem_core.engines.batching import BatchingPolicy
+        from gem_core.engines.sampling import BatchingPolicy
     except ModuleNotFoundError as error:
         raise MissingDependency(
             f"a Hugging Face model needs the package {error.name!r}: pip install 'gem-core[train]'"

@@ -11,8 +11,8 @@ import torch
 from gem_core._util.seeds import derive_rng
 from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.registry import get_estimator
-from gem_core.engines.batching import BatchingPolicy
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import AppendContext, Episode
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of

@@ -22,7 +22,7 @@ from gem_core.eval.policies import PolicySetup
 from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs
 from gem_core.rollout import ChatReply, MessagesContext
-from tests.eval.standin import Flaky, StandIn, guess
+from tests.engines.standin import Flaky, StandIn, guess
 from tests.trainers.spies import gem_trouble
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"

@@ -15,7 +15,7 @@ from gem_core.eval.run import evaluate
 from gem_core.images import image_part, image_urls, text_part
 from gem_core.rollout import read_traces
 from gem_core.tasks import EnvChoice, evaluation_tasks, reset_arguments
-from tests.eval.standin import StandIn
+from tests.engines.standin import StandIn
 from tests.eval.test_run import config
 from tests.support import PIXEL
 

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 from PIL import Image  # noqa: E402
 
-from gem_core.engines.batching import BatchingPolicy  # noqa: E402
+from gem_core.engines.sampling import BatchingPolicy  # noqa: E402
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
 from gem_core.rollout import AppendContext, Episode, EpisodeLimits, RebuildContext, run_episode  # noqa: E402

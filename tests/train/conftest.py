@@ -40,7 +40,7 @@ def model(tiny_folder):
 
 @pytest.fixture(scope="session")
 def learned(tiny_folder, tmp_path_factory):
-    """TrainOutcome of a run that is long enough to learn the easy game, with all its episodes traced."""
+    """Outcome of a run that is long enough to learn the easy game, with all its episodes traced."""
     from gem_core.train import TrainConfig, train
 
     out = tmp_path_factory.mktemp("runs") / "learned"

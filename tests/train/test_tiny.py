@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 import gem_core  # noqa: E402
-from gem_core.engines.batching import BatchingPolicy  # noqa: E402
+from gem_core.engines.sampling import BatchingPolicy  # noqa: E402
 from gem_core.envs.games.guess_the_number import GuessTheNumber  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import AppendContext, EpisodeLimits, episode_metrics, run_episode  # noqa: E402

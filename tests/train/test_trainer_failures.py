@@ -254,7 +254,7 @@ def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys,
 
 
 def test_an_error_of_the_model_ends_all_episodes(tiny_folder, tmp_path, monkeypatch, caplog):
-    from gem_core.engines.batching import BatchingPolicy
+    from gem_core.engines.sampling import BatchingPolicy
 
     def fail(self, requests):
         raise RuntimeError("out of memory")

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gem_core.engines.batching import BatchingPolicy
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import engine_stop_ids
 from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import AppendContext, EnvPool, episode_metrics

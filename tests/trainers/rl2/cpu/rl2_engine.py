@@ -22,7 +22,7 @@ from gem_script import Script
 from rl2_sglang import named_tensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_core.engines.batching import BatchingPolicy
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import engine_stop_ids
 
 CHUNK = 8

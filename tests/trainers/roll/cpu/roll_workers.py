@@ -24,7 +24,7 @@ from roll.utils.cuda_ipc_utils import MultiprocessingSerializer
 from roll.utils.send_recv_utils import named_tensors_from_bucket
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_core.engines.batching import BatchingPolicy
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Generation
 
 FOLDER = Path(os.environ["GEM_SPY"])

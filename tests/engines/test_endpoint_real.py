@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gem_core.cli import main
-from tests.endpoint.conftest import MODEL
-from tests.eval.standin import Flaky
+from tests.engines.conftest import MODEL
+from tests.engines.standin import Flaky
 
 ENVS = (
     "game:GuessTheNumber-v0-easy",

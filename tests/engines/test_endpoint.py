@@ -11,7 +11,7 @@ from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.rollout import ChatReply, ContextFull
-from tests.eval.standin import Flaky, StandIn, completion
+from tests.engines.standin import Flaky, StandIn, completion
 from tests.support import needs
 
 pytestmark = needs("openai", "eval")
