@@ -90,7 +90,7 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
     Args:
         advantages: One sequence of floats per episode, one entry per turn.
         turn_ids: One sequence of integers per episode, one entry per token: the index of the turn on
-            its response tokens, -1 elsewhere (`Sequence.turn_ids`).
+            its response tokens, -1 elsewhere (`gem_core.rollout.Row.turn_ids`).
 
     Returns:
         One float64 array per episode, of shape (tokens,); exactly 0 where the turn id is -1.
@@ -101,14 +101,14 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
     if len(advantages) != len(turn_ids):
         raise ConfigError(f"{len(advantages)} episodes of advantages but {len(turn_ids)} of turn ids")
     rows = []
-    for number, (given, ids_given) in enumerate(zip(advantages, turn_ids, strict=True)):
-        credit = np.asarray(given, dtype=np.float64)
-        ids = np.asarray(ids_given, dtype=np.int64)
-        if ids.size and not -1 <= ids.min() <= ids.max() < len(credit):
+    for number, (of_turns, of_tokens) in enumerate(zip(advantages, turn_ids, strict=True)):
+        values = np.asarray(of_turns, dtype=np.float64)
+        ids = np.asarray(of_tokens, dtype=np.int64)
+        if ids.size and not -1 <= ids.min() <= ids.max() < len(values):
             raise ConfigError(
-                f"episode {number}: turn ids from {ids.min()} to {ids.max()} for {len(credit)} turns"
+                f"episode {number}: turn ids from {ids.min()} to {ids.max()} for {len(values)} turns"
             )
-        rows.append(np.append(credit, 0.0)[ids])  # -1 is the appended zero
+        rows.append(np.append(values, 0.0)[ids])  # -1 is the appended zero
     return rows
 
 
@@ -197,10 +197,10 @@ def grpo(
         NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
 
-    def credit(scores: FloatArray, groups: NDArray[np.int64]) -> FloatArray:
+    def normalized(scores: FloatArray, groups: NDArray[np.int64]) -> FloatArray:
         return grpo_scores(scores, groups, ddof=ddof, eps=eps, min_std=min_std)
 
-    return _grouped(turn_rewards, group_ids, gamma, credit)
+    return _grouped(turn_rewards, group_ids, gamma, normalized)
 
 
 def rloo(
@@ -328,7 +328,7 @@ def _grouped(
     turn_rewards: Sequence[ArrayLike],
     group_ids: Sequence[Hashable],
     gamma: float,
-    credit: Callable[[FloatArray, NDArray[np.int64]], FloatArray],
+    compare: Callable[[FloatArray, NDArray[np.int64]], FloatArray],
 ) -> list[FloatArray]:
     """Compute one advantage per episode from the scores and groups, and repeat it on every turn."""
     gs = returns(turn_rewards, gamma)
@@ -336,8 +336,9 @@ def _grouped(
         raise ConfigError(f"{len(gs)} episodes but {len(group_ids)} group ids")
     played = [number for number, episode in enumerate(gs) if len(episode)]
     scores = np.array([gs[number][0] for number in played], dtype=np.float64)
-    credits = dict(zip(played, credit(scores, number_groups([group_ids[n] for n in played])), strict=True))
-    return [np.full(len(episode), credits.get(number, 0.0)) for number, episode in enumerate(gs)]
+    groups = number_groups([group_ids[number] for number in played])
+    advantages = dict(zip(played, compare(scores, groups), strict=True))
+    return [np.full(len(episode), advantages.get(number, 0.0)) for number, episode in enumerate(gs)]
 
 
 def _checked(turn_rewards: Sequence[ArrayLike], gamma: float) -> list[FloatArray]:

@@ -90,8 +90,8 @@ def rebn(
         _merge(None, process_group, device)
         raise
     merged = _merge(own, process_group, device)
-    (credit,) = reference.normalize([gs], merged, ddof=ddof, eps=eps, min_std=min_std)
-    return _spread(layout, credit, gs, merged)
+    (advantages,) = reference.normalize([gs], merged, ddof=ddof, eps=eps, min_std=min_std)
+    return _spread(layout, advantages, gs, merged)
 
 
 def reinforce(
@@ -160,8 +160,8 @@ def grpo(
     """
     layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
     scores, groups = _scores(layout, gs, group_ids)
-    credit = reference.grpo_scores(scores, groups, ddof=ddof, eps=eps, min_std=min_std)
-    return _spread(layout, _per_turn(layout, credit), gs, ReturnStats.from_returns(gs))
+    advantages = reference.grpo_scores(scores, groups, ddof=ddof, eps=eps, min_std=min_std)
+    return _spread(layout, _per_turn(layout, advantages), gs, ReturnStats.from_returns(gs))
 
 
 def rloo(
@@ -193,8 +193,8 @@ def rloo(
             the row and the turn.
     """
     layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
-    credit = reference.rloo_scores(*_scores(layout, gs, group_ids))
-    return _spread(layout, _per_turn(layout, credit), gs, ReturnStats.from_returns(gs))
+    advantages = reference.rloo_scores(*_scores(layout, gs, group_ids))
+    return _spread(layout, _per_turn(layout, advantages), gs, ReturnStats.from_returns(gs))
 
 
 def gae(
@@ -244,9 +244,9 @@ def gae(
             raise ConfigError(f"bootstrap has shape {tuple(bootstrap.shape)}; expected ({layout.shape[0]},)")
         last = to_numpy(bootstrap.detach().double())
     reference.check_values(np.append(value, last[layout.rows]), "batch")
-    credit = layout.suffix_sums(rewards + gamma * layout.following(value, last) - value, gamma * lam)
-    target = credit + value
-    return _spread(layout, credit, target, ReturnStats.from_returns(target))
+    advantages = layout.suffix_sums(rewards + gamma * layout.following(value, last) - value, gamma * lam)
+    target = advantages + value
+    return _spread(layout, advantages, target, ReturnStats.from_returns(target))
 
 
 def turn_ids_from_mask(response_mask: torch.Tensor) -> torch.Tensor:
@@ -273,9 +273,9 @@ def _returns(
     return layout, layout.suffix_sums(layout.sum_rewards(token_rewards), gamma)
 
 
-def _spread(layout: TurnLayout, credit: FloatArray, gs: FloatArray, stats: ReturnStats) -> Advantages:
-    with np.errstate(over="ignore"):  # a return beyond float32 is infinite; normalised, it fits
-        tokens = layout.spread(credit.astype(np.float32)), layout.spread(gs.astype(np.float32))
+def _spread(layout: TurnLayout, advantages: FloatArray, gs: FloatArray, stats: ReturnStats) -> Advantages:
+    with np.errstate(over="ignore"):  # a return beyond float32 becomes infinite, a normalized one fits
+        tokens = layout.spread(advantages.astype(np.float32)), layout.spread(gs.astype(np.float32))
     return Advantages(*tokens, stats)
 
 
@@ -292,9 +292,9 @@ def _scores(
     return gs[first], reference.number_groups([ids[row] for row in layout.rows[first]])
 
 
-def _per_turn(layout: TurnLayout, credit: FloatArray) -> FloatArray:
-    """Repeat the credit of every row that has turns on each of its turns."""
-    repeated: FloatArray = credit[np.cumsum(layout.columns == 0) - 1]
+def _per_turn(layout: TurnLayout, advantages: FloatArray) -> FloatArray:
+    """Repeat the advantage of every row that has turns on each of its turns."""
+    repeated: FloatArray = advantages[np.cumsum(layout.columns == 0) - 1]
     return repeated
 
 

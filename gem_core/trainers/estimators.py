@@ -122,7 +122,7 @@ class EstimatorChoice:
         if episodes is None:
             result = function(token_rewards, response_mask, turn_ids=turn_ids, **arguments)
         else:
-            from gem_core.advantages.single_turns import by_episode
+            from gem_core.advantages.turn_rows import by_episode
 
             assert turns is not None
             result = by_episode(

@@ -94,7 +94,7 @@ def test_a_row_carries_the_pixels_whose_places_are_in_it(processor: Processor) -
     assert server.calls[0][0] == row.prompt_ids
 
 
-def test_rows_of_single_turns_carry_theirs(processor: Processor) -> None:
+def test_turn_rows_carry_their_images(processor: Processor) -> None:
     rows, _ = play("test:VerlImages", processor, "+gem.rows=turn")
     assert [len(row.multi_modal_data["images"]) for row in rows] == [1, 2, 3]
 

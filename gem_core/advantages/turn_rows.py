@@ -1,4 +1,4 @@
-"""The estimators on batches whose rows are single turns instead of whole episodes. Needs torch."""
+"""Estimators on batches of turn rows instead of episode rows. Needs torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def by_episode(
     group_ids: Sequence[Hashable] | None = None,
     **options: Any,
 ) -> Advantages:
-    """Join the rows of each episode, one column per turn, and spread the credit over the rows again.
+    """Join the rows of each episode, one column per turn, and spread the advantages over the rows again.
 
     Args:
         estimator: A function of `gem_core.advantages.tensors`.
