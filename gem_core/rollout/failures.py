@@ -1,4 +1,4 @@
-"""What is said about episodes that cannot be trained on, the same in every trainer."""
+"""Messages about episodes that are not trainable, the same in every trainer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gem_core.rollout.trajectory import Episode
 
 
 def describe_failures(episodes: Sequence[Episode]) -> str:
-    """One line: how many episodes are not trainable, and environment, seed and cause of the first one.
+    """Return one line with the number of failed episodes, and the environment, seed and cause of the first.
 
     Args:
-        episodes: Those of a step or an evaluation; at least one is not trainable.
+        episodes: Episodes of a step or an evaluation; at least one is not trainable.
     """
     failures = [episode for episode in episodes if not episode.trainable]
     first = next((episode for episode in failures if episode.error), failures[0])
@@ -24,14 +24,14 @@ def describe_failures(episodes: Sequence[Episode]) -> str:
 
 
 def nothing_trainable(episodes: Sequence[Episode], what: str) -> EnvError:
-    """The error that ends a run, for an update in which no episode is left to train on.
+    """Return the error that ends a run if no episode of an update is trainable.
 
     Args:
-        episodes: All of the update, none of them trainable.
-        what: Names the update, such as "step 3".
+        episodes: All episodes of the update, none of them trainable.
+        what: Name of the update, such as "step 3".
 
     Returns:
-        To be raised; the message says what `describe_failures` says.
+        The error to raise; its message includes `describe_failures`.
     """
     if not episodes:
         return EnvError(f"{what}: there are no episodes to train on")

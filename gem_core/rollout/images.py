@@ -1,8 +1,8 @@
-"""How the images of an episode stand in its record: each one once, after everything else.
+"""Images in the record of an episode: each image is stored once, after everything else.
 
-An observation with images holds them as data URLs, and a wrapper that shows the history repeats them
-turn after turn. In a record the parts name their image, ``"image:1f0c..."``, and ``"images"`` maps
-the names to the URLs. So a line is complete, no longer than it has to be, and its beginning can be read.
+Observations hold images as data URLs, and a wrapper that shows the history repeats them in every turn. In a
+record, the content parts refer to an image by name (``"image:1f0c..."``), and ``"images"`` maps the names to
+the URLs. Each line is therefore complete and compact, and its beginning is readable.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _NAME = "image:"
 
 
 def take_out(turns: list[dict[str, Any]]) -> dict[str, str]:
-    """Put names in the place of the images of some turns, which are changed.
+    """Replace the images in `turns` by names, in place.
 
     Returns:
-        Name to data URL; empty where there is no image.
+        Data URL by name; empty if there are no images.
     """
     images: dict[str, str] = {}
     for part in _image_parts(turns):
@@ -35,7 +35,7 @@ def put_back(turns: list[dict[str, Any]], images: dict[str, str]) -> None:
     """Undo `take_out`.
 
     Raises:
-        TraceError: An image is not there.
+        TraceError: An image is missing.
     """
     for part in _image_parts(turns):
         name = part["image_url"]["url"]

@@ -1,4 +1,4 @@
-"""The one thing a trainer supplies to a rollout: a `Policy` that turns prompt ids into token ids."""
+"""`Policy`: the interface through which a rollout uses a trainer's inference engine."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from gem_core.rollout.trajectory import FinishReason
 
 
 class Generation(NamedTuple):
-    """What an engine sampled for one prompt."""
+    """The response that an engine sampled for one prompt."""
 
     token_ids: list[int]
-    """Sampled ids, the end-of-turn token included when it was sampled. May be empty."""
+    """Sampled ids, including the end-of-turn token if it was sampled. May be empty."""
     logprobs: list[float] | None
-    """One per token, under the sampling distribution; None when not asked for."""
+    """Log-probability of each token under the sampling distribution; None if not available."""
     finish_reason: FinishReason
     """"stop" for an end-of-turn token or stop string, "length" for the token limit."""
 
 
 def reported_finish(reason: str | None) -> FinishReason:
-    """Translate the finish reason of an engine that reports reliably, such as vLLM.
+    """Translate the finish reason of an engine that reports it reliably, such as vLLM.
 
-    Only "stop" is a response that ended. An aborted one is incomplete, so it counts as cut.
+    Only "stop" means that the response is complete. An aborted response counts as cut.
     """
     return "stop" if reason == "stop" else "length"
 
 
 def inferred_finish(token_ids: Sequence[int], max_tokens: int, stop_ids: Collection[int]) -> FinishReason:
-    """Tell from the tokens why a response ended, for an engine that does not report it.
+    """Infer from the tokens why a response ended, for an engine that does not report it.
 
     Args:
-        token_ids: The response. An empty one, such as that of an aborted request, was not cut.
-        max_tokens: Limit under which it was sampled.
+        token_ids: The response. An empty response, for example of an aborted request, counts as not cut.
+        max_tokens: Token limit under which the response was sampled.
         stop_ids: Tokens that end a response.
     """
     full = bool(token_ids) and len(token_ids) >= max_tokens
@@ -40,20 +40,20 @@ def inferred_finish(token_ids: Sequence[int], max_tokens: int, stop_ids: Collect
 
 
 class Policy(Protocol):
-    """An inference engine, seen from the runner.
+    """Interface of an inference engine: prompt ids in, sampled ids out.
 
-    One with a vision-language model says so, ``takes_images = True``, and its `generate` has one more
-    argument, ``images: Sequence[str] = ()``: the data URLs of the images whose places are in the prompt,
-    in order. It is given only where there are images.
+    A policy with a vision-language model sets ``takes_images = True``, and its `generate` has a further
+    argument, ``images: Sequence[str] = ()``: the data URLs of the images whose placeholders are in the
+    prompt, in order. The argument is passed only if there are images.
     """
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
         """Sample one response.
 
         Args:
-            prompt_ids: The whole context, all turns so far.
-            max_tokens: Upper limit for this response.
-            request_id: The same for all turns of an episode, so that an engine can route it to
-                the replica that holds its prefix cache.
+            prompt_ids: Token ids of the whole context, including all turns so far.
+            max_tokens: Maximum number of tokens in this response.
+            request_id: Id that is the same for all turns of an episode, so an engine can route them to the
+                replica that holds the prefix cache.
         """
         ...

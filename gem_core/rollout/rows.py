@@ -1,10 +1,10 @@
-"""Episodes as rows of tokens: the one layout that every trainer's batch is packed from.
+"""Episodes as rows of tokens, the layout from which the batch of every trainer is packed.
 
     for row in rows_of(episode, "turn", pad_id=tokenizer.eos_token_id):
         batch.add(row.token_ids, row.response_mask, row.rewards, row.logprobs)
 
-An episode is one row (``rows="episode"``), or each of its turns is a row of its own, whose prompt is
-everything the policy saw (``rows="turn"``). Both hold the same response tokens, log-probs and rewards.
+An episode becomes one row (``rows="episode"``) or one row per turn, whose prompt is everything that the
+policy saw (``rows="turn"``). Both hold the same response tokens, log-probs and rewards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from gem_core.rollout.trajectory import Episode, Row
 
 RowKind: TypeAlias = Literal["episode", "turn"]
-"""What a row of a training batch is."""
+"""What a row of a training batch holds: a whole episode or a single turn."""
 
 
 def rows_of(episode: Episode, rows: RowKind = "episode", *, pad_id: int | None = None) -> list[Row]:
@@ -24,8 +24,8 @@ def rows_of(episode: Episode, rows: RowKind = "episode", *, pad_id: int | None =
     Args:
         episode: The episode, in a context mode that holds tokens.
         rows: "episode" for one row, "turn" for one row per turn.
-        pad_id: Token of the masked row that stands for an episode that is not trainable, in a trainer that
-            expects a row from every episode. None leaves such an episode without a row.
+        pad_id: Token of the masked row that represents an episode that is not trainable, for trainers that
+            expect a row from every episode. None returns no row for such an episode.
 
     Raises:
         ConfigError: ``rows="episode"`` with a rebuilt context, whose turns share no prefix; or the episode
@@ -37,7 +37,7 @@ def rows_of(episode: Episode, rows: RowKind = "episode", *, pad_id: int | None =
 
 
 def masked_row(pad_id: int) -> Row:
-    """Return a row that trains nothing: a prompt and a response of one `pad_id` each, both masked out."""
+    """Return a row without effect on training: one `pad_id` each as prompt and response, both masked out."""
     return Row([pad_id, pad_id], [-1, -1], [0.0, 0.0], None, 1, range(0))
 
 
@@ -45,9 +45,9 @@ def turn_ids_of(spans: Sequence[Sequence[int]], width: int, *, start: int = 0) -
     """Return the turn ids of a row, or of a part of it, from the spans of its responses.
 
     Args:
-        spans: As in `Row.spans`.
-        width: Number of tokens to return, padding included.
-        start: Token of the row that comes first, such as `Row.prompt_length`.
+        spans: Start and end of each response, as in `Row.spans`.
+        width: Number of turn ids to return, padding included.
+        start: Index of the first token of the part, such as `Row.prompt_length`.
 
     Returns:
         Index of the turn on response tokens, -1 elsewhere.

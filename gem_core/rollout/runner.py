@@ -1,9 +1,9 @@
-"""The one episode loop: an environment, a policy and a context give an `Episode`.
+"""The episode loop: plays an environment with a policy and a context, and returns an `Episode`.
 
     episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
 
-Every trainer and the evaluation roll out through this function; what differs between them is the
-`Policy` that they hand in.
+Every trainer and the evaluation play episodes through this function; they differ only in the `Policy` that
+they pass.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ async def run_episode(
     """Play one episode.
 
     The caller that made `env` closes it, and may reuse it for the next episode. This function closes it
-    only where nobody should use it again: when the environment failed (`Episode.stop_reason` is then
-    "env_error"), and when this function raises or is cancelled. It closes in a thread, and waits
-    at most `EpisodeLimits.step_timeout` seconds.
+    only if it must not be used again: when the environment failed (`Episode.stop_reason` is then
+    "env_error"), and when this function raises or is cancelled. It closes the environment in a thread and
+    waits at most `EpisodeLimits.step_timeout` seconds.
 
     Args:
-        env: Reset by this function. A blocking one runs in a thread, unless it has its own
-            `areset` and `astep`. One that runs on the event loop although it is slow is warned about,
+        env: The environment; this function resets it. A blocking environment runs in a thread, unless it has
+            its own `areset` and `astep`. A slow environment that runs on the event loop causes a warning,
             once per environment id (`gem_core.rollout.calls.InlineCalls`).
-        policy: Samples the responses: a `ChatPolicy` or an `EnvPlayer` for a `MessagesContext`, a
-            `Policy` for every other context. Its errors are passed on.
-        context: Makes token ids, or messages, of observations.
+        policy: Policy that samples the responses: a `ChatPolicy` or an `EnvPlayer` for a `MessagesContext`, a
+            `Policy` for every other context. Its errors propagate.
+        context: Context that turns observations into token ids or messages.
         limits: Limits of the episode. With ``max_tokens_per_turn=None``, `max_total_tokens` or
-            `max_response_tokens` must be set. What concerns failed environments is for `EnvPool`.
+            `max_response_tokens` must be set. `on_env_error` and `max_env_retries` affect `EnvPool` only.
         seed: Seed for `Env.reset`; None continues the environment's own stream.
         options: Options for `Env.reset`.
         max_total_tokens: Maximum number of tokens in prompt, responses and observations together; usually
@@ -81,18 +81,18 @@ async def run_episode(
         max_response_tokens: Maximum number of tokens after the first prompt, observations included, for
             trainers that cut a row into a prompt and a response part; in rebuild mode, maximum number of
             tokens in one response. None for no limit.
-        request_id: The same for all turns, for the engine's routing; None makes one up.
-        executor: Runs the calls of a blocking environment; None takes the `gem_core._util.threads` that all
-            episodes of the process share.
-        metadata: Copied into `Episode.metadata`.
-        on_turn: Called with each turn once it is recorded, for a trainer that wants rewards while the
-            episode goes on.
-        log_errors: Log a warning with `Episode.error`; False is for callers that report those of many
-            episodes at once.
+        request_id: Id that is the same for all turns, by which an engine routes requests; None generates one.
+        executor: Executor for the calls of a blocking environment; None uses the threads that all episodes
+            of the process share (`gem_core._util.threads`).
+        metadata: Entries to copy into `Episode.metadata`.
+        on_turn: Called with each turn once it is recorded, for trainers that need rewards while the episode
+            is running.
+        log_errors: Whether to log `Episode.error` as a warning; False is for callers that report the errors
+            of many episodes together.
 
     Returns:
-        The episode. A failure of the environment, a budget or an empty generation ends it early, as
-        `Episode.stop_reason` and `Episode.error` say.
+        The episode. A failure of the environment, a limit or an empty generation ends it early;
+        `Episode.stop_reason` and `Episode.error` give the reason.
 
     Raises:
         ConfigError: An argument is out of range, or the observation cannot be shown to the model.
@@ -139,7 +139,7 @@ async def run_episode(
     except (Exception, asyncio.CancelledError):
         await calls.close()
         raise
-    except BaseException:  # the event loop is to stop, and plays no other episode meanwhile
+    except BaseException:  # the event loop is stopping and plays no other episode
         calls.close_now()
         raise
     episode.trainable = episode.error is None and bool(episode.turns)
@@ -152,15 +152,15 @@ async def run_episode(
 def require_images(
     env: Env, policy: Policy | ChatPolicy | EnvPlayer | None, context: Context | MessagesContext
 ) -> None:
-    """Refuse an environment with images where they would not reach the model.
+    """Reject an environment whose images would not reach the model.
 
     Args:
         env: The environment.
-        policy: None where it is not made yet.
-        context: That of the rollout.
+        policy: The policy; None if it does not exist yet.
+        context: The context of the rollout.
 
     Raises:
-        ConfigError: The context or the policy takes text only.
+        ConfigError: The environment shows images, but the context or the policy takes text only.
     """
     if not env.shows_images or isinstance(context, MessagesContext):
         return
@@ -182,7 +182,7 @@ async def _play(
     limits: EpisodeLimits,
     on_turn: Callable[[Turn], None] | None,
 ) -> None:
-    """Fill `episode` from the first observation on; an `EnvError` leaves the turns before it in place."""
+    """Play from the first observation on and fill `episode`; after an `EnvError` it keeps its turns."""
     error = dialogue.begin(observation)
     if error is not None:
         _end(episode, "token_budget", error=error)

@@ -1,12 +1,12 @@
-"""Episodes on disk: JSON Lines, one `Episode.to_dict()` a line, each with its schema version.
+"""Episodes on disk: JSON Lines, one `Episode.to_dict()` per line, each with its schema version.
 
     with TraceWriter("run/traces.jsonl", decode=tokenizer.decode) as traces:
         traces.write(episode)
     for episode in read_traces("run/traces.jsonl"):
         ...
 
-A line is written whole or not at all, so a file survives a kill and a full disk: at most its last
-line is torn, and a torn last line is left out by readers and cut off by the next writer.
+A trace file survives a killed process and a full disk: at most its last line is incomplete. Readers skip an
+incomplete last line, and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,15 @@ class TraceWriter:
     """Appends episodes to a trace file. Several processes may append to one file.
 
     Args:
-        path: The file; made, with its folders, when missing. A torn last line is cut off first.
-        decode: Text of a list of token ids, such as ``tokenizer.decode``. When given, each line
-            also holds the text of every token in it, under "token_text", so that a viewer needs no
-            tokenizer.
+        path: Path of the file. The file and its folders are created if missing; an incomplete last line is
+            removed.
+        decode: Function from a list of token ids to text, such as ``tokenizer.decode``. If given, each line
+            also holds the text of every token in it under "token_text", so a viewer needs no tokenizer. None
+            omits the texts.
 
     Raises:
-        OSError: Names the file. After a full disk the file holds the lines before, all whole.
+        OSError: The file cannot be opened or written; the error names the file. If the disk is full, all
+            earlier lines stay complete.
     """
 
     def __init__(self, path: str | Path, *, decode: Callable[[list[int]], str] | None = None) -> None:
@@ -83,12 +85,12 @@ class TraceWriter:
                 raise
 
     def close(self) -> None:
-        """Bring everything to the disk. May be called more than once."""
+        """Flush the file to disk and close it. May be called more than once."""
         if self._file is None:
             return
         file, self._file = self._file, None
         try:
-            if os.path.isfile(self.path):  # a pipe or /dev/stdout has no disk to wait for
+            if os.path.isfile(self.path):  # fsync fails on a pipe or /dev/stdout
                 with _named_errors(self.path):
                     os.fsync(file)
         finally:
@@ -119,12 +121,12 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def read_traces(path: str | Path) -> Iterator[Episode]:
-    """The episodes of a trace file, in order.
+    """Yield the episodes of a trace file, in order.
 
-    A torn last line, left by a process that was killed, is dropped with a warning.
+    An incomplete last line, left by a killed process, is skipped with a warning.
 
     Raises:
-        TraceError: Any other damage; names the file and the line.
+        TraceError: Another line is damaged; the message names the file and the line.
         OSError: The file cannot be read.
     """
     for number, record in _records(path):
@@ -136,10 +138,10 @@ def read_traces(path: str | Path) -> Iterator[Episode]:
 
 
 def read_token_texts(path: str | Path) -> dict[int, str]:
-    """Text of each token id in a trace file; empty when it was written without `decode`.
+    """Return the text of each token id in a trace file; empty if it was written without `decode`.
 
     Raises:
-        TraceError: As `read_traces`.
+        TraceError: As in `read_traces`.
         OSError: The file cannot be read.
     """
     texts: dict[int, str] = {}
@@ -172,7 +174,7 @@ def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @contextlib.contextmanager
 def _named_errors(path: Path) -> Iterator[None]:
-    """Errors of calls on a file descriptor do not name the file."""
+    """Add the path to an OSError; errors of calls on a file descriptor do not name the file."""
     try:
         yield
     except OSError as error:
@@ -181,7 +183,7 @@ def _named_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(file: int) -> Iterator[None]:
-    """Keep other writers out: half of their line must not be taken for a torn one."""
+    """Lock out other writers, so that a line they are writing is not mistaken for an incomplete one."""
     locked = False
     if fcntl is not None:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -195,7 +197,7 @@ def _locked(file: int) -> Iterator[None]:
 
 
 def _cut_torn_line(file: int, path: Path) -> None:
-    """Cut the file after its last line end."""
+    """Truncate the file after its last newline."""
     size = os.fstat(file).st_size
     end = size
     while end:

@@ -1,8 +1,8 @@
 """The result of a rollout: `Turn`, `Episode` and its `Row`s, which trainers consume.
 
-An episode holds sampled token ids, which are never decoded and encoded again. `Episode.episode_row` is the
-episode as one row, `Episode.turn_rows` one row per turn. Both contain the same response tokens, log-probs and
-rewards.
+An episode holds the sampled token ids, which are never decoded and encoded again. `Episode.episode_row`
+returns the episode as one row, `Episode.turn_rows` returns one row per turn. Both contain the same response
+tokens, log-probs and rewards.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gem_core.images import image_urls
 from gem_core.rollout.images import put_back, take_out
 
 SCHEMA_VERSION = 1
-"""Of a record without images."""
+"""Schema version of a record without images."""
 IMAGES_VERSION = 2
-"""Of a record whose images stand apart; see `gem_core.rollout.images`."""
+"""Schema version of a record that stores its images separately; see `gem_core.rollout.images`."""
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 StopReason: TypeAlias = Literal[
@@ -37,18 +37,18 @@ class Turn:
     """One response of the policy and what the environment made of it.
 
     Attributes:
-        context_ids: In append mode the tokens added since the previous response (turn 0: the whole
-            prompt); in rebuild mode the whole prompt of this turn; in messages mode empty.
-        response_ids: Sampled token ids, at least one; in messages mode none.
+        context_ids: Prompt tokens. In append mode, the tokens added since the previous response (turn 0: the
+            whole prompt); in rebuild mode, the whole prompt of this turn; in messages mode, empty.
+        response_ids: Sampled token ids, at least one; empty in messages mode.
         logprobs: Log-probability of each response token under the sampling policy, same length as
-            `response_ids`; None when the engine did not report them.
-        reward: What `Env.step` paid for this turn.
-        observation: What the model was shown before it answered.
-        action: The text that went to the environment (empty for a response cut by the length limit,
-            unless the runner was told to pass it on).
+            `response_ids`; None if the engine did not report them.
+        reward: Reward that `Env.step` returned for this turn.
+        observation: The observation that the model answered.
+        action: The text sent to the environment; empty for a response cut by the length limit, unless
+            `EpisodeLimits.on_length_cut` is "pass".
         finish_reason: Why generation stopped.
-        info: The info dict of this step, reduced to JSON-able values.
-        advantage: Advantage of this turn; None until assigned, which does not mean 0.
+        info: The info dict of this step, reduced to values that JSON can represent.
+        advantage: Advantage of this turn; None (not 0) until it is assigned.
     """
 
     context_ids: list[int]
@@ -63,7 +63,7 @@ class Turn:
 
 
 Span: TypeAlias = tuple[int, int]
-"""First token of a response in its row, and the token after its last one."""
+"""Index in the row of the first token of a response, and of the token after its last one."""
 
 
 @dataclass
@@ -71,14 +71,14 @@ class Row:
     """One row of a training batch. Every list has one entry per token.
 
     Attributes:
-        token_ids: The prompt and everything after it.
+        token_ids: The prompt and all tokens after it.
         turn_ids: Index of the turn within this row on response tokens, -1 elsewhere. All -1 in the row of
             an episode that is not trainable.
         rewards: Reward of each turn on its last response token, 0.0 elsewhere.
-        logprobs: Log-probability of each response token under the sampling policy, 0.0 elsewhere. None when
+        logprobs: Log-probability of each response token under the sampling policy, 0.0 elsewhere. None if
             the engine did not report them.
         prompt_length: Number of tokens before the first response.
-        turns: Numbers, within the episode, of the turns in this row.
+        turns: Indices within the episode of the turns in this row.
         images: Data URLs of the images whose placeholders are in the row, in order.
     """
 
@@ -100,7 +100,7 @@ class Row:
 
     @property
     def spans(self) -> list[Span]:
-        """Where the response of each turn starts and ends in the row."""
+        """Start and end of the response of each turn in the row."""
         spans: list[Span] = []
         end = self.prompt_length
         for turn in range(len(self.turns)):
@@ -117,11 +117,11 @@ class Row:
 
     @property
     def response_ids(self) -> list[int]:
-        """The tokens from the first response on, including what the environment said in between."""
+        """The tokens from the first response on, including the observations in between."""
         return self.token_ids[self.prompt_length :]
 
     def logprobs_or_zeros(self) -> list[float]:
-        """`logprobs`, or zeros when the engine did not report them."""
+        """Return `logprobs`, or zeros if the engine did not report them."""
         return [0.0] * len(self) if self.logprobs is None else self.logprobs
 
 
@@ -130,19 +130,20 @@ class Episode:
     """One episode of one environment.
 
     Attributes:
-        env_id: Registered id; empty for an environment built by hand.
-        seed: Seed of the reset; None when the environment's own stream went on.
-        turns: In order.
-        terminated: The task ended by its rules.
-        truncated: A limit cut it; never together with `terminated`.
-        stop_reason: Why it ended.
-        error: What failed in the environment; None when nothing did.
-        trainable: False for a failed environment or an episode without turns: kept out of the
-            statistics and the loss.
-        context_mode: How `Turn.context_ids` is to be read.
+        env_id: Registered id; empty for an environment that was not created from a spec.
+        seed: Seed of the reset; None if the environment continued its own random stream.
+        turns: The turns, in order.
+        terminated: Whether the task ended by its rules.
+        truncated: Whether a limit or a failure cut the episode; never true together with `terminated`.
+        stop_reason: Why the episode ended.
+        error: What failed in the environment, or why the first prompt left no room for a response; None if
+            nothing failed.
+        trainable: Whether statistics and loss include the episode. False if the environment failed or the
+            episode has no turns.
+        context_mode: Meaning of `Turn.context_ids`.
         env_kwargs: Keyword arguments of the environment, from its spec.
-        metadata: Free JSON-able data (group, training step, policy version).
-        env_retries: How many attempts at this episode failed before this one (`EnvPool.play`).
+        metadata: Arbitrary data that JSON can represent, such as group, training step or policy version.
+        env_retries: Number of failed attempts at this episode before this one (`EnvPool.play`).
     """
 
     env_id: str
@@ -170,12 +171,12 @@ class Episode:
 
     @property
     def success(self) -> bool:
-        """Whether the environment said that the task was solved."""
+        """Whether the environment reported that the task was solved."""
         return bool(self.turns) and bool(self.turns[-1].info.get("success", False))
 
     @property
     def num_response_tokens(self) -> int:
-        """Tokens that the policy sampled."""
+        """Number of tokens that the policy sampled."""
         return sum(len(turn.response_ids) for turn in self.turns)
 
     def episode_row(self) -> Row:
@@ -238,14 +239,14 @@ class Episode:
         """Return the images whose placeholders are in a row, in order, each as a data URL.
 
         Args:
-            turn: Number of the turn, for its turn row; None for the episode row.
+            turn: Index of the turn, for its turn row; None for the episode row.
         """
         end = len(self.turns) if turn is None else turn + 1
         start = end - 1 if self.context_mode == "rebuild" else 0
         return tuple(url for shown in self.turns[start:end] for url in image_urls(shown.observation))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form with the schema version: `IMAGES_VERSION` where there are images."""
+        """Return the episode as data for JSON; the schema version is `IMAGES_VERSION` if it has images."""
         fields = asdict(self)
         if images := take_out(fields["turns"]):
             return {"schema_version": IMAGES_VERSION, **fields, "images": images}
@@ -253,10 +254,11 @@ class Episode:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Episode:
-        """Inverse of `to_dict`.
+        """Return the episode that `to_dict` converted.
 
         Raises:
-            TraceError: Another schema version, missing or unknown keys, or values of another kind.
+            TraceError: The schema version is not supported, keys are missing or unknown, or a value has the
+                wrong type.
         """
         fields = dict(data)
         version = fields.pop("schema_version", None)
@@ -292,10 +294,10 @@ def _require_kinds(fields: dict[str, Any], kinds: dict[str, Any]) -> None:
 
 
 def trainable_turn_rewards(episodes: Iterable[Episode]) -> list[list[float]]:
-    """Turn rewards of the trainable episodes: what the estimators in `gem_core.advantages` take.
+    """Return the turn rewards of the trainable episodes, for the estimators in `gem_core.advantages`.
 
     Raises:
-        NonFiniteReward: Names the episode and the turn.
+        NonFiniteReward: A reward is NaN or infinite; the message names the episode and the turn.
     """
     rewards = []
     for number, episode in enumerate(episodes):

@@ -1,8 +1,8 @@
-"""Images as tokens, with a processor of the Qwen2-VL kind.
+"""Images as tokens, with a processor of the Qwen2-VL family.
 
-Such a processor is a tokenizer, an image processor and a chat template that writes one placeholder for
-each image. The placeholder is repeated as often as the image has patches (merged two by two), so the
-tokens of a prompt follow from its text and the sizes of its images, and the pixels travel beside them.
+Such a processor consists of a tokenizer, an image processor and a chat template that writes one placeholder
+per image. The placeholder is then repeated once per merged patch (two by two patches), so the text of a
+prompt and the sizes of its images determine its tokens. The pixels are passed separately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gem_core.images import image_urls, open_image
 from gem_core.observations import observation_text
 
 Parts: TypeAlias = tuple[tuple[str, str], ...]
-"""Content parts that can be remembered: ("text", text) and ("image", data URL) in order."""
+"""Hashable content parts, in order: ("text", text) or ("image", data URL)."""
 Content: TypeAlias = str | Parts
 
 _KEPT_PIXELS = 64
@@ -27,25 +27,25 @@ _KEPT_SIZES = 65_536
 
 @dataclass(frozen=True)
 class Processor:
-    """The parts of a processor, for a model folder that transformers cannot load one from.
+    """The parts of a processor, for use without the processor class of transformers.
 
-    transformers' own class needs torchvision for the sake of videos.
+    That class requires torchvision, which only videos need.
     """
 
     tokenizer: Any
     image_processor: Any
     chat_template: str | None = None
-    """None takes the tokenizer's."""
+    """Jinja text of the chat template; None uses the tokenizer's own."""
 
 
 class ImageProcessor:
-    """Makes tokens and model inputs of images; one for all episodes of a run, for any thread.
+    """Computes the tokens and model inputs of images. Thread-safe; all episodes of a run share one.
 
     Args:
         processor: A transformers processor of the Qwen2-VL family, or a `Processor`.
 
     Raises:
-        ConfigError: It is of another kind.
+        ConfigError: The processor is not of the Qwen2-VL family.
     """
 
     def __init__(self, processor: Any) -> None:
@@ -70,7 +70,11 @@ class ImageProcessor:
         """Number of tokens of one image."""
 
     def expand(self, text: str, content: Content) -> str:
-        """`text` with the placeholder of each image in `content` as often as it has tokens.
+        """Return `text` with the placeholder of each image repeated once per token of the image.
+
+        Args:
+            text: Rendered text with one placeholder per image.
+            content: Content that holds the images.
 
         Raises:
             DataError: An image cannot be read, or a text of the environment holds the placeholder.
@@ -92,7 +96,7 @@ class ImageProcessor:
         try:
             found = self._image_processor(images=[image], return_tensors="np")
             return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
-        except Exception as error:  # such as an image that is 200 times as wide as high
+        except Exception as error:  # such as an image 200 times as wide as it is high
             width, height = image.size
             reason = error_line(error)
             raise DataError(f"an image of {width}x{height} pixels cannot be shown ({reason})") from error
@@ -102,33 +106,33 @@ class ImageProcessor:
 
 
 def is_processor(given: Any) -> bool:
-    """Whether this is a processor and not a tokenizer."""
+    """Return whether `given` is a processor rather than a tokenizer."""
     return hasattr(given, "tokenizer") and hasattr(given, "image_processor")
 
 
 def processor_or_tokenizer(processor: Any, tokenizer: Any) -> Any:
-    """The processor where images can be made tokens with it, else the tokenizer: for text it is enough.
+    """Return the processor if it supports images as tokens, else the tokenizer, which suffices for text.
 
     Args:
-        processor: What a trainer has loaded with the model; None where there is none.
-        tokenizer: The model's.
+        processor: The processor that a trainer loaded with the model; None if it has none.
+        tokenizer: The tokenizer of the model.
     """
     if processor is None or not is_processor(processor):
         return tokenizer
     try:
         ImageProcessor(processor)
-    except ConfigError:  # of another kind
+    except ConfigError:  # not of the Qwen2-VL family
         return tokenizer
     return processor
 
 
 def tokenizer_of(given: Any) -> Any:
-    """The tokenizer of a processor; a tokenizer itself."""
+    """Return the tokenizer of a processor, or a tokenizer unchanged."""
     return given.tokenizer if is_processor(given) else given
 
 
 def content_of(observation: Observation) -> Content:
-    """An observation as something that can be remembered; text that follows text becomes one, as lines."""
+    """Return an observation in hashable form; adjacent texts are joined by a newline."""
     if not image_urls(observation) or isinstance(observation, str):
         return observation_text(observation)
     parts: list[tuple[str, str]] = []
@@ -143,7 +147,7 @@ def content_of(observation: Observation) -> Content:
 
 
 def for_template(content: Content) -> str | list[dict[str, str]]:
-    """The content of a message as chat templates take it, without the data of the images."""
+    """Return the content of a message in the format of chat templates, without the data of the images."""
     if isinstance(content, str):
         return content
     return [

@@ -1,4 +1,4 @@
-"""What a vision-language model of the Qwen2-VL kind is given beside token ids."""
+"""Inputs of a vision-language model of the Qwen2-VL family besides token ids."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gem_core.rollout.vision import ImageProcessor
 
 _PLACEHOLDERS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
 _NEVER = -1e9
-"""A logit that no token is drawn with; finite, so that no entropy or divergence becomes NaN."""
+"""Logit of a token that is never sampled; finite, so that no entropy or divergence becomes NaN."""
 
 
 def is_vision_language(config: Any) -> bool:
-    """Whether the configuration is that of a vision-language model."""
+    """Return whether a model config belongs to a vision-language model."""
     return hasattr(config, "vision_config")
 
 
 def forbid_placeholders(model: Any) -> None:
-    """Keep `model` from sampling a token that stands for an image which does not exist.
+    """Keep `model` from sampling image placeholders, for which there would be no image.
 
-    The logits themselves are changed, so sampling, log-probs and gradients agree.
+    A forward hook changes the logits themselves, so sampling, log-probs and gradients agree.
 
     Raises:
-        ConfigError: The model is of another kind than Qwen2-VL.
+        ConfigError: The model is not of the Qwen2-VL family.
     """
     if not hasattr(model.base_model, "get_rope_index"):
         raise ConfigError(
@@ -51,14 +51,14 @@ def image_inputs(
     attention_mask: torch.Tensor,
     images: Sequence[Sequence[str]],
 ) -> dict[str, torch.Tensor]:
-    """The images of some rows and the positions of their tokens, on the model's device.
+    """Return the image inputs of a batch and the positions of its tokens, on the device of `token_ids`.
 
     Args:
-        model: Of the Qwen2-VL kind.
-        image_processor: Those of the context that made the tokens.
+        model: A model of the Qwen2-VL family.
+        image_processor: Image processor of the context that produced the tokens.
         token_ids: (rows, tokens), padded on either side.
-        attention_mask: 1 on tokens, 0 on padding.
-        images: Data URLs per row, at least one in all.
+        attention_mask: (rows, tokens): 1 on tokens, 0 on padding.
+        images: Data URLs of the images in each row; at least one row has an image.
 
     Returns:
         ``pixel_values`` and ``image_grid_thw`` over all rows, and ``position_ids`` (3, rows, tokens).
