@@ -1,4 +1,4 @@
-"""Batches out of the requests of concurrent episodes."""
+"""`Batcher`: runs the requests of concurrent episodes in batches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class Batcher(Generic[Request, Result]):
         batcher = Batcher(run)
         result = await batcher(request)
 
-    All requests that are pending at one moment form a batch. Requests that arrive while it runs form the next
-    one, so an episode with a slow environment holds up no other.
+    All pending requests form a batch. Requests that arrive while it runs form the next batch, so an episode
+    with a slow environment does not delay the others.
 
     Args:
-        run: Takes a batch, never an empty one nor two at the same time, and returns a result or an exception
-            for each request, in order. An exception that it raises is raised in every caller of the batch.
+        run: Function that takes a batch and returns a result or an exception for each request, in order.
+            Batches are never empty and never run concurrently. An exception that it raises is raised in every
+            caller of the batch.
     """
 
     def __init__(self, run: Callable[[list[Request]], Awaitable[Sequence[Result | Exception]]]) -> None:
@@ -40,7 +41,7 @@ class Batcher(Generic[Request, Result]):
     async def _serve(self) -> None:
         while self._pending:
             known = -1
-            while known != len(self._pending):  # until no other episode has anything to add
+            while known != len(self._pending):  # until no other episode adds a request
                 known = len(self._pending)
                 await asyncio.sleep(0)
             batch = [(request, future) for request, future in self._pending if not future.done()]
