@@ -1,7 +1,7 @@
-"""Calls into an environment for async callers: built, reset, stepped and closed without holding up the loop.
+"""Calls that build, reset, step and close environments without blocking the event loop.
 
-Whatever goes wrong inside an environment comes out as an `EnvError`, which `run_episode` and `EnvPool`
-turn into a failed episode.
+Every failure inside an environment is raised as an `EnvError`, which `run_episode` and `EnvPool` turn into a
+failed episode.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from gem_core.wrapper import Wrapper
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 30.0
-"""Seconds that a close may take where no `step_timeout` says otherwise."""
+"""Time limit in seconds for a close if there is no `step_timeout`."""
 
 SLOW_CALL = 0.05
-"""Seconds from which on a call that runs on the event loop counts as slow."""
+"""Minimum number of seconds for which a call on the event loop counts as slow."""
 
 
 class StepResult(NamedTuple):
-    """What a step returned, checked."""
+    """The checked result of a step."""
 
     observation: Observation
     reward: float
     terminated: bool
     truncated: bool
     info: dict[str, Any]
-    """Reduced to what JSON has."""
+    """Reduced to values that JSON can represent."""
 
 
 async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
     """Call a constructor in one of the shared threads.
 
     Args:
-        build: Returns the environment.
-        timeout: Seconds that it may take, from the moment that a thread takes it up; None waits. An
-            environment that arrives later is closed.
+        build: Function that returns the environment.
+        timeout: Maximum number of seconds, from the moment that a thread starts the call; None means no
+            limit. An environment that is returned later is closed.
 
     Raises:
-        EnvError: The constructor raised, or took too long.
+        EnvError: The constructor raised an error or took too long.
     """
     call = ThreadCall(build)
     try:
@@ -63,7 +63,7 @@ async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
     except Overdue as overdue:
         call.future.add_done_callback(_close_late)
         raise EnvError(f"constructor failed: it did not return within {timeout:g} s") from overdue
-    except BaseException:  # nobody waits for the environment any more
+    except BaseException:  # no caller is waiting for the environment any more
         call.future.add_done_callback(_close_late)
         raise
     if error is not None:
@@ -80,13 +80,12 @@ def _close_late(building: Future[Any]) -> None:
 
 
 def start_closing(env: Env) -> Future[None]:
-    """Close an environment in a thread of its own; a failure is logged.
+    """Start closing an environment in a separate daemon thread; a failure is logged.
 
-    The thread is not one of the shared ones, which a close that never returns would use up, and does
-    not keep the interpreter from exiting.
+    A shared thread could be blocked for ever by a close that never returns.
 
     Returns:
-        Done once the environment is closed, whether or not that went well.
+        A future that is done once the close has returned or failed.
     """
     closed: Future[None] = Future()
 
@@ -103,13 +102,13 @@ def start_closing(env: Env) -> Future[None]:
 
 
 async def close_env(env: Env, timeout: float | None = None, running: Future[Any] | None = None) -> None:
-    """Close an environment off the event loop; a failure or a close that hangs is logged, not raised.
+    """Close an environment off the event loop; a close that fails or hangs is logged, not raised.
 
     Args:
-        env: Whatever happens to the caller, its close is called.
-        timeout: Seconds to wait for it; None waits `CLOSE_TIMEOUT`.
-        running: The last call into it. Where it still runs in a thread, the environment is closed when
-            it returns, and nobody waits for that.
+        env: The environment. It is closed even if the caller is cancelled.
+        timeout: Maximum number of seconds to wait; None means `CLOSE_TIMEOUT`.
+        running: The last call into the environment. If it is still running in a thread, this function
+            returns at once, and the environment is closed when the call returns.
     """
     if running is not None and not running.done():
         running.add_done_callback(lambda _: start_closing(env))
@@ -121,7 +120,7 @@ async def close_env(env: Env, timeout: float | None = None, running: Future[Any]
 
 
 def close_now(env: Env, timeout: float | None = None, running: Future[Any] | None = None) -> None:
-    """`close_env` where nothing can be awaited: the event loop is stopped, or has to stop."""
+    """Do what `close_env` does without awaiting, for an event loop that has stopped or is stopping."""
     if running is not None and not running.done():
         running.add_done_callback(lambda _: start_closing(env))
     else:
@@ -133,12 +132,12 @@ def close_all(
     timeout: float = CLOSE_TIMEOUT,
     closing: Mapping[Future[None], Env] = MappingProxyType({}),
 ) -> None:
-    """Close environments side by side, `MAX_THREADS` at a time, without an event loop.
+    """Close environments concurrently, `MAX_THREADS` at a time, without an event loop.
 
     Args:
-        envs: Each is closed, or at least told to.
-        timeout: Seconds that each may take.
-        closing: Others whose close has begun, by what `start_closing` returned.
+        envs: The environments. A close that hangs is logged.
+        timeout: Maximum number of seconds to wait for each batch.
+        closing: Further environments that are being closed, by the future from `start_closing`.
     """
     for first in range(0, max(1, len(envs)), MAX_THREADS):
         running = {start_closing(env): env for env in envs[first : first + MAX_THREADS]} | dict(closing)
@@ -155,10 +154,10 @@ class EnvCalls:
     """Resets, steps and closes one environment.
 
     Args:
-        env: A blocking one runs in a thread, one with `areset` or `astep` of its own on the event
-            loop, any other inline.
-        executor: Runs the calls of a blocking environment; None takes the shared threads.
-        timeout: Seconds that a call in a thread or an async call may take; None waits.
+        env: The environment. It runs as coroutines on the event loop if it has its own `areset` or `astep`,
+            in a thread if it is blocking, and inline otherwise.
+        executor: Executor for the calls of a blocking environment; None uses the shared threads.
+        timeout: Maximum number of seconds for a call in a thread or an async call; None means no limit.
     """
 
     def __init__(self, env: Env, executor: Executor | None, timeout: float | None) -> None:
@@ -169,7 +168,7 @@ class EnvCalls:
         self._running: Future[Any] | None = None
 
     async def reset(self, seed: int | None, options: ResetOptions | None) -> Observation:
-        """The first observation as the model is shown it."""
+        """Reset the environment and return the first observation as the model sees it."""
         value = await self._call("reset", seed, options=options)
         try:
             observation, info = value
@@ -178,7 +177,7 @@ class EnvCalls:
             raise EnvError(f"reset() must return (observation, info): {error_line(error)}") from error
 
     async def step(self, action: str) -> StepResult:
-        """What a step returned, checked; the observation as the model is shown it."""
+        """Take a step and return its checked result, with the observation as the model sees it."""
         value = await self._call("step", action)
         try:
             observation, reward, terminated, truncated, info = value
@@ -198,11 +197,11 @@ class EnvCalls:
         return StepResult(observation, float(reward), *ends, kept)
 
     async def close(self) -> None:
-        """Close the environment; where a call is still running in a thread, as soon as it returns."""
+        """Close the environment; if a call is still running in a thread, close it once the call returns."""
         await close_env(self._env, self._timeout, self._running)
 
     def close_now(self) -> None:
-        """The same where nothing can be awaited."""
+        """Close the environment without awaiting, for an event loop that is stopping."""
         close_now(self._env, self._timeout, self._running)
 
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -227,15 +226,14 @@ class EnvCalls:
 
 
 class InlineCalls:
-    """Times the calls that run on the event loop, and warns once about each environment id that is slow.
+    """Times the calls that run on the event loop, and warns once about each slow environment id.
 
-    An id is slow when at least `LEAST` of its calls, and at least `SHARE` of all of them, took
-    `SLOW_CALL` seconds or longer. It is the wall time that counts, because a call that sleeps holds up
-    the loop, too; on a busy machine a single call of a fast environment may well take that long, which
-    is why one is not enough.
+    An id is slow if at least `LEAST` of its calls, and at least the share `SHARE` of them, took `SLOW_CALL`
+    seconds or longer. Wall time is measured, because a call that sleeps blocks the event loop, too. One slow
+    call is not enough for a warning: on a busy machine a fast environment may have one.
 
     Args:
-        clock: Seconds from any starting point.
+        clock: Function that returns seconds from an arbitrary starting point.
     """
 
     LEAST = 3
@@ -247,7 +245,7 @@ class InlineCalls:
         self._warned: set[str] = set()
 
     def time(self, env: Env, call: Callable[[], Any]) -> Any:
-        """Make the call and return its result."""
+        """Run `call` and return its result."""
         began = self._clock()
         try:
             return call()
@@ -272,11 +270,11 @@ class InlineCalls:
 
 
 inline_calls = InlineCalls()
-"""Of this process."""
+"""The timer of this process."""
 
 
 async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome[Any]:
-    """Result or exception as a value, so that a `TimeoutError` of the environment is its own."""
+    """Return result and exception as values, so that a `TimeoutError` of the environment is not `Overdue`."""
 
     async def outcome() -> CallOutcome[Any]:
         try:
@@ -291,7 +289,7 @@ async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome
 
 
 def _has_async_form(env: Env) -> bool:
-    """Whether the environment or one of its wrappers has an `areset` or `astep` of its own."""
+    """Return whether the environment or one of its wrappers overrides `areset` or `astep`."""
     while True:
         kind = type(env)
         if kind.areset not in _DEFAULT_ASYNC or kind.astep not in _DEFAULT_ASYNC:
@@ -315,10 +313,10 @@ def _shown(observation: Any, info: Any) -> Observation:
 
 
 def jsonable(value: Any) -> Any:
-    """`value` reduced to what JSON has.
+    """Return `value` reduced to values that JSON can represent.
 
-    Numpy scalars and arrays become numbers and lists, other containers lists, floats that are not
-    finite None, other objects their `repr`. Lone surrogates become U+FFFD.
+    Numpy scalars and arrays become numbers and lists, tuples and sets become lists, non-finite floats become
+    None, and other objects become their `repr`. Lone surrogates become U+FFFD.
     """
     if isinstance(value, str):
         return encodable(value)

@@ -4,9 +4,9 @@
     prompt = context.first("Guess a number.")                    # the whole first prompt
     prompt += response_ids + context.extend("Higher.", response_ids)   # tokens only grow
 
-`AppendContext` keeps every sampled token as it was sampled and encodes each message of the
-environment once. `RebuildContext` renders each turn's prompt anew. A context holds no episode: one
-serves all episodes of a run, at the same time.
+`AppendContext` keeps every sampled token unchanged and encodes each message of the environment once.
+`RebuildContext` renders the whole prompt in every turn. A context holds no state of an episode, so all
+episodes of a run share one.
 """
 
 from __future__ import annotations
@@ -24,70 +24,70 @@ from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
 _REMEMBERED = 1024
-"""Messages of each kind whose token ids a context keeps."""
+"""Number of first prompts, and of later messages, whose token ids a context caches."""
 
 
 class Context(Protocol):
-    """What the runner needs to know about tokens."""
+    """Interface of a context: turns observations into prompt tokens, and responses into text."""
 
     @property
     def mode(self) -> ContextMode:
-        """How `Turn.context_ids` is to be read."""
+        """Meaning of `Turn.context_ids`."""
         ...
 
     @property
     def image_processor(self) -> ImageProcessor | None:
-        """What makes tokens of images; None for a context that takes text only."""
+        """The image processor; None for a context that takes text only."""
         ...
 
     def first(self, observation: Observation) -> list[int]:
-        """The whole prompt of the first turn."""
+        """Return the tokens of the first prompt."""
         ...
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> list[int]:
-        """The next turn's `Turn.context_ids`.
+        """Return the `Turn.context_ids` of the next turn.
 
-        In append mode the tokens between this response and the next one, at least one; in rebuild
-        mode the whole next prompt.
+        In append mode, these are the tokens between this response and the next one, at least one; in rebuild
+        mode, they are the whole next prompt.
         """
         ...
 
     def first_text(self, observation: Observation) -> str:
-        """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
+        """Return the text that `first` encodes, for trainers that encode texts themselves."""
         ...
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
-        """The text whose tokens `extend` gives."""
+        """Return the text that `extend` encodes."""
         ...
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """The response as the environment gets it: without end-of-turn and other special tokens."""
+        """Return the response as text for the environment, without end-of-turn and other special tokens."""
         ...
 
 
 class AppendContext:
-    """A context whose tokens only grow; what the model wrote stays verbatim, thinking included.
+    """A context whose tokens only grow; the model's responses, including thinking, stay verbatim.
 
-    The environment's message is encoded as the difference that the chat template makes on a neutral
-    conversation, so a turn costs as much as its new tokens. The end-of-turn token is added only
+    A message of the environment is encoded as the text that the chat template adds for it to a neutral
+    conversation, so the cost of a turn depends on its new tokens only. The end-of-turn token is added only
     if the model did not sample it.
 
     Args:
-        tokenizer: A transformers tokenizer or anything with the methods of `Tokenizer`. Without a
-            chat template the plain format of `template.plain_renderer` is used. A processor of the
-            Qwen2-VL kind takes observations with images, too.
-        chat_template: Jinja text used instead of the tokenizer's own.
+        tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`. If it has no chat
+            template, the plain format of `template.plain_renderer` is used. With a processor of the Qwen2-VL
+            family the context also takes observations with images.
+        chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
 
     Raises:
-        UnsupportedTemplate: The text that the template gives a message depends on the rest of the
-            conversation; the message says on what.
-        ConfigError: A template for a tokenizer that cannot apply one.
+        UnsupportedTemplate: The template renders a message differently depending on the rest of the
+            conversation; the error names the cause.
+        ConfigError: A template is given, but the tokenizer cannot apply one.
     """
 
     mode: ContextMode = "append"
@@ -107,31 +107,31 @@ class AppendContext:
         self._formats: dict[str, MessageFormat] = {}
         self._lock = threading.Lock()
         self._format("user")
-        # Episodes of a group share their first prompt, and many environments say the same few things.
+        # Episodes of a group share their first prompt, and many environments repeat a few messages.
         self._first_ids = lru_cache(_REMEMBERED)(self._encode_first)
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
 
     @property
     def end_of_turn_id(self) -> int | None:
-        """The special token that closes a response; None when the template has none.
+        """The special token that ends a response; None if the template has none.
 
-        Engines should stop on it, besides the tokenizer's own end-of-sequence token.
+        Engines should stop at it, in addition to the tokenizer's end-of-sequence token.
         """
         end_ids = self._format("user").end_ids
         return end_ids[0] if end_ids else None
 
     def first(self, observation: Observation) -> list[int]:
-        """The whole first prompt."""
+        """Return the tokens of the first prompt."""
         return list(self._first_ids(self._content(observation)))
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> list[int]:
-        """Tokens between `response_ids` and the next response, at least one.
+        """Return the tokens between `response_ids` and the next response, at least one.
 
         Args:
-            observation: What the environment answered.
-            response_ids: The response, only to see whether it ends with the end-of-turn token.
+            observation: The environment's answer to the response.
+            response_ids: The response; used only to check whether it ends with the end-of-turn token.
             role: Role of the message in the chat template.
         """
         message_format = self._format(role)
@@ -140,13 +140,13 @@ class AppendContext:
         return list(ids[message_format.space + overlap :] if overlap else ids)
 
     def first_text(self, observation: Observation) -> str:
-        """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
+        """Return the text that `first` encodes, for trainers that encode texts themselves."""
         return self._first_text(self._content(observation))
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
-        """The text whose tokens `extend` gives."""
+        """Return the text that `extend` encodes."""
         message_format = self._format(role)
         content = self._content(observation)
         text = _expanded(self.image_processor, message_format.between(for_template(content)), content)
@@ -156,8 +156,8 @@ class AppendContext:
         return text
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """The response as text, without end-of-turn and other special tokens."""
-        overlap = self._format("user").overlap(response_ids)  # need not be flagged as special
+        """Return the response as text, without end-of-turn and other special tokens."""
+        overlap = self._format("user").overlap(response_ids)  # end_ids may not be flagged as special
         return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
     def _content(self, observation: Observation) -> Content:
@@ -174,7 +174,7 @@ class AppendContext:
         return tuple(self._tokens.encode(_expanded(self.image_processor, text, content)))
 
     def _format(self, role: str) -> MessageFormat:
-        """The format of a role, probed when the role is first used."""
+        """Return the message format of a role, which is probed on first use."""
         with self._lock:
             if role not in self._formats:
                 self._formats[role] = MessageFormat(
@@ -192,19 +192,19 @@ class AppendContext:
 class RebuildContext:
     """A context that takes each observation as the whole prompt of its turn.
 
-    For observation wrappers that keep the history themselves (`concat`, cut or summarised
-    histories). Turns share no prefix, so such an episode can only be turned into turn rows.
+    It is for observation wrappers that keep the history themselves, such as `concat` or a summary of the
+    history. Turns share no prefix, so such an episode can only be converted to turn rows.
 
     Args:
-        tokenizer: As in `AppendContext`; `raw` takes text only.
-        raw: False puts the observation into the chat template as one user message. True encodes it
-            as it is: for `concat_chat` and other wrappers that have applied a template already.
-        chat_template: Jinja text used instead of the tokenizer's own.
+        tokenizer: As in `AppendContext`. With `raw`, only text is supported.
+        raw: Whether to encode the observation unchanged, for `concat_chat` and other wrappers that apply a
+            template themselves. False applies the chat template to the observation as one user message.
+        chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each prompt; None leaves it to the template.
         template_kwargs: Variables for the template.
 
     Raises:
-        ConfigError: `raw` together with an argument that only a template could honour.
+        ConfigError: `raw` is combined with an argument that only affects templates.
     """
 
     mode: ContextMode = "rebuild"
@@ -231,11 +231,11 @@ class RebuildContext:
         self._system_prompt = system_prompt
 
     def first(self, observation: Observation) -> list[int]:
-        """The whole prompt."""
+        """Return the tokens of the whole prompt."""
         return self._tokens.encode(self.first_text(observation))
 
     def first_text(self, observation: Observation) -> str:
-        """The text that `first` encodes, for a trainer that wants texts and encodes them itself."""
+        """Return the text that `first` encodes, for trainers that encode texts themselves."""
         if self._render is None or self.image_processor is None:
             text = observation_text(observation)
             return text if self._render is None else _prompt(self._render, self._system_prompt, text)
@@ -245,26 +245,26 @@ class RebuildContext:
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> list[int]:
-        """The whole next prompt: the same as `first`, the response is in the observation already."""
+        """Return the tokens of the next prompt, as `first` does; the observation contains the response."""
         return self.first(observation)
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
-        """The text whose tokens `extend` gives."""
+        """Return the text that `extend` encodes."""
         return self.first_text(observation)
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """The response as text, without special tokens."""
+        """Return the response as text, without special tokens."""
         return self._tokens.decode(response_ids)
 
 
 class _Tokens:
-    """A tokenizer with the options that contexts rely on: no added tokens, no cleaned-up spaces."""
+    """A tokenizer with the options that contexts need: no added tokens and no cleanup of spaces."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        # Some tokenizers of transformers 4 turn " ." into "." unless told not to.
+        # By default, some tokenizers of transformers 4 decode " ." as ".".
         self._exact = (
             {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "apply_chat_template") else {}
         )
@@ -283,14 +283,14 @@ class _Tokens:
 
 
 def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None, ImageProcessor | None]:
-    """Tokenizer, template and images of a tokenizer or a processor.
+    """Return tokenizer, chat template and image processor of a tokenizer or a processor.
 
     Raises:
-        ConfigError: A processor of another kind than Qwen2-VL, or one without a chat template.
+        ConfigError: The processor is not of the Qwen2-VL family or has no chat template.
     """
     if not is_processor(given):
         return given, chat_template, None
-    own = getattr(given.tokenizer, "chat_template", None)  # first, for the sake of text: it stays as it was
+    own = getattr(given.tokenizer, "chat_template", None)  # preferred, so that text prompts do not change
     template = chat_template or own or given.chat_template
     if template is None:
         raise ConfigError("this processor has no chat template, so there is no telling where images stand")
@@ -298,7 +298,7 @@ def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None
 
 
 def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:
-    """The text of a prompt with one message of the environment."""
+    """Return the text of a prompt with one message of the environment."""
     system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     return render([*system, {"role": "user", "content": for_template(content)}], generate=True)
 

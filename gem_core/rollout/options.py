@@ -1,4 +1,4 @@
-"""The options of a rollout that a trainer's config can hold, the same ones in every trainer."""
+"""The rollout options in the config of a trainer, the same in every trainer."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ OptionsType = TypeVar("OptionsType", bound="RolloutOptions")
 
 @dataclass(frozen=True)
 class RolloutOptions(EpisodeLimits):
-    """How episodes are played: the limits of an episode and these options.
+    """The limits of an episode and further options of a rollout.
 
-    A plugin whose trainer needs more options adds them in a subclass; a field whose type is a
-    `Literal`, text, a number or a bool is checked against it.
+    A plugin whose trainer needs more options adds them in a subclass. The value of a field is checked against
+    its type if that is a `Literal`, a str, a number or a bool.
 
     Attributes:
-        max_tokens_per_turn: As in `EpisodeLimits`, but None leaves it to the trainer's own limit.
-        context: "append" keeps what was sampled and adds the environment's messages; "rebuild" takes
+        max_tokens_per_turn: As in `EpisodeLimits`, but None uses the trainer's own limit.
+        context: "append" keeps the sampled tokens and adds the environment's messages; "rebuild" takes
             each observation as a whole new prompt.
-        raw: In rebuild contexts: the observation has the chat template already.
+        raw: For rebuild contexts: whether the observation has the chat template applied already.
         wrappers: Wrappers around every environment, as in `gem_core.make`.
-        system_prompt: First message of a conversation; None leaves it to the template.
-        traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes none.
+        system_prompt: First message of each conversation; None leaves it to the template.
+        traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
     """
 
     max_tokens_per_turn: int | None = field(default=None, kw_only=True)
@@ -51,14 +51,14 @@ class RolloutOptions(EpisodeLimits):
 
     @classmethod
     def read(cls: type[OptionsType], given: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
-        """Take the options from a section of a config.
+        """Read the options from a section of a config.
 
         Args:
-            given: Option to value; those that are not there have their default.
-            prefix: What a user writes before the name of an option, for messages.
+            given: Value by option; missing options have their default.
+            prefix: What users write before the name of an option, for messages.
 
         Raises:
-            ConfigError: An unknown option, or a value that is none of those allowed.
+            ConfigError: An option is unknown or has an invalid value.
         """
         check_names(given, [item.name for item in fields(cls)], prefix=prefix)
         options = cls(**given)
@@ -86,14 +86,14 @@ class RolloutOptions(EpisodeLimits):
         return EpisodeLimits(**chosen | changes)
 
     def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
-        """The context that all episodes share; `template_kwargs` go to the chat template."""
+        """Return the context that all episodes share; `template_kwargs` are passed to the chat template."""
         system, extra = self.system_prompt, dict(template_kwargs or {})
         if self.context == "append":
             return AppendContext(tokenizer, system_prompt=system, template_kwargs=extra)
         return RebuildContext(tokenizer, raw=self.raw, system_prompt=system, template_kwargs=extra)
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
-        """Writers by split, "train" and "eval"; empty when no traces are wanted."""
+        """Return the trace writers of the splits "train" and "eval"; empty if `traces` is None."""
         if self.traces is None:
             return {}
         return {

@@ -1,13 +1,13 @@
-"""What a chat template does to one message, found out by trying it.
+"""The text that a chat template produces for a single message, determined by probing the template.
 
-A token-exact context needs to know the text between two responses: the end of the assistant's turn,
-the environment's message and the opening of the next assistant turn. `MessageFormat.between` gives
-that text for one message. It renders a short neutral conversation and takes what follows the neutral
-answer, so it costs the same in turn 128 as in turn 2.
+A token-exact context needs the text between two responses: the end of the assistant's turn, the environment's
+message and the opening of the next assistant turn. `MessageFormat.between` returns that text for one message.
+It renders a short neutral conversation and returns the text after the neutral answer, so turn 128 costs as
+little as turn 2.
 
-That is right only for a template whose messages do not depend on one another. `MessageFormat` tries
-the template on conversations of different lengths and contents when it is made, and refuses with
-`UnsupportedTemplate` and the reason otherwise.
+The result is correct only for templates whose messages do not depend on each other. The constructor of
+`MessageFormat` therefore probes the template with conversations of different lengths and contents, and raises
+`UnsupportedTemplate` with the reason if they do.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Protocol, TypeAlias
 from gem_core.errors import ConfigError, UnsupportedTemplate
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-"""Dicts with "role" and "content", a text or content parts."""
+"""Dicts with "role" and "content"; the content is a text or a list of content parts."""
 
 
 class Tokenizer(Protocol):
     """The part of a transformers tokenizer that contexts use.
 
-    Two optional extras are used where they exist: `chat_template` with `apply_chat_template`, and
-    `added_tokens_decoder`, whose keys are ids that the encoder never merges with neighbours.
+    Two optional parts are used if they exist: `chat_template` with `apply_chat_template`, and
+    `added_tokens_decoder`, whose keys are ids that the encoder never merges with adjacent tokens.
     """
 
     eos_token: str | None
@@ -41,15 +41,15 @@ class Tokenizer(Protocol):
 
 
 class Render(Protocol):
-    """Turns messages into the text of a prompt."""
+    """Interface of a function that turns messages into the text of a prompt."""
 
     def __call__(self, messages: Messages, *, generate: bool, date: str | None = None) -> str:
-        """Render.
+        """Return the text of the messages.
 
         Args:
             messages: Dicts with "role" and "content".
             generate: Whether the text ends with the opening of an assistant turn.
-            date: What the template is told when it asks for the date; None for today.
+            date: Date that the template sees; None for today.
         """
         ...
 
@@ -57,10 +57,10 @@ class Render(Protocol):
 def chat_renderer(
     tokenizer: Any, chat_template: str | None = None, template_kwargs: Mapping[str, Any] | None = None
 ) -> Render:
-    """The tokenizer's chat template, the one given, or the plain format when there is none.
+    """Return the renderer of the given template, else of the tokenizer's own, else of the plain format.
 
     Raises:
-        ConfigError: A template, or arguments for one, but the tokenizer cannot apply it.
+        ConfigError: The tokenizer cannot apply a template, or `template_kwargs` is given without a template.
     """
     has_template = chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
     extra = dict(template_kwargs or {})
@@ -89,7 +89,7 @@ def chat_renderer(
                 add_generation_prompt=generate,
                 **extra,
             )
-        except Exception as error:  # a template can raise anything, its own refusals included
+        except Exception as error:  # a template can raise any error
             roles = [message["role"] for message in messages]
             raise UnsupportedTemplate(
                 f"the chat template fails on a conversation with the roles {roles}: {error}"
@@ -100,11 +100,11 @@ def chat_renderer(
 
 
 def plain_renderer(tokenizer: Tokenizer) -> Render:
-    r"""The format for tokenizers without a chat template.
+    r"""Return the renderer for tokenizers without a chat template.
 
-    ``User: ...\n\nAssistant:`` and the tokenizer's end-of-sequence token after each answer; a system
-    prompt is a paragraph of its own before that. The beginning-of-sequence token comes first when the
-    tokenizer itself would put it there.
+    A prompt is ``User: ...\n\nAssistant:``, with the tokenizer's end-of-sequence token after each answer. A
+    system prompt is a separate paragraph before it. The text starts with the beginning-of-sequence token if
+    the tokenizer itself would add it.
     """
     bos = ""
     if tokenizer.bos_token is not None and tokenizer.encode("x")[:1] == [tokenizer.bos_token_id]:
@@ -125,8 +125,8 @@ def plain_renderer(tokenizer: Tokenizer) -> Render:
     return render
 
 
-# Neutral messages. Answers are found in a rendered text by their content, so the last one of a
-# conversation is unlike all others.
+# Neutral messages. An answer is located in a rendered text by its content, so the last answer of a
+# conversation differs from all others.
 _QUESTIONS = ("first neutral question", "what comes second?", "3", "a longer\nquestion of\n\nthree lines")
 _ANSWERS = ("Alpha-reply-7319", "beta reply (2741)!", "Gamma: 5083")
 _LAST_ANSWERS = ("Neutral-last-reply-6205", "9 lines and\none other ending-4418")
@@ -136,20 +136,20 @@ _LENGTHS = (1, 2, 3, 9)
 
 
 class MessageFormat:
-    """The text that a template puts between two responses when a message of one role comes in.
+    """The text that a template puts between two responses for a message of one role.
 
     Args:
         render: The template.
-        encode: Text to ids, adding none.
-        decode: Ids to text, leaving none out.
-        atomic_ids: Ids that the encoder never merges with their neighbours.
+        encode: Function from text to token ids, without added tokens.
+        decode: Function from token ids to text, including special tokens.
+        atomic_ids: Ids that the encoder never merges with adjacent tokens.
         role: Role of the message.
-        system_prompt: First message of each conversation; None for none.
-        placeholder: What the template is to write for an image; None where there will be none.
+        system_prompt: First message of each conversation; None for no system message.
+        placeholder: Text that the template must write for an image; None if there are no images.
 
     Attributes:
-        end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty when
-            the template closes a turn with plain text.
+        end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty if the
+            template ends a turn with plain text.
         space: Number of white-space tokens that the template puts before them.
 
     Raises:
@@ -180,18 +180,18 @@ class MessageFormat:
             self._reject_varying_images(placeholder)
 
     def overlap(self, response_ids: Sequence[int]) -> int:
-        """How many of `end_ids` the response ends with already."""
+        """Return the number of leading `end_ids` with which the response ends."""
         for count in range(len(self.end_ids), 0, -1):
             if list(response_ids[-count:]) == self.end_ids[:count]:
                 return count
         return 0
 
     def between(self, message: str | list[dict[str, str]]) -> str:
-        """Text from the end of one response to the start of the next, with `message` in it."""
+        """Return the text from the end of one response to the start of the next, including `message`."""
         return self._after_history(self._neutral, message)
 
     def _history(self, turns: int, *, shift: int = 0, thought: str = "") -> list[dict[str, Any]]:
-        """Neutral questions and answers in turn."""
+        """Return a neutral conversation of alternating questions and answers."""
         messages = list(self._system)
         for number in range(turns):
             question = _QUESTIONS[(number + shift) % len(_QUESTIONS)]
@@ -210,7 +210,7 @@ class MessageFormat:
         generate: bool = True,
         date: str | None = None,
     ) -> str:
-        """What the template puts after the last answer of `history`."""
+        """Return the text that the template puts after the last answer of `history`."""
         messages = [*history, {"role": self._role, "content": message}, *follow_up]
         text = self._render(messages, generate=generate, date=date)
         answer = history[-1]["content"].removeprefix(_THOUGHT)
@@ -223,7 +223,7 @@ class MessageFormat:
         return after
 
     def _refuse_dependence(self) -> None:
-        """The text of a message must not depend on the messages before it."""
+        """Require that the text of a message does not depend on the messages before it."""
         by_length = [self._history(turns) for turns in _LENGTHS]
         by_content = [
             self._history(1, shift=1),
@@ -251,7 +251,7 @@ class MessageFormat:
                         )
 
     def _refuse_clock(self) -> None:
-        """The text of a message must be the same tomorrow."""
+        """Require that the text of a message does not depend on the date or time."""
         texts = [self._after_history(self._neutral, "x", date=date) for date in ("one date", "another date")]
         if texts[0] != texts[1]:
             raise UnsupportedTemplate(
@@ -260,7 +260,7 @@ class MessageFormat:
             )
 
     def _refuse_changing_history(self) -> None:
-        """A message must look the same while it is the last one and when others follow it."""
+        """Require that a message has the same text as the last message and with messages after it."""
         question = [*self._system, {"role": "user", "content": _QUESTIONS[0]}]
         follow_up = [
             {"role": "assistant", "content": _ANSWERS[0]},
@@ -277,7 +277,7 @@ class MessageFormat:
         )
 
     def _reject_varying_images(self, placeholder: str) -> None:
-        """An image must be one placeholder, whatever images came before."""
+        """Require that an image is one placeholder, whatever images come before it."""
         message = [{"type": "image"}, {"type": "text", "text": _MESSAGES[1]}]
         expected = self.between(message)
         earlier = self._history(1)
@@ -295,7 +295,7 @@ class MessageFormat:
             )
 
     def _refuse_nothing_between(self, encode: Callable[[str], list[int]]) -> None:
-        """At least one token must stand between two responses, whatever the message."""
+        """Require at least one token between two responses, whatever the message."""
         for message in _MESSAGES:
             ids = encode(self.between(message))
             if len(ids) <= self.space + len(self.end_ids):
@@ -309,8 +309,8 @@ _ADVICE = "give the context another chat_template"
 
 
 def _refuse_unless_grows(last: list[str], later: str) -> None:
-    # With and without the opening of an answer: what both begin with is the message itself. Some
-    # templates end a text without that opening with the end-of-sequence token.
+    # `last` holds the text with and without the opening of an answer; their common prefix is the message
+    # itself. Without the opening, some templates end the text with the end-of-sequence token.
     message = "".join(
         a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*last, strict=False))
     )
@@ -324,7 +324,7 @@ def _refuse_unless_grows(last: list[str], later: str) -> None:
 def _end_of_turn(
     ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]
 ) -> tuple[int, list[int]]:
-    """The first run of special tokens, if only white space stands before it, and where it starts."""
+    """Return where the first run of special tokens starts, and the run, if only white space precedes it."""
     for start, first in enumerate(ids):
         if first in atomic_ids:
             return start, list(itertools.takewhile(atomic_ids.__contains__, ids[start:]))
