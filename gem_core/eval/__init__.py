@@ -1,9 +1,9 @@
-"""Evaluation: how good a policy is at some environments, and pages to read the episodes in.
+"""Evaluation of a policy on environments, and web pages for reading the episodes.
 
     outcome = evaluate(EvalConfig("random", ["game:Mastermind-v0-easy"], episodes=50, out="runs/random"))
     outcome.summary["overall"]["return"]
 
-Models behind an endpoint need the extra ``eval``, those in a folder the extra ``train``.
+Models behind an endpoint need the extra ``eval``; models in a folder need the extra ``train``.
 """
 
 from __future__ import annotations

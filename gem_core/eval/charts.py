@@ -1,4 +1,4 @@
-"""Small plots for a web page as inline SVG: means with their intervals, and curves."""
+"""Small plots for web pages as inline SVG: means with their intervals, and curves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 COLOURS = ("#2c5fa8", "#1b7f5c", "#b0562a", "#7a4ba0", "#8a7413", "#3c8ca0", "#a83a5b", "#5b6470")
-"""Of the runs, in order; they repeat after the last."""
+"""Colors of the runs, in order; reused from the start when there are more runs."""
 
 _LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
 
@@ -15,13 +15,14 @@ _LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
 def interval_chart(
     title: str, rows: Mapping[str, Sequence[Mapping[str, Any] | None]], *, low: float = 0.0, high: float = 1.0
 ) -> str:
-    """A plot with a dot and a bar for each estimate.
+    """Return a plot with a dot and a bar for each estimate.
 
     Args:
-        title: Above it, and what a screen reader says.
-        rows: Label to one estimate per run (keys ``mean``, ``low``, ``high``); None where a run has none.
-        low: Left end of the scale; moved where a value lies beyond.
-        high: Right end of the scale; moved where a value lies beyond.
+        title: Title above the plot, also read by screen readers.
+        rows: Maps a label to one estimate per run (keys ``mean``, ``low``, ``high``); None if a run has no
+            estimate.
+        low: Left end of the scale; extended if a value lies below it.
+        high: Right end of the scale; extended if a value lies above it.
 
     Returns:
         An ``<svg>`` element.
@@ -69,7 +70,7 @@ def _mark(estimate: Mapping[str, Any], place: Any, y: float, colour: str) -> str
 
 
 def _ends(estimate: Mapping[str, Any]) -> tuple[float, float]:
-    """The interval; for one task, the value itself."""
+    """Return the interval, or the value itself at both ends if there is only one task."""
     mean = float(estimate["mean"])
     low, high = estimate.get("low"), estimate.get("high")
     return (mean if low is None else float(low)), (mean if high is None else float(high))
@@ -82,12 +83,13 @@ def _short(label: str) -> str:
 def line_chart(
     title: str, series: Mapping[str, Sequence[Sequence[float]]], strokes: Mapping[str, tuple[str, str]]
 ) -> str:
-    """A plot of shares, 0 to 1, over steps: each curve of a series thin, and their mean thick.
+    """Return a plot of shares, 0 to 1, over steps, with thin curves for each series and a thick mean.
 
     Args:
-        title: Above it, and what a screen reader says.
-        series: Label to its curves, one number a step from the first on.
-        strokes: Label to a colour and the dashes of the mean (SVG's ``stroke-dasharray``; empty for none).
+        title: Title above the plot, also read by screen readers.
+        series: Maps a label to its curves, one number per step from the first step on.
+        strokes: Maps a label to a color and the dashes of the mean (SVG's ``stroke-dasharray``; empty for a
+            solid line).
 
     Returns:
         An ``<svg>`` element.

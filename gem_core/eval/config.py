@@ -1,4 +1,4 @@
-"""`EvalConfig`: every option of an evaluation, checked before anything is started."""
+"""`EvalConfig`: every option of an evaluation, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -20,46 +20,48 @@ FREE = {
     "out", "concurrency", "requests_per_minute", "tokens_per_minute", "timeout", "give_up_after",
     "price_in", "price_out", "base_url", "api_key", "device", "threads",
 }  # fmt: skip
-"""Options that change how long a run takes, what it costs or where it runs, not what it finds."""
+"""Options that affect the duration, cost, or location of a run, but not its results."""
 
 
 @dataclass(frozen=True)
 class EvalConfig(EpisodeLimits):
-    """What is evaluated on what, and how: the limits of an episode and these options.
+    """Options of an evaluation: the limits of an episode, and those below.
 
     Attributes:
-        model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER``, ``endpoint:NAME``; without a
-            prefix a folder that exists is a Hugging Face model, everything else a name at the endpoint.
+        model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER`` or ``endpoint:NAME``. Without a prefix,
+            the name of an existing folder is a Hugging Face model and any other name a model at the endpoint.
         envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
-        episodes: Most tasks per environment, always the same ones, so that runs compare. A data
-            set with fewer evaluation items plays each of them once.
-        samples: Episodes per task; from 2 on there is a pass@k.
-        seed: Of sampling.
+        episodes: Maximum number of tasks per environment. The tasks are always the same, so that runs are
+            comparable. Each item of a data set with fewer evaluation items is played once.
+        samples: Number of episodes per task; pass@k is reported from 2 on.
+        seed: Random seed for sampling.
         out: Folder of the run.
-        base_url: Of the endpoint; None reads ``OPENAI_BASE_URL``, else OpenAI's own.
-        api_key: None reads ``OPENAI_API_KEY``; never written anywhere.
-        temperature: Of sampling.
-        top_p: Of sampling.
-        max_total_tokens: Most tokens of an episode; None is what the model takes. An endpoint keeps its own.
+        base_url: URL of the endpoint; None reads ``OPENAI_BASE_URL``, and falls back to OpenAI's URL.
+        api_key: Key of the endpoint, never written anywhere; None reads ``OPENAI_API_KEY``.
+        temperature: Sampling temperature.
+        top_p: Nucleus sampling threshold.
+        max_total_tokens: Maximum number of tokens of an episode; None for the limit of the model. Ignored for
+            an endpoint, which applies its own limit.
         system_prompt: First message of each conversation.
-        wrappers: Around each environment, as in `gem_core.make`.
-        send_seed: Send each request of an endpoint with its own seed.
-        extra_body: More for the body of each request, such as
+        wrappers: Wrappers around each environment, as in `gem_core.make`.
+        send_seed: Whether each request to an endpoint carries its own seed.
+        extra_body: Further fields for the body of each request, such as
             ``{"chat_template_kwargs": {"enable_thinking": False}}`` for vLLM and SGLang.
-        template_kwargs: Variables for the chat template of a folder.
-        concurrency: Most requests at the same time.
-        requests_per_minute: Limit of the endpoint; None for none.
-        tokens_per_minute: Limit of the endpoint, prompts and the most that answers may have; None for none.
-        timeout: Seconds for one request.
-        give_up_after: Seconds after which a call that keeps failing, while no other succeeds, ends the run.
-        price_in: Dollars for a million tokens of prompts.
-        price_out: Dollars for a million tokens of answers.
-        device: Of a Hugging Face model.
-        threads: Torch threads of a Hugging Face model; 0 leaves torch's own choice.
+        template_kwargs: Variables for the chat template of a model in a folder.
+        concurrency: Maximum number of concurrent requests.
+        requests_per_minute: Rate limit of the endpoint; None for no limit.
+        tokens_per_minute: Rate limit of the endpoint, counting prompts and the maximum length of answers;
+            None for no limit.
+        timeout: Seconds allowed for one request.
+        give_up_after: Seconds after which a call that keeps failing ends the run, if no other call succeeds.
+        price_in: Dollars per million prompt tokens.
+        price_out: Dollars per million answer tokens.
+        device: Torch device of a Hugging Face model.
+        threads: Number of torch threads for a Hugging Face model; 0 keeps torch's default.
 
     Raises:
-        ConfigError: A value is out of range, or two of them do not go together.
-        UnknownEnv: No such environment.
+        ConfigError: A value is out of range, or two values are incompatible.
+        UnknownEnv: An environment does not exist.
     """
 
     model: str
@@ -135,7 +137,7 @@ class EvalConfig(EpisodeLimits):
 
     @property
     def kind(self) -> ModelKind:
-        """What `model` is."""
+        """Kind of `model`."""
         if self.model == "random":
             return "random"
         if self.model == "oracle":
@@ -151,26 +153,26 @@ class EvalConfig(EpisodeLimits):
 
     @property
     def name(self) -> str:
-        """The model without the prefix that says what it is."""
+        """Name of the model without the prefix for its kind."""
         prefix, colon, rest = self.model.partition(":")
         return rest if colon and prefix in ("hf", "vllm", "endpoint") else self.model
 
     @property
     def sources(self) -> list[EnvChoice]:
-        """The environments with their arguments."""
+        """Environments with their arguments."""
         sources = [EnvChoice.parse(text) for text in self.envs]
         if any(source.weight != 1 for source in sources):
             raise ConfigError("an evaluation plays every environment alike; leave out the weights")
         return sources
 
     def identity(self) -> dict[str, Any]:
-        """All that decides what the run finds; a folder holds the episodes of one identity only."""
+        """Return all options that affect the results; a folder holds the episodes of one identity only."""
         mine = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FREE}
         envs = [source.label for source in self.sources]
         return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
-        """What differs from the identity of a run that was begun, as ``name: then, now``."""
+        """Return the differences from the identity of an earlier run, as ``name: then, now``."""
         mine = self.identity()
         return [
             f"{name}: {recorded.get(name)!r} then, {mine.get(name)!r} now"

@@ -1,8 +1,8 @@
-"""The folder of an evaluation: what it was asked for, the episodes that are finished, the summary.
+"""The folder of an evaluation: its configuration, the finished episodes, and the summary.
 
-``config.json`` is written first, ``episodes.jsonl`` grows by a line for each finished episode, and
-``summary.json`` follows from the two. A run that was killed leaves whole lines behind and goes on
-after them.
+``config.json`` is written first, ``episodes.jsonl`` grows by one line per finished episode, and
+``summary.json`` is computed from the two. A killed run leaves only complete lines behind and resumes
+after the last one.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gem_core.rollout import Episode, read_traces
 CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
 
 Key = tuple[str, int, int]
-"""Environment, number of the task, number of the sample."""
+"""Environment, task number, and sample number."""
 
 
 def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
-    """Record the configuration, or find the one of the run that goes on.
+    """Record the configuration, or check it against the recorded one if the run is resumed.
 
     Returns:
-        The episodes that are finished.
+        The finished episodes.
 
     Raises:
-        ConfigError: The folder holds an evaluation with other options, or something else.
-        TraceError: Its episodes cannot be read.
+        ConfigError: The folder holds an evaluation with other options, or something other than an evaluation.
+        TraceError: The episodes of the folder cannot be read.
     """
     if (folder / CONFIG).exists():
         changed = config.differences(read_config(folder))
@@ -45,17 +45,17 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
             return done
     elif (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
-    # Of a run that has finished no episode, such as one whose endpoint never answered, nothing is kept.
+    # A run without a finished episode, such as one whose endpoint never answered, is replaced.
     recorded = {**config.identity(), "base_url": config.base_url}
     write_atomically(folder / CONFIG, [json.dumps(recorded, indent=2) + "\n"])
     return {}
 
 
 def finished(folder: str | Path) -> dict[Key, Episode]:
-    """The episodes of a folder, in the order of environments, tasks and samples.
+    """Return the episodes of a folder, ordered by environment, task and sample.
 
     Raises:
-        TraceError: A line is damaged, or is not one of an evaluation.
+        TraceError: A line is damaged, or does not belong to an evaluation.
         OSError: The folder cannot be read.
     """
     path = Path(folder) / EPISODES
@@ -74,25 +74,25 @@ def finished(folder: str | Path) -> dict[Key, Episode]:
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """What the run in the folder was asked for.
+    """Return the configuration of the run in the folder.
 
     Raises:
-        ConfigError: There is no run, or the file is damaged.
+        ConfigError: The folder holds no run, or the file is damaged.
     """
     return _read(Path(folder) / CONFIG, ("model", "envs", "gem_core"))
 
 
 def read_summary(folder: str | Path) -> dict[str, Any]:
-    """The summary of a run that has ended.
+    """Return the summary of a finished run.
 
     Raises:
-        ConfigError: There is none, or the file is damaged.
+        ConfigError: There is no summary, or the file is damaged.
     """
     return _read(Path(folder) / SUMMARY, ("envs", "overall"))
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write the summary; it appears at once or not at all."""
+    """Write the summary atomically."""
     write_atomically(folder / SUMMARY, [json.dumps(summary, indent=2) + "\n"])
 
 

@@ -1,7 +1,7 @@
-"""Evaluations as logs in Inspect's format, so that ``inspect view`` opens them: `write_inspect_logs`.
+"""Export of evaluations to Inspect's log format, for ``inspect view``: `write_inspect_logs`.
 
-Inspect (https://inspect.aisi.org.uk) keeps a log per task and model; here that is one for each
-environment of a run. The log is its JSON form, version 2; Inspect itself is not needed to write it.
+Inspect (https://inspect.aisi.org.uk) keeps one log per task and model, which here means one log per
+environment of a run. Logs are written in version 2 of the JSON format, without Inspect being installed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gem_core.rollout import Episode
 VERSION = 2
 
 _LIMITS = {"max_turns": "message", "token_budget": "token"}
-"""Stop reasons that are a limit of the evaluation, in Inspect's words; others are the environment's own."""
+"""Inspect's names of the stop reasons that are limits of the evaluation; all others are the environment's."""
 
 
 def write_inspect_logs(run: Run, folder: str | Path) -> list[Path]:
-    """Write a log for each environment of a run; an older log of the same run is replaced.
+    """Write one log per environment of a run; an older log of the same run is replaced.
 
     Returns:
-        The files.
+        Paths of the logs.
 
     Raises:
         OSError: A file cannot be written.
@@ -46,7 +46,7 @@ def write_inspect_logs(run: Run, folder: str | Path) -> list[Path]:
 
 
 def inspect_log(run: Run, label: str, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The log of one environment, as JSON-able data."""
+    """Return the log of one environment as JSON-serializable data."""
     begun = (run.folder / CONFIG).stat().st_mtime
     created = datetime.fromtimestamp(int(begun), timezone.utc).isoformat()
     model = str(run.config["model"])
@@ -150,7 +150,7 @@ def _sample(episode: Episode, model: str, system_prompt: str | None, label: str)
         "total_time": episode.metadata.get("seconds"),
         "uuid": hashlib.sha256(f"{label} {episode.metadata}".encode()).hexdigest()[:22],
     }
-    if isinstance(sample["input"], list):  # Inspect takes text, or messages, as the input
+    if isinstance(sample["input"], list):  # Inspect accepts text or messages as the input
         sample["input"] = [{"role": "user", "content": sample["input"]}]
     if limit is not None:
         sample["limit"] = {"type": limit, "limit": len(episode.turns), "reason": episode.stop_reason}
@@ -161,7 +161,7 @@ def _sample(episode: Episode, model: str, system_prompt: str | None, label: str)
 
 
 def _content(observation: Observation) -> str | list[dict[str, Any]]:
-    """Text, or Inspect's content parts: an image's address stands in the part itself."""
+    """Return text, or Inspect's content parts, in which an image part holds the image's URL directly."""
     if isinstance(observation, str):
         return observation
     parts: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The policy that an evaluation names, ready to play."""
+"""Opening the policy that an evaluation names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gem_core.rollout.vision import tokenizer_of
 
 
 class PolicySetup(NamedTuple):
-    """A policy with what its episodes need."""
+    """A policy, and everything that its episodes need."""
 
     policy: Policy | ChatPolicy | EnvPlayer
     context: Context | MessagesContext
@@ -37,8 +37,8 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
     """Open the policy that ``config.model`` names.
 
     Args:
-        config: The evaluation.
-        note: Called with a line for the user; None for none.
+        config: Options of the evaluation.
+        note: Function that takes one line for the user; None to discard these lines.
 
     Raises:
         GemError: As `evaluate`.
@@ -69,8 +69,8 @@ def huggingface(config: EvalConfig) -> PolicySetup:
     """Load the folder `config.name`.
 
     Raises:
-        ModelError: It cannot be loaded.
-        ConfigError: A device that is not there, or more tokens than the model takes.
+        ModelError: The model cannot be loaded.
+        ConfigError: The device does not exist, or the token limit exceeds that of the model.
         MissingDependency: torch or transformers is missing.
     """
     try:
@@ -105,13 +105,13 @@ def huggingface(config: EvalConfig) -> PolicySetup:
 
 
 def vllm(config: EvalConfig) -> PolicySetup:
-    """Start vLLM's engine on the folder or name `config.name`.
+    """Start a vLLM engine with the model folder or name `config.name`.
 
     Raises:
-        ModelError: The engine does not start; its own output says why.
+        ModelError: The engine does not start; its own output shows the cause.
         MissingDependency: vLLM is not installed.
     """
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for the results
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for results
     try:
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -128,7 +128,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
             model=config.name, max_model_len=config.max_total_tokens, max_num_seqs=config.concurrency
         )
         engine = AsyncLLM.from_engine_args(args)
-    except Exception as error:  # whatever its loaders raise
+    except Exception as error:  # vLLM's loaders raise many kinds of errors
         raise ModelError(
             f"{config.name}: vLLM does not start ({' '.join(str(error).split())[:300]})"
         ) from error

@@ -1,7 +1,7 @@
-"""Evaluations side by side: `write_report` makes one web page with tables, plots and every episode.
+"""Comparison of evaluations on one web page with tables, plots and every episode: `write_report`.
 
-The page is that of `gem_core.eval.viewer` with the comparison above its episodes, so it loads nothing
-and an episode can be linked. The comparison itself needs no script.
+The page is a page of `gem_core.eval.viewer` with the comparison above the episodes, so it loads nothing
+from the network, and links can point to an episode. The comparison itself works without JavaScript.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MISSING = "-"
 
 @dataclass(frozen=True)
 class Run:
-    """An evaluation that was read from its folder.
+    """A finished evaluation, read from its folder.
 
     Attributes:
-        name: Shown in the page.
-        folder: Where it was read from.
-        config: What it was asked for.
-        summary: What it found.
-        episodes: In the order of environments, tasks and samples.
+        name: Name shown on the page.
+        folder: Folder of the evaluation.
+        config: Options of the evaluation, from ``config.json``.
+        summary: Results, from ``summary.json``.
+        episodes: Episodes, ordered by environment, task and sample.
     """
 
     name: str
@@ -47,11 +47,12 @@ class Run:
 
 
 def read_run(folder: str | Path) -> Run:
-    """Read the folder that an evaluation has filled.
+    """Read the folder of a finished evaluation.
 
     Raises:
-        ConfigError: There is no evaluation, it has not ended, or its summary is damaged.
-        TraceError: Its episodes are damaged.
+        ConfigError: The folder holds no evaluation, the evaluation has not finished, or its summary is
+            damaged.
+        TraceError: The episodes are damaged.
     """
     path = Path(folder)
     config = folders.read_config(path)
@@ -70,17 +71,24 @@ def read_run(folder: str | Path) -> Run:
 
 
 def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
-    """Write the page that compares `runs`.
+    """Write a page that compares evaluations.
+
+    Args:
+        runs: Evaluations to compare.
+        out: Path of the HTML file.
+
+    Returns:
+        Statistics of the page.
 
     Raises:
-        ConfigError: No run is given.
+        ConfigError: `runs` is empty.
         OSError: The page cannot be written.
     """
     if not runs:
         raise ConfigError("no run to report on: expected at least one folder of `gem-core eval`")
     runs = _named_apart(runs)
     texts: dict[int, str] = {}
-    if len({run.config["model"] for run in runs}) == 1:  # ids of two models are not the same tokens
+    if len({run.config["model"] for run in runs}) == 1:  # token ids of different models differ
         for run in runs:
             texts.update(read_token_texts(run.folder / folders.EPISODES))
     return write_page(
@@ -97,7 +105,7 @@ def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
 
 
 def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
-    """One line of the table of an evaluation; see `SUMMARY_COLUMNS`."""
+    """Return one row of the table of an evaluation, with the columns `SUMMARY_COLUMNS`."""
     metrics, tokens = summary.get("metrics", {}), (summary["prompt_tokens"], summary["response_tokens"])
     chances = [f"{k}: {_number(value)}" for k, value in summary.get("pass_at", {}).items() if k != "1"]
     return [
@@ -193,6 +201,6 @@ def _value(value: Any) -> str:
 
 
 def _named_apart(runs: Sequence[Run]) -> list[Run]:
-    """Two folders of one name are told apart by their paths."""
+    """Return the runs, named by their paths if their folders have the same name."""
     names = [run.name for run in runs]
     return [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs]

@@ -1,10 +1,10 @@
-"""One evaluation from its configuration to its summary: `evaluate`.
+"""Run an evaluation: `evaluate`.
 
     outcome = evaluate(EvalConfig("random", ["game:Mastermind-v0-easy"], episodes=50, out="runs/random"))
     outcome.summary["envs"]["game:Mastermind-v0-easy"]["return"]
 
-Every task has a fixed seed and every request its own random numbers, so neither the order in which
-episodes end, nor a kill in the middle, nor a repeated call changes a result.
+Every task has a fixed seed and every request has its own random numbers, so the results depend neither on
+the order in which episodes end nor on interruptions and repeated calls.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from gem_core.tasks import TaskRow, evaluation_tasks
 
 
 class EvalReporter:
-    """Told about an evaluation while it runs; this one keeps quiet."""
+    """Base class for observers of a running evaluation; its methods do nothing."""
 
     def note(self, text: str) -> None:
-        """One line about what happens now."""
+        """Report the current activity in one line."""
 
     def start(self, totals: Mapping[str, int], done: Mapping[str, int]) -> None:
-        """Episodes per environment, and how many of them an earlier run has finished."""
+        """Report the number of episodes per environment, and how many an earlier run has finished."""
 
     def episode(self, label: str, episode: Episode) -> None:
-        """An episode of the environment is finished."""
+        """Report a finished episode of an environment."""
 
     def close(self) -> None:
-        """No more calls will follow."""
+        """Finish reporting; no calls follow this one."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class EvalOutcome:
     """Result of an evaluation.
 
     Attributes:
-        folder: Of the run.
-        summary: What ``summary.json`` holds.
-        episodes: In the order of environments, tasks and samples.
-        played: How many of them this call has played; the others were there already.
-        repeated: Attempts to reach the endpoint that followed a failure.
+        folder: Folder of the run.
+        summary: Content of ``summary.json``.
+        episodes: Episodes, ordered by environment, task and sample.
+        played: Number of episodes played by this call; the others were finished before.
+        repeated: Number of retries of requests to the endpoint.
     """
 
     folder: Path
@@ -80,17 +80,20 @@ class _Job(NamedTuple):
 def evaluate(
     config: EvalConfig, reporter: EvalReporter | None = None, *, setup: PolicySetup | None = None
 ) -> EvalOutcome:
-    """Play what is not yet finished in the folder of the run, and summarise it.
+    """Play the unfinished episodes of the run, and write its summary.
 
     Args:
-        config: Checked already; see `EvalConfig`.
-        reporter: Told what happens while it happens; None tells nobody.
-        setup: Your own policy. It replaces ``config.model``, which then is only a name. None opens the model.
+        config: Options of the evaluation.
+        reporter: Observer that is notified of the progress; None for no observer.
+        setup: Policy to evaluate instead of ``config.model``, which is then only its name. None opens the model.
+
+    Returns:
+        The summary and all episodes, including those of earlier calls.
 
     Raises:
-        ConfigError: The folder holds another evaluation, an environment refuses its arguments, or
-            has no player of the requested kind.
-        ServiceError: The endpoint refuses, or does not answer; what is finished is kept.
+        ConfigError: The folder holds another evaluation, or an environment rejects its arguments or does not
+            have the requested player.
+        ServiceError: The endpoint rejects requests or does not answer; finished episodes are kept.
         ModelError: The model cannot be loaded.
         MissingDependency: A package is not installed.
     """
@@ -129,7 +132,7 @@ def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
 
 
 def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:
-    """What ``summary.json`` holds: a function of the episodes and the prices, nothing else."""
+    """Return the content of ``summary.json``, which depends on the episodes and the prices only."""
     envs = {}
     for source in config.sources:
         of_env = [episode for key, episode in episodes.items() if key[0] == source.label]
@@ -154,14 +157,14 @@ def _play(
     left: Sequence[_Job],
     folder: Path,
 ) -> int:
-    """Play the jobs that are left; returns how many calls had to be repeated."""
+    """Play the remaining jobs and return the number of retried calls."""
     remaining = _count(left)
     totals = _count(jobs)
     if len(left) < len(jobs):
         reporter.note(f"{folder}: {len(jobs) - len(left)} of {len(jobs)} episodes are finished already")
 
     async def all_of_them() -> int:
-        # Clients and engines belong to the event loop that they are used in.
+        # Clients and engines belong to the event loop in which they are used.
         own = setup or open_policy(config, reporter.note)
         reporter.start(totals, {label: totals[label] - remaining.get(label, 0) for label in totals})
         decode = None if own.tokenizer is None else own.tokenizer.decode

@@ -1,11 +1,11 @@
-"""What a set of episodes says about a policy: means with their uncertainty, pass@k, turns, errors.
+"""Statistics of a set of episodes: means with their uncertainty, pass@k, turns, errors.
 
     summary = summarise(episodes)
     summary["return"]       # {"mean": 0.41, "se": 0.03, "low": 0.35, "high": 0.47}
     summary["pass_at"]      # {"1": 0.38, "2": 0.52, "4": 0.66}
 
-Episodes with the same environment and seed are samples of one task. Standard errors and intervals
-treat tasks as independent and the samples of a task as not.
+Episodes with the same environment and seed are samples of one task. Standard errors and intervals treat
+tasks as independent, and the samples of a task as dependent.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ import numpy as np
 from gem_core.rollout import Episode, episode_metrics
 
 RESAMPLES = 2000
-"""Bootstrap samples behind an interval."""
+"""Number of bootstrap samples per interval."""
 
 COVERAGE = 0.95
 
 _PICKS_AT_ONCE = 1 << 18
-"""Draws of the bootstrap that are in memory together; the numbers do not depend on it."""
+"""Number of bootstrap draws in memory at a time; it does not affect the results."""
 
 
 def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """The statistics of some episodes of one environment, as JSON-able data.
+    """Return the statistics of episodes of one environment, as JSON-serializable data.
 
-    An episode whose environment failed, or whose first prompt did not fit, says nothing about the
-    policy: it is counted under ``errors`` and left out of everything else. An episode without a turn
-    because the policy gave no answer counts as a return of 0 without success.
+    An episode whose environment failed, or whose first prompt did not fit, provides no evidence about the
+    policy: it is counted under ``errors`` and excluded from everything else. An episode without a turn
+    because the policy gave no answer counts as a failure with a return of 0.
 
     Returns:
         A dictionary with these keys:
 
-        - ``episodes``, ``tasks``, ``errors``: counts; ``episodes`` counts those that are scored.
+        - ``episodes``, ``tasks``, ``errors``: counts; ``episodes`` counts the scored episodes.
         - ``items``: number of distinct data-set items played; null for an environment without items.
         - ``return``, ``success``, ``turns``: ``mean``, ``se`` (standard error over tasks; null for one
           task) and the 95% bootstrap interval from ``low`` to ``high``.
-        - ``pass_at``: for k = 1, 2, 4, ... up to the fewest samples of any task, the probability that
-          at least one of k samples solves it, by the unbiased estimator.
-        - ``metrics``: `episode_metrics`, under the names that every trainer logs.
+        - ``pass_at``: for k = 1, 2, 4, ... up to the smallest number of samples of any task, the
+          probability that at least one of k samples solves the task, by the unbiased estimator.
+        - ``metrics``: `episode_metrics`, with the names that every trainer logs.
         - ``invalid``, ``stop_reasons``: counts by kind.
-        - ``prompt_tokens``, ``response_tokens``: totals over all requests; null when nobody counted.
+        - ``prompt_tokens``, ``response_tokens``: totals over all requests; null if they were not counted.
     """
     everything = list(episodes)
     scored = [episode for episode in everything if episode.error is None]
@@ -74,10 +74,10 @@ def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
 
 
 def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
-    """The metrics of an evaluation during training: those of every step, and their uncertainty.
+    """Return the metrics of an evaluation during training: the usual metrics and their standard errors.
 
     Returns:
-        `episode_metrics`, and with at least two tasks ``gem/return_se`` and ``gem/success_se``.
+        `episode_metrics`, plus ``gem/return_se`` and ``gem/success_se`` if there are at least two tasks.
     """
     everything = list(episodes)
     metrics = episode_metrics(everything)
@@ -89,9 +89,16 @@ def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
 
 
 def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> dict[str, float | None]:
-    """Mean, standard error and bootstrap interval of values that come in groups, one group a task.
+    """Return the mean, standard error and bootstrap interval of grouped values, one group per task.
 
-    The mean is that of the groups' means, so each task counts once. `coverage` is that of the interval.
+    The result is based on the means of the groups, so each task has the same weight.
+
+    Args:
+        values: One group of values per task.
+        coverage: Coverage of the interval, from 0 to 1.
+
+    Returns:
+        A dictionary with the keys ``mean``, ``se``, ``low`` and ``high``.
     """
     means = [fmean(group) for group in values if group]
     if not means:
@@ -112,14 +119,14 @@ def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> d
 
 
 def pass_at_k(samples: int, solved: int, k: int) -> float:
-    """Chance that at least one of `k` samples, drawn from these without replacement, is a solved one."""
+    """Return the probability that at least one of `k` samples, drawn without replacement, is solved."""
     if not 1 <= k <= samples:
         raise ValueError(f"k must be from 1 to the {samples} samples, not {k}")
     return 1 - math.comb(samples - solved, k) / math.comb(samples, k)
 
 
 def overall(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return, success and counts over several environments, each counting once."""
+    """Return the mean return and success, and the total counts, over environments with equal weight."""
     whole: dict[str, Any] = {
         name: sum(summary[name] for summary in summaries) for name in ("episodes", "tasks", "errors")
     }
@@ -167,7 +174,7 @@ def _pass_at(tasks: Sequence[Sequence[Episode]]) -> dict[str, float]:
 
 
 def _tokens(episodes: Iterable[Episode], name: str) -> int | None:
-    """Tokens as the endpoint counted them, or as they stand in the episode."""
+    """Return the number of tokens that the endpoint reported, or else the number in the episodes."""
     total = 0
     for episode in episodes:
         if episode.context_mode != "messages":

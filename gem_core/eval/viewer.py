@@ -1,7 +1,7 @@
-"""A trace file as one HTML page that needs no network: `write_page`.
+"""Viewer for traces, as one HTML page that needs no network: `write_page`.
 
-The page carries the trace as JSON in inert blocks and a script that shows it. Each episode is one
-line of JSON that is parsed when the episode is opened, so thousands of episodes stay usable.
+The page contains the trace as JSON in inert blocks, and a script that shows it. Each episode is one
+line of JSON that is parsed when the episode is opened, so a page can hold thousands of episodes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gem_core.rollout.trajectory import Episode, Turn
 
 @dataclass(frozen=True)
 class PageSummary:
-    """What `write_page` put into the page."""
+    """Statistics of a page written by `write_page`."""
 
     episodes: int
     turns: int
     size: int
-    """Bytes of the page."""
+    """Size of the page in bytes."""
     has_token_texts: bool
-    """Whether tokens are shown as text; otherwise as their ids."""
+    """Whether tokens are shown as text or, if not, as ids."""
 
 
 def write_page(
@@ -46,15 +46,19 @@ def write_page(
     gamma: float = 1.0,
     head: str = "",
 ) -> PageSummary:
-    """Write the page of some episodes.
+    """Write a page that shows episodes.
 
     Args:
-        episodes: In the order they are to be numbered.
-        out: The HTML file; it appears at once or not at all.
+        episodes: Episodes, numbered in this order.
+        out: Path of the HTML file, which is written atomically.
         title: Heading of the page.
-        token_text: Text of a token id, None where it is not known; asked for ids in use only.
-        gamma: Discount of the return-to-go, for episodes whose metadata does not say ``gamma``.
-        head: HTML above the episodes, of the caller's making and already escaped.
+        token_text: Function that returns the text of a token id, or None if unknown; called for the ids that
+            occur.
+        gamma: Discount per turn of the return-to-go, for episodes without ``gamma`` in their metadata.
+        head: Escaped HTML to place above the episodes.
+
+    Returns:
+        Statistics of the page.
 
     Raises:
         OSError: The page cannot be written.
@@ -96,14 +100,14 @@ def write_page(
         "SCRIPT": script,
     }
     template = folder.joinpath("viewer.html").read_text(encoding="utf-8")
-    # One pass over the template, so that a trace that holds __TURNS__ is not taken for a place.
+    # A single pass over the template, so that __TURNS__ inside a trace is not replaced.
     page = re.sub(r"__([A-Z]+)__", lambda match: values[match[1]], template).encode(errors="replace")
     write_atomically(out, [page])
     return PageSummary(len(index), number_of_turns, len(page), bool(known))
 
 
 def readable(observation: Observation) -> str:
-    """An observation as text for a person; an image becomes the word ``[image]``."""
+    """Return an observation as readable text, with ``[image]`` for each image."""
     if isinstance(observation, str):
         return observation
     return "\n".join(part["text"] if part.get("type") == "text" else "[image]" for part in observation)
@@ -114,7 +118,7 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
         "env": episode.env_id,
         "run": str(episode.metadata.get("run", "")),
         "seed": episode.seed,
-        "return": sum(episode.rewards),  # not fsum, which refuses infinities of both signs
+        "return": sum(episode.rewards),  # not fsum, which rejects infinities of both signs
         "turns": len(episode.turns),
         "success": episode.success,
         "stop": episode.stop_reason,
@@ -128,15 +132,15 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
 
 
 def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | None]:
-    """Observation and response: what a search sees.
+    """Return observation and response, the searchable texts of a turn.
 
-    The response is the text that the environment got. Where that is empty (a response cut by the
-    length limit), it is put together from its tokens, and a third entry holds the empty action.
+    The response is the text passed to the environment. If that is empty (a response cut by the length
+    limit), the response is decoded from its tokens, and a third entry holds the empty action.
     """
     observation = readable(turn.observation)
     if turn.action:
         return [observation, turn.action, None]
-    if not turn.response_ids:  # an episode of messages: the runner keeps the text of a cut answer
+    if not turn.response_ids:  # a message-based episode, whose text of a cut answer is kept by the runner
         return [observation, str((turn.info.get("reply") or {}).get("text", "")), turn.action]
     pieces = [vocabulary[id] for id in turn.response_ids]
     known = [piece for piece in pieces if piece is not None]
@@ -145,7 +149,7 @@ def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | Non
 
 def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
     to_go: Iterable[float | None] = [None] * len(episode.turns)
-    if all(map(math.isfinite, episode.rewards)):  # else there is no return to show, only the rewards
+    if all(map(math.isfinite, episode.rewards)):  # otherwise only the rewards are shown, without returns
         to_go = returns([episode.rewards], gamma)[0].tolist()
     return [
         {
@@ -165,27 +169,27 @@ def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
 
 
 def _readable_info(info: dict[str, Any]) -> dict[str, Any]:
-    """The info without the digits of an image."""
+    """Return the info without image data."""
     final = info.get("final_obs")
     return {**info, "final_obs": readable(final)} if isinstance(final, list) else info
 
 
 def _images(observation: Observation) -> list[str]:
-    """Images that travel inside the observation; one behind an address is never fetched."""
+    """Return the images embedded in the observation; images given by a URL are never fetched."""
     return [url for url in image_urls(observation) if url.startswith("data:image/")]
 
 
 def _inert(value: Any) -> str:
-    """One line of JSON without a character that could end the script element it stands in."""
+    """Return one line of JSON without characters that could end the enclosing script element."""
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # rare, and looking at every number first would double the time
+    except ValueError:  # rare; checking every number in advance would double the time
         text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinities: they travel as text."""
+    """Return the value with NaN and infinities, which JSON lacks, as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
