@@ -40,8 +40,8 @@ class EvalConfig(EpisodeLimits):
         api_key: Key of the endpoint, never written anywhere; None reads ``OPENAI_API_KEY``.
         temperature: Sampling temperature.
         top_p: Nucleus sampling threshold.
-        max_total_tokens: Maximum number of tokens of an episode; None for the limit of the model. Ignored for
-            an endpoint, which applies its own limit.
+        max_total_tokens: Maximum number of tokens of an episode; None for the limit of the model. Accepted
+            for Hugging Face and vLLM models only.
         system_prompt: First message of each conversation.
         wrappers: Wrappers around each environment, as in `gem_core.make`.
         send_seed: Whether each request to an endpoint carries its own seed.

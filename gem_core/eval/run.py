@@ -85,7 +85,8 @@ def evaluate(
     Args:
         config: Options of the evaluation.
         reporter: Observer that is notified of the progress; None for no observer.
-        setup: Policy to evaluate instead of ``config.model``, which is then only its name. None opens the model.
+        setup: Policy to evaluate instead of ``config.model``, which is then only its name; None opens the
+            model.
 
     Returns:
         The summary and all episodes, including those of earlier calls.
