@@ -61,7 +61,7 @@ async def on_background(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _forget() -> None:
-    """In a forked child: the thread is the parent's."""
+    """Forget the loop in a forked child, because its thread belongs to the parent."""
     global _loop, _lock
     _loop, _lock = None, threading.Lock()
 

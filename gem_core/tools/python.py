@@ -81,7 +81,7 @@ class PythonTool(Tool):
             memory_bytes=memory_mb * 2**20,
         )
         if stateful:
-            self._sandbox.session().close()  # raises here if the level has no sessions
+            self._sandbox.session().close()  # raises if the level has no sessions
             self.description += " Variables persist from one call to the next."
         self.timeout = timeout
 

@@ -63,7 +63,7 @@ class ServerConfig:
 
     @property
     def key(self) -> str:
-        """Text that identifies the server and its settings."""
+        """Return a text that identifies the server and its settings."""
         return json.dumps(asdict(self), sort_keys=True, default=list)
 
     def __str__(self) -> str:

@@ -88,7 +88,7 @@ def opened(
         link.execute("BEGIN")
         link.set_authorizer(_allowed)
         yield link
-        link.set_authorizer(lambda *_: sqlite3.SQLITE_OK)  # None works from Python 3.11 on
+        link.set_authorizer(lambda *_: sqlite3.SQLITE_OK)  # None requires Python 3.11
         link.set_progress_handler(None, 0)
         if link.in_transaction:  # a conflict clause may have ended the transaction
             link.execute("COMMIT")

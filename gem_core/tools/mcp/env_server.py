@@ -1,8 +1,8 @@
 """An environment as an MCP server, for external agents.
 
-The tool ``reset`` starts an episode and names it, ``step`` takes one response. Both answer with a JSON
-object: ``episode``, ``observation``, and after a step ``reward``, ``terminated``, ``truncated``, and parts of
-the info dict. Episodes run concurrently; a client may play several.
+The tool ``reset`` starts an episode and returns its id; ``step`` takes one response. Both return a JSON
+object with ``episode``, ``observation``, and after a step ``reward``, ``terminated``, ``truncated``, and
+parts of the info dict. Episodes run concurrently; a client may play several.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Episodes:
                 episode.over = True
                 if (
                     self._running.pop(name, None) is not None
-                ):  # else it made room, and its environment is closed
+                ):  # otherwise the episode was evicted and its environment is closed
                     self._idle.append(episode.env)
         values: dict[str, Any] = dict(info)
         return {

@@ -1,7 +1,7 @@
 """The tools ``sqlite``: the database of an episode, over the MCP server of `gem_core.tools.mcp.sqlite`.
 
-One server serves all episodes of a process. Which database a call is for comes from the environment
-(`ToolState.scope`), never from the model.
+One server serves all episodes of a process. The environment chooses the database of a call
+(`ToolState.scope`); the model cannot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCOPE = "database"
 
 
 class DatabaseTool(McpTool):
-    """One function of the server, for the database of the episode."""
+    """One function of the server, applied to the database of the episode."""
 
     stateful: ClassVar[bool] = True
     """The environment holds the database."""
@@ -31,10 +31,10 @@ class DatabaseTool(McpTool):
 
 
 def sqlite_tools(timeout: float = 30.0) -> list[Tool]:
-    """The tools, for an environment with a database.
+    """Return the tools for an environment with a database.
 
     Args:
-        timeout: Seconds that a call may take.
+        timeout: Time limit of a call, in seconds.
 
     Raises:
         ServiceError: The server does not start.

@@ -3,7 +3,7 @@
     python -m gem_core.tools.mcp.example                 # over pipes
     python -m gem_core.tools.mcp.example --port 8000     # http://localhost:8000/mcp
 
-The store belongs to a session: two sessions do not see each other's keys.
+Each session has its own store and cannot see the keys of other sessions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 def example_server() -> Any:
-    """The server; a new one has an empty store."""
+    """Return a new server with an empty store."""
     server = sdk.Server("gem-core example", log_level="WARNING")
     stores: OrderedDict[str, dict[str, str]] = OrderedDict()
 
@@ -85,10 +85,10 @@ def example_server() -> Any:
 
 
 def value_of(expression: str) -> int | float:
-    """The value of an arithmetic expression.
+    """Return the value of an arithmetic expression.
 
     Raises:
-        ValueError: It is none, or its value cannot be had.
+        ValueError: The expression is invalid, or its value cannot be computed.
     """
     if len(expression) > 500:
         raise ValueError("the expression is longer than 500 letters")
@@ -111,7 +111,7 @@ def _value(node: ast.AST) -> int | float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve."""
+    """Run the server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--port", type=int, help="serve over HTTP on this port")
     parser.add_argument("--host", default="127.0.0.1")

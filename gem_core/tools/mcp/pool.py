@@ -1,7 +1,7 @@
-"""Sessions with MCP servers: opened when needed, shared or one an episode, opened anew after a crash.
+"""Sessions with MCP servers, shared or one per episode, opened on first use and reopened after a crash.
 
-Everything here runs on the background loop of `gem_core.tools.loop`: a session belongs to the event loop that
-it was opened on, and episodes come from any. There is one pool for each server in a process.
+Everything here runs on the background loop of `gem_core.tools.loop`, because a session belongs to the event
+loop that opened it, while episodes run on any loop. A process has one pool per server.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MOST_ATTEMPTS = 3
 
 
 class ToolReply(NamedTuple):
-    """What came of a call."""
+    """Result of a call, or the reason why it failed."""
 
     content: Any
-    """The package's result; None when there is none."""
+    """The package's result; None if the call failed."""
     problem: str = ""
-    """Why there is none."""
+    """Why the call failed; empty if it did not."""
 
 
 class Pool:
@@ -48,16 +48,16 @@ class Pool:
         self._client = http_client(config.headers, config.concurrency) if config.url else None
 
     async def tools(self) -> list[Any]:
-        """What the server offers.
+        """Return the tools of the server.
 
         Raises:
-            ServiceError: It cannot be reached.
+            ServiceError: The server cannot be reached.
         """
         session = await self._alive(None, self.config.connect_timeout)
         return session.tools
 
     async def call(self, holder: Holder | None, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-        """Call a tool; in the session of `holder`, or in the shared one."""
+        """Call a tool in the session of `holder`, or in the shared session if `holder` is None."""
         last = ""
         for _ in range(_MOST_ATTEMPTS):
             try:
@@ -96,7 +96,7 @@ class Pool:
             await self._client.aclose()
 
     async def _alive(self, holder: Holder | None, seconds: float) -> Session:
-        """A session that works as far as is known, opened if need be."""
+        """Return a session that is not known to be dead, opening one if necessary."""
         if holder is None:
             async with self._opening:
                 if self._shared is None or self._shared.dead:
@@ -127,7 +127,7 @@ class Pool:
             ) from None
 
     async def _open(self, seconds: float) -> Session:
-        """A new session; a server that is down is waited for."""
+        """Open a new session, waiting for a server that is down."""
         end, pause = time.monotonic() + seconds, 0.05
         while True:
             session = Session(self.config, self._client)
@@ -144,7 +144,7 @@ class Pool:
 
 
 class Holder:
-    """The session of one episode, once it has one."""
+    """The session of one episode, opened by its first call."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -158,7 +158,7 @@ _lock = threading.Lock()
 
 
 def pool_of(config: ServerConfig) -> Pool:
-    """The pool of this process for a server."""
+    """Return the pool of this process for a server."""
     with _lock:
         if config.key not in _pools:
             _pools[config.key] = Pool(config)
@@ -166,7 +166,7 @@ def pool_of(config: ServerConfig) -> Pool:
 
 
 def close_pools() -> None:
-    """Close all shared sessions; the next call opens them anew."""
+    """Close all pools; the next call opens new sessions."""
     with _lock:
         pools = list(_pools.values())
         _pools.clear()
@@ -178,7 +178,7 @@ async def _close_all(pools: list[Pool]) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the sessions are the parent's."""
+    """Forget the pools in a forked child, because their sessions belong to the parent."""
     global _lock
     _lock = threading.Lock()
     _pools.clear()

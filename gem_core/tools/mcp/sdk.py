@@ -1,7 +1,7 @@
-"""The official package ``mcp``, versions 1 and 2, behind one face.
+"""One interface to versions 1 and 2 of the official package ``mcp``.
 
-Version 2 renamed the server class and the fields of results and changed its HTTP library; sessions are the
-same.
+Version 2 renamed the server class and the fields of results, and changed its HTTP library. Sessions are the
+same in both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ else:
     Error = importlib.import_module("mcp").McpError
 
 __all__ = ["ClientSession", "Context", "Error", "Server", "ToolError", "http", "streamable_http_client"]
-# `ToolError` is what a tool of ours raises: version 2 tells the client nothing of other exceptions.
+# Our tools raise `ToolError`, because version 2 hides the text of other exceptions from the client.
 
 
 # -- clients ----------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ __all__ = ["ClientSession", "Context", "Error", "Server", "ToolError", "http", "
 async def open_session(
     streams: AbstractAsyncContextManager[Any], on_end: Callable[[], None]
 ) -> AsyncIterator[ClientSession]:
-    """A session over a transport, ready for calls; `on_end` is called when the server's side ends."""
+    """Open a session over a transport; `on_end` is called when the server closes its side."""
     async with streams as opened:
         read, write = opened[0], opened[1]
         async with ClientSession(_Watched(read, on_end), write) as session:
@@ -64,43 +64,43 @@ async def open_session(
             except Error as error:
                 if not hasattr(session, "discover") or error_code(error) not in (-32601, -32022):
                     raise
-                await session.discover()  # a server that speaks the stateless protocol only
+                await session.discover()  # a server that supports only the stateless protocol
             yield session
 
 
 def stdio_transport(
     command: str, args: list[str], env: Mapping[str, str] | None, cwd: str | None, errlog: Any
 ) -> AbstractAsyncContextManager[Any]:
-    """Start a server as a process and speak to it over its pipes."""
+    """Start a server as a process and communicate over its pipes."""
     ours = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     parameters = StdioServerParameters(command=command, args=args, env={**ours, **(env or {})}, cwd=cwd)
     return stdio_client(parameters, errlog=errlog)
 
 
 def error_code(error: Exception) -> int:
-    """Code of an error of the package."""
+    """Return the JSON-RPC code of an error of the package."""
     code: int = getattr(error, "error").code  # noqa: B009  # the class differs between the versions
     return code
 
 
 def tool_schema(tool: Any) -> dict[str, Any]:
-    """JSON schema of the arguments of a tool."""
+    """Return the JSON schema of the arguments of a tool."""
     schema: dict[str, Any] = tool.input_schema if MAJOR >= 2 else tool.inputSchema
     return schema
 
 
 def is_error(result: Any) -> bool:
-    """Whether the server says that a call failed."""
+    """Return whether the server reports that a call failed."""
     return bool(result.is_error if MAJOR >= 2 else result.isError)
 
 
 def structured(result: Any) -> Any:
-    """The structured content of a result; None when there is none."""
+    """Return the structured content of a result, or None."""
     return result.structured_content if MAJOR >= 2 else result.structuredContent
 
 
 async def list_tools(session: ClientSession) -> list[Any]:
-    """All tools of a server, page by page."""
+    """Return all tools of a server, requested page by page."""
     tools: list[Any] = []
     cursor: str | None = None
     while True:
@@ -118,7 +118,7 @@ def _page(cursor: str | None) -> dict[str, Any]:
 
 
 class _Watched:
-    """A transport's read stream that says when it has ended: an idle session does not notice by itself."""
+    """Read stream of a transport that reports its end, which an idle session would not notice."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream, self._on_end = stream, on_end
@@ -155,19 +155,19 @@ class _Watched:
 
 
 def tool(server: Any) -> Callable[[F], F]:
-    """Decorator that makes a function a tool of a server; it returns text."""
+    """Return a decorator that makes a function, which returns text, a tool of a server."""
     decorator: Callable[[F], F] = server.tool(structured_output=False)
     return decorator
 
 
 def session_of(context: Any) -> str:
-    """The session that a request belongs to; one for all over pipes and in the stateless protocol."""
+    """Return the id of a request's session; empty over pipes and in the stateless protocol."""
     request = context.request_context.request
     return "" if request is None else str(request.headers.get("mcp-session-id", ""))
 
 
 def http_app(server: Any, host: str) -> Any:
-    """The web application of a server, for uvicorn; its address ends in ``/mcp``."""
+    """Return the ASGI application of a server; its path is ``/mcp``."""
     if MAJOR >= 2:
         known = inspect.signature(server.streamable_http_app).parameters
         return server.streamable_http_app(
@@ -179,7 +179,7 @@ def http_app(server: Any, host: str) -> Any:
         "127.0.0.1",
         "localhost",
         "::1",
-    ):  # else it takes requests to this machine's own names only
+    ):  # otherwise it accepts only requests addressed to localhost
         server.settings.transport_security = None
     return server.streamable_http_app()
 

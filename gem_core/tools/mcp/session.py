@@ -1,4 +1,4 @@
-"""One session with an MCP server: a task that holds it, its calls, and how it ends."""
+"""One session with an MCP server: the task that holds it, its calls, and its end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _CLOSING = 15.0
 
 
 class NotMade(Exception):
-    """The call did not reach the server and can be made again."""
+    """Raised when a call did not reach the server and can be repeated."""
 
 
 class Lost(Exception):
-    """The server went away during the call."""
+    """Raised when the server goes away during a call."""
 
 
 class Session:
-    """One session; a task of its own holds it, because its parts have to be closed by who opened them."""
+    """One session, held by a dedicated task, because the task that opens its parts must also close them."""
 
     def __init__(self, config: ServerConfig, client: Any) -> None:
         self._config, self._client = config, client
@@ -38,15 +38,15 @@ class Session:
         self._said = _LastWords()
         self._under_way = 0
         self.dead = False
-        """Whether no new call is to be made."""
+        """Whether the session accepts no new calls."""
         self.failure: BaseException | None = None
-        """Why it could not be opened."""
+        """Why the session could not be opened; None if it was."""
 
     async def open(self, seconds: float) -> None:
         """Connect.
 
         Raises:
-            ServiceError: It does not work, or not in time.
+            ServiceError: The connection fails or takes too long.
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(ready))
@@ -60,12 +60,13 @@ class Session:
             raise
 
     async def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """Result of one call.
+        """Make one call and return its result.
 
         Raises:
-            NotMade, Lost: The session is of no more use; whether the call was made tells which.
-            asyncio.TimeoutError: No answer in time.
-            Exception: What the package raises for an error that the server reports.
+            NotMade: The session is dead, and the call did not reach the server.
+            Lost: The session is dead, and the call may have reached the server.
+            asyncio.TimeoutError: No answer arrived in time.
+            Exception: The package's exception for an error that the server reports.
         """
         if self.dead:
             raise NotMade("the session has ended")
@@ -84,7 +85,7 @@ class Session:
         except sdk.Error as error:
             code = sdk.error_code(error)
             if code in (transport.NOT_SENT, transport.NO_SESSION):
-                self.dead = True  # other calls may find out for themselves
+                self.dead = True  # calls in progress finish on their own
                 raise NotMade(str(error)) from error
             if code in (transport.BROKEN, sdk.CLOSED):
                 if code == sdk.CLOSED or not self._config.url:
@@ -99,17 +100,17 @@ class Session:
 
     @property
     def gone(self) -> bool:
-        """Whether everything of it is closed."""
+        """Whether all resources of the session are closed."""
         return self._task.done()
 
     def close(self) -> None:
-        """Let the session go, without waiting."""
+        """End the session without waiting until it is closed."""
         self.dead = True
         if not self._gone.done():
             self._gone.set_result(None)
 
     async def closed(self) -> None:
-        """Wait until everything is closed; what takes too long is cut short."""
+        """Wait until everything is closed; cancel it if that takes too long."""
         done, _ = await asyncio.wait([self._task], timeout=_CLOSING)
         if not done:
             self._task.cancel()
@@ -131,7 +132,7 @@ class Session:
                 if said := self._said.last_line():
                     reason = f"{reason}; the last that it said is: {said}"
                 ready.set_exception(ServiceError(f"{self._config} cannot be reached: {reason}"))
-                ready.exception()  # read, or a caller that was cancelled would leave a complaint
+                ready.exception()  # mark as retrieved, in case the caller was cancelled
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
@@ -146,7 +147,7 @@ class Session:
 
 
 class _LastWords:
-    """Where a server writes its errors; the end is kept, for a message."""
+    """Pipe for a server's standard error, whose end is kept for a message."""
 
     _KEPT = 4096
 
@@ -167,7 +168,7 @@ class _LastWords:
         os.close(self._read)
 
     def last_line(self) -> str:
-        """The last line that is not empty."""
+        """Return the last line that is not empty."""
         lines = self._kept.decode("utf-8", "replace").split("\n")
         return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
@@ -175,11 +176,11 @@ class _LastWords:
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self._read, 2**16):
                 self._kept = (self._kept + part)[-self._KEPT :]
-            asyncio.get_running_loop().remove_reader(self._read)  # nobody can write any more
+            asyncio.get_running_loop().remove_reader(self._read)  # no writer is left
 
 
 def _innermost(error: BaseException) -> tuple[BaseException, str]:
-    """The first real error in a group of errors, and a line on it."""
+    """Return the first error inside nested exception groups, and a one-line description."""
     while getattr(error, "exceptions", None):
         error = error.exceptions[0]  # type: ignore[attr-defined]
     return error, error_line(error, 300)

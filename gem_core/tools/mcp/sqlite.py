@@ -4,7 +4,8 @@
     python -m gem_core.tools.mcp.sqlite --database shop.db --port 8000   # http://localhost:8000/mcp
     python -m gem_core.tools.mcp.sqlite --folder databases               # many: each call names one
 
-Statements run under the limits of `gem_core.tools.mcp.database`, those of one call as one transaction.
+Statements run under the limits of `gem_core.tools.mcp.database`. The statements of one call form one
+transaction.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _LONGEST = 20_000
 
 
 def sqlite_server(find: Callable[[str], Path]) -> Any:
-    """The server.
+    """Return the server.
 
     Args:
-        find: The file behind the argument ``database`` of a call; a ValueError says that there is none.
+        find: Maps the argument ``database`` of a call to a file; raises ValueError if there is no such file.
     """
     server = sdk.Server("gem-core sqlite", log_level="WARNING")
 
@@ -87,7 +88,7 @@ def _run(path: Path, sql: str, write: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve."""
+    """Run the server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--database", type=Path, help="the one database")

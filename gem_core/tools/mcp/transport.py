@@ -1,4 +1,4 @@
-"""Streamable HTTP for MCP sessions: connections that stay open, and failures that concern one call only."""
+"""Streamable HTTP for MCP sessions, with persistent connections and failures confined to one call."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _DRAIN = 5.0
 
 @asynccontextmanager
 async def http_transport(url: str, client: Any) -> AsyncIterator[Any]:
-    """Speak to a server over streamable HTTP, with a client that `http_client` made."""
+    """Connect to a server over streamable HTTP with a client from `http_client`."""
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(streamable_http_client(url, http_client=client))
 
 
 def http_client(headers: Mapping[str, str] | None, connections: int) -> Any:
-    """A client whose connections stay open, for all sessions with one server."""
+    """Return a client with persistent connections, for all sessions with one server."""
     limits = http.Limits(
         max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=120.0
     )
     inner = http.AsyncHTTPTransport(retries=2, limits=limits)
-    timeout = http.Timeout(30.0, read=None, pool=None)  # a call has its own limit of time
+    timeout = http.Timeout(30.0, read=None, pool=None)  # a call has its own time limit
     return http.AsyncClient(
         transport=_json_errors(inner), timeout=timeout, headers=dict(headers or {}), follow_redirects=False
     )
 
 
 def _json_errors(inner: Any) -> Any:
-    """A transport that turns what goes wrong with one request into the answer to this request.
+    """Return a transport that turns the failure of one request into an error answer to this request.
 
-    Left to the package, version 1 ends the whole session for it, or waits for an answer that will not come.
-    The stream for messages that the server sends by itself is declined: each would hold a connection.
+    Without it, version 1 of the package ends the whole session, or waits for an answer that will not come.
+    The stream for messages initiated by the server is declined, because it would occupy a connection.
     """
 
     class Transport(http.AsyncBaseTransport):  # type: ignore[misc]
@@ -61,7 +61,7 @@ def _json_errors(inner: Any) -> Any:
                     raise
                 refused = isinstance(error, (http.ConnectError, http.ConnectTimeout))
                 return _answer(request, number, NOT_SENT if refused else BROKEN, error_line(error, 300))
-            if request.method == "DELETE" and response.status_code >= 400:  # a session that is gone is gone
+            if request.method == "DELETE" and response.status_code >= 400:  # the session has already ended
                 await response.aclose()
                 return http.Response(204, request=request)
             if number is None:
@@ -84,10 +84,10 @@ def _json_errors(inner: Any) -> Any:
 
 
 def _stream(inner: Any, number: Any) -> Any:
-    """A stream of events that ends with an answer, also when its connection breaks before.
+    """Return a stream of events that ends with an answer even if its connection breaks first.
 
-    The package closes it once it has the answer, and a stream that is closed before its end takes its
-    connection with it: so what is left is read first, which a server ends after the answer.
+    The package closes the stream once it has the answer. Closing it before its end would close the connection
+    too, so the rest of the stream is read first; the server ends it after the answer.
     """
 
     class Stream(http.AsyncByteStream):  # type: ignore[misc]
@@ -114,7 +114,7 @@ def _stream(inner: Any, number: Any) -> Any:
 
 
 def _request_number(body: bytes) -> Any:
-    """The id of a JSON-RPC request; None for anything that wants no answer."""
+    """Return the id of a JSON-RPC request; None for a message that expects no answer."""
     try:
         message = json.loads(body)
     except ValueError:
@@ -131,7 +131,7 @@ def _error(number: Any, code: int, message: str) -> dict[str, Any]:
 
 
 def _said(body: bytes) -> str:
-    """The message of a JSON-RPC error that a server sent with its status."""
+    """Return the message of a JSON-RPC error in the body of a response; empty if there is none."""
     try:
         return str(json.loads(body)["error"]["message"])[:300]
     except (ValueError, KeyError, TypeError):

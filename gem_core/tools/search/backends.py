@@ -1,4 +1,4 @@
-"""Searches by name."""
+"""Registry of search backends."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _lock = threading.Lock()
 
 
 def open_searcher(backend: str = "bm25", **options: Any) -> Searcher:
-    """A search of your own; close it after use.
+    """Return a new searcher, which the caller closes after use.
 
     Args:
-        backend: "bm25", "dense", "server", "serpapi" or "google".
-        options: Of the backend, such as ``corpus="multihop"`` or ``url="http://localhost:8000"``.
+        backend: "bm25", "dense", "server", "serpapi", or "google".
+        options: Options of the backend, such as ``corpus="multihop"`` or ``url="http://localhost:8000"``.
 
     Raises:
-        UnknownName: No such backend.
-        TypeError: An option that the backend does not have.
-        ConfigError: A value that cannot be honoured, or a key that is missing.
-        MissingDependency: A package is missing.
+        UnknownName: There is no such backend.
+        TypeError: The backend has no such option.
+        ConfigError: The value of an option is not supported, or an API key is missing.
+        MissingDependency: A package is not installed.
     """
     factory = load_attribute(f"search {backend!r}", _backends.get(backend))
     check_arguments(f"search {backend!r}", factory, options)
@@ -45,10 +45,9 @@ def open_searcher(backend: str = "bm25", **options: Any) -> Searcher:
 
 
 def shared_searcher(backend: str, **options: Any) -> Searcher:
-    """The one search of this process with these options; it lives until `close_searchers`.
+    """Return the searcher that this process shares for these options; it stays open until `close_searchers`.
 
-    Raises:
-        As `open_searcher`.
+    Raises the same errors as `open_searcher`.
     """
     key = json.dumps([backend, options], sort_keys=True, default=str)
     with _lock:
@@ -58,14 +57,14 @@ def shared_searcher(backend: str, **options: Any) -> Searcher:
 
 
 def close_searchers() -> None:
-    """Close the shared searches of this process; the next use opens them anew."""
+    """Close the shared searchers of this process; the next use opens new ones."""
     with _lock:
         while _shared:
             _shared.popitem()[1].close()
 
 
 def _forget() -> None:
-    """In a forked child: threads and connections are the parent's."""
+    """Forget the shared searchers in a forked child; their threads and connections belong to the parent."""
     global _lock
     _lock = threading.Lock()
     _shared.clear()

@@ -208,7 +208,7 @@ def build_bm25(
 ) -> Bm25Index:
     """Build an index in `folder`, which must not exist yet or must already hold an index.
 
-    `k1` and `b` are those of `open_bm25`.
+    See `open_bm25` for `k1` and `b`.
 
     Raises:
         ConfigError: `k1` or `b` is out of range.
@@ -246,7 +246,7 @@ def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> N
 
 
 def _numbered(documents: Iterable[Document], vocabulary: dict[str, int]) -> Iterator[array[int]]:
-    """The words of each document as numbers, new ones being given as they come."""
+    """Yield the words of each document as numbers, adding new words to `vocabulary`."""
     for document in documents:
         found = words(f"{document['title']} {document['text']}")
         yield array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in found])

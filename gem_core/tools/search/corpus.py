@@ -2,7 +2,7 @@
 
 | corpus | documents |
 |---|---|
-| ``multihop``, ``multihop:SEED`` | the encyclopaedia behind the questions of ``qa:MultiHop-v0-search`` |
+| ``multihop``, ``multihop:SEED`` | the encyclopedia behind the questions of ``qa:MultiHop-v0-search`` |
 | a ``.jsonl`` file | one per line: an object with `text` or `contents`, and optionally `id` and `title` |
 | a ``.parquet``, ``.csv``, or ``.json`` file | one per row, with the same columns |
 | a ``.txt`` or ``.md`` file | one per passage of at most `PASSAGE_WORDS` words |
@@ -49,8 +49,9 @@ def read_corpus(corpus: str | Path) -> Iterator[Document]:
 
 
 def fingerprint(corpus: str | Path) -> str:
-    """Return a text that changes with the corpus: names, sizes, and times of files, or a hash of its
-    documents.
+    """Return a text that changes with the corpus.
+
+    It is made of the names, sizes, and times of files, or a hash of the documents.
 
     Raises:
         ConfigError: The corpus or file does not exist.
@@ -78,7 +79,7 @@ def as_document(row: Mapping[str, Any], number: int) -> Document | None:
 
 
 def _bundled(corpus: str | Path) -> str | None:
-    """Return name and seed of an included corpus; a file or folder of that name takes precedence."""
+    """Return the seed of an included corpus; a file or folder of that name takes precedence."""
     name, _, seed = str(corpus).partition(":")
     if name not in _BUNDLED or Path(corpus).exists():
         return None

@@ -16,7 +16,7 @@ from gem_core.errors import DataError
 
 
 def cache_folder(kind: str, facts: dict[str, Any]) -> Path:
-    """Return the folder of an index, under ``$GEM_CORE_CACHE`` or else in the user's cache folder."""
+    """Return the folder of an index, under ``$GEM_CORE_CACHE`` or, if unset, in the user's cache folder."""
     cache = os.environ.get("GEM_CORE_CACHE")
     root = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "gem-core"
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
@@ -55,7 +55,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes, which is released even if its holder is killed."""
+    """Hold an interprocess lock, which is released even if its holder is killed."""
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

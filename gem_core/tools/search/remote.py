@@ -1,4 +1,4 @@
-"""Search by a server: one that speaks the retrieval protocol, or a web search API.
+"""Search through a server with the retrieval protocol of Search-R1, or through a web search API.
 
 Keys are read from environment variables and never appear in messages.
 """
@@ -16,7 +16,7 @@ from gem_core.tools.search.searcher import Hit, Searcher
 
 
 class _Remote(Searcher):
-    """A search over HTTP."""
+    """Base class of searchers that send their queries over HTTP."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class _Remote(Searcher):
 
 
 class RetrievalServer(_Remote):
-    """Client of a server that speaks the retrieval protocol of Search-R1.
+    """Client of a server with the retrieval protocol of Search-R1.
 
     A request is ``POST /retrieve`` with ``{"queries": [...], "topk": 3, "return_scores": true}``; the
     answer is ``{"result": [[{"document": {"id": ..., "contents": ...}, "score": 1.5}, ...], ...]}``.

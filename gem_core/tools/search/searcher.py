@@ -1,4 +1,4 @@
-"""What every search has in common: `Searcher`, its threads and its cache."""
+"""`Searcher`, the base class of all searches, with its threads and its cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Hit(NamedTuple):
-    """A document that was found."""
+    """A document found by a search, with its score."""
 
     document: Document
     score: float
@@ -29,15 +29,15 @@ class Hit(NamedTuple):
 
 
 class Searcher:
-    """Finds documents. A subclass overrides `find`.
+    """Base class of searches; a subclass overrides `find`.
 
-    Any thread and any event loop may use one searcher.
+    A searcher may be used from any thread and any event loop.
 
     Args:
-        concurrency: Searches that `asearch` runs at a time; the others wait.
-        cache: Searches whose results are kept, the least recent going first; 0 for none. Two callers that
-            ask the same at the same time share one search.
-        cache_seconds: How long a result is kept; None for ever.
+        concurrency: Maximum number of concurrent searches of `asearch`; others wait.
+        cache: Number of cached results, of which the least recently used is dropped first; 0 disables the
+            cache. Concurrent callers with the same query share one search.
+        cache_seconds: Seconds for which a result is cached. None means forever.
     """
 
     def __init__(self, concurrency: int = 8, cache: int = 0, cache_seconds: float | None = None) -> None:
@@ -48,25 +48,25 @@ class Searcher:
         self._threads = ThreadPool(concurrency, "gem-search")
 
     def find(self, query: str, k: int) -> list[Hit]:
-        """At most `k` documents, the best first.
+        """Return at most `k` documents, best first.
 
         Raises:
-            ServiceError: A server does not answer, or not as it should.
+            ServiceError: A server does not answer, or its answer is invalid.
         """
         raise NotImplementedError
 
     def search(self, query: str, k: int = 3) -> list[Hit]:
-        """`find`, or what it found before."""
+        """Return the result of `find`, from the cache if possible."""
         if self._cache is None:
             return self.find(query, k)
         return self._cache.get((query, k), lambda: self.find(query, k))
 
     async def asearch(self, query: str, k: int = 3) -> list[Hit]:
-        """`search` in a thread of this searcher."""
+        """Run `search` in a thread of this searcher."""
         return await call_in(self._threads, functools.partial(self.search, query, k))
 
     def close(self) -> None:
-        """Let the threads and connections go. May be called more than once."""
+        """Release the threads and connections. May be called more than once."""
         threads, self._threads = self._threads, ThreadPool(self.concurrency, "gem-search")
         threads.shutdown(wait=False, cancel_futures=True)
 
@@ -80,7 +80,7 @@ class Searcher:
 
 
 class _Cache:
-    """Results by query, each found once; a failure is not kept."""
+    """Results by query, each computed once; failures are not cached."""
 
     def __init__(self, size: int, seconds: float | None) -> None:
         self._size, self._seconds = size, seconds

@@ -1,9 +1,9 @@
 """HTTP server for a search, with the retrieval protocol of Search-R1.
 
-``POST /retrieve`` with ``{"queries": ["..."], "topk": 3, "return_scores": true}`` gives
+``POST /retrieve`` with ``{"queries": ["..."], "topk": 3, "return_scores": true}`` returns
 ``{"result": [[{"document": {"id", "title", "text", "contents"}, "score"}, ...], ...]}``, or only the
-documents if ``return_scores`` is false; ``GET /health`` gives ``{"status": "ok"}``. An invalid request gets
-status 400 with ``{"error": "..."}``.
+documents if ``return_scores`` is false; ``GET /health`` returns ``{"status": "ok"}``. An invalid request
+returns status 400 with ``{"error": "..."}``.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _handler(searcher: Searcher, topk: int) -> type[BaseHTTPRequestHandler]:
         def _body(self) -> bytes:
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal() or int(length) > MOST_BYTES:
-                self.close_connection = True  # what follows cannot be told from the next request
+                self.close_connection = True  # the rest of the body would be read as the next request
                 raise _Mistake(f"expected a body with a Content-Length of at most {MOST_BYTES}")
             return self.rfile.read(int(length))
 
@@ -129,16 +129,16 @@ def _handler(searcher: Searcher, topk: int) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Not a line for each request."""
+            """Suppress the log line of each request."""
 
     return Handler
 
 
 def read_request(body: bytes, topk: int) -> tuple[list[str], int, bool]:
-    """Queries, number of documents and whether scores are wanted.
+    """Return the queries, the number of documents, and whether scores are requested.
 
     Raises:
-        _Mistake: The body is no such request.
+        _Mistake: The body is not a valid request.
     """
     try:
         request = json.loads(body)

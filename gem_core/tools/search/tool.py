@@ -26,11 +26,11 @@ class SearchTool(Tool):
         tools(tools="search(backend='google')")
 
     Args:
-        backend: ``bm25``, ``dense``, ``server``, ``serpapi`` or ``google``. None takes ``bm25`` with a
+        backend: ``bm25``, ``dense``, ``server``, ``serpapi``, or ``google``. None uses ``bm25`` with a
             `corpus`, and otherwise the server at the URL in the environment variable ``SEARCH_URL``.
         k: Number of documents that a search returns.
-        max_chars: Number of characters of a document that are shown.
-        name: Name of the tool, which the model calls.
+        max_chars: Maximum number of characters of a document that are shown.
+        name: Name by which the model calls the tool.
         options: Options of the backend, such as ``corpus=`` or ``url=``. The `url` of ``server`` defaults to
             ``SEARCH_URL``.
 
