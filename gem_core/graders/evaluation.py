@@ -1,4 +1,4 @@
-"""The value of an expression at a point: a fraction if it is rational, else a complex number."""
+"""Evaluates an expression at a point: to a fraction if it is rational, otherwise to a complex number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader of expressions: the parts of an answer between its brackets, commas and units."""
+"""Parser of expressions, the parts of an answer between its brackets, commas, and units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPRESSIONS = frozenset({"n", "v", "+", "*", "/", "^", "-", "f"})
 
 
 _GREEK = frozenset(
-    (  # noqa: SIM905  # a list of thirty strings reads worse
+    (  # noqa: SIM905  # a list of thirty strings is harder to read
         "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma "
         "tau phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"
     ).split()
@@ -157,7 +157,7 @@ class ExpressionReader(Tokens):
         return ("v", name)
 
     def mixed(self, whole: Tree) -> Tree:
-        r"""``2\frac{1}{3}`` is two and a third."""
+        r"""Read a mixed number: ``2\frac{1}{3}`` is two and a third."""
         if whole[1].denominator != 1 or self.tokens[self.at] != ("command", "frac"):
             return whole
         start = self.at

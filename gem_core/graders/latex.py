@@ -1,4 +1,4 @@
-r"""A reader of mathematical answers: LaTeX or plain text to a tree.
+r"""Parser of mathematical answers, from LaTeX or plain text to a tree.
 
 `read` understands the usual contents of textbook answers (numbers, fractions, roots, powers, functions,
 tuples, sets, intervals, unions, matrices, relations, units, words) and returns None for everything else
@@ -41,7 +41,7 @@ def _value_of(tree: Tree) -> Tree:
 
 
 class _AnswerReader(ExpressionReader):
-    """Reads what surrounds expressions: lists, relations, unions, units, words, brackets."""
+    """Reads the parts around expressions: lists, relations, unions, units, words, and brackets."""
 
     def answer(self) -> Tree:
         if all(kind in ("words", "word") for kind, _ in self.tokens[:-1]) and (

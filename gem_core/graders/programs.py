@@ -93,10 +93,12 @@ def run_tests(
 
     Args:
         code: Python source.
-        given: The tests.
-        max_tests: Number of tests to run, those with the longest inputs; None means all.
-        stop_early: Whether to stop at the first failure, if only passing all tests counts.
-        limits: Limits of each test; None means the defaults of the sandbox.
+        given: Tests of the task.
+        max_tests: Maximum number of tests to run; the tests with the longest inputs are chosen. None runs
+            all.
+        stop_early: Whether to stop at the first failure, for callers that only need to know whether all
+            tests pass.
+        limits: Resource limits of each test. None uses the defaults of the sandbox.
     """
     tests = list(given.tests)
     if max_tests is not None and len(tests) > max_tests:
@@ -104,7 +106,7 @@ def run_tests(
     if given.function is not None:
         code += _DRIVER.format(name=given.function, mark=_MARK)
     sandbox = open_sandbox()
-    if sandbox.level != "process":  # which counts all processes of the user
+    if sandbox.level != "process":  # level "process" counts all processes of the user
         limits = replace(limits or ISOLATED, processes=ISOLATED.processes)
     passed, feedback = 0, ""
     for number, test in enumerate(tests, 1):

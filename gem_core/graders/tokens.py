@@ -39,7 +39,7 @@ _TOKEN = re.compile(
     r"|(?P<sign>\*\*|<=|>=|!=|[-+*/^=<>(){}\[\],;:!|%&'])"
 )
 FUNCTIONS = frozenset(
-    (  # noqa: SIM905  # a list of seventeen strings reads worse
+    (  # noqa: SIM905  # a list of seventeen strings is harder to read
         "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp asin acos atan"
     ).split()
 )

@@ -1,8 +1,8 @@
-"""Comparison of the trees of `gem_core.graders.latex`: exact for rational numbers, else at points.
+"""Compares the trees of `gem_core.graders.latex`: exactly for rational numbers, otherwise numerically.
 
 Two expressions are equal if they agree at all tested values of their variables: at two fixed points with
-positive values and, if signs could matter, at one with mixed signs and one with negative values only. `same`
-returns None if that is inconclusive.
+positive values and, if signs could matter, at a point with mixed signs and a point with only negative values.
+`same` returns None if the comparison is inconclusive.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
         valued += b is not None
         if a is None or b is None:
             continue
-        if not _equal(given, wanted, a, b):  # a difference at the mixed signs alone may be one of branches
+        if not _equal(given, wanted, a, b):  # a difference at mixed signs only may come from branch cuts
             return False if point < 2 and not (_doubtful(given) or _doubtful(wanted)) else None
         settled += 1
         if point == 1 and not (_branching(given) or _branching(wanted)):

@@ -129,7 +129,7 @@ class Calls:
         return ForkedProcess(modules=modules, workers=workers)
 
     def _forget(self) -> None:
-        """Let go of the sandbox in a forked child: it is the parent's, and its lock may have been held."""
+        """Forget the sandbox in a forked child: it belongs to the parent, and its lock may be held."""
         self._lock = threading.Lock()
         self._sandbox = None
 

@@ -205,7 +205,7 @@ class Conversation:
         try:
             stdin.write(data)
             stdin.flush()
-        except (OSError, ValueError):  # the container has gone
+        except (OSError, ValueError):  # the container has ended
             return None
         line = b""
         while not line.endswith(b"\n"):

@@ -108,7 +108,7 @@ class ForkServer:
             link.close()
 
     def forget(self) -> None:
-        """Let go of the server in a forked child, because it belongs to the parent."""
+        """Forget the server in a forked child, because it belongs to the parent."""
         self._close_sockets()
         self.process.returncode = 0  # the parent waits for it
 

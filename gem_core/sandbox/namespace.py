@@ -148,7 +148,7 @@ class Namespace:
         raise SandboxError("the fork server ends as soon as it starts")
 
     def forget(self) -> None:
-        """Let go of the fork servers in a forked child, because they belong to the parent."""
+        """Forget the fork servers in a forked child, because they belong to the parent."""
         for server in self._servers:
             if server is not None:
                 server.forget()
@@ -158,10 +158,10 @@ class Namespace:
 
 
 class ForkedProcess(Namespace):
-    """Runs programs at level `process`, in children of a fork server that has run trusted modules. Linux
-    only.
+    """Runs programs at level `process`, in children of a fork server that has run trusted modules.
 
-    It blocks what level `process` blocks and, if seccomp works, the system calls in `guest.denied`.
+    Linux only. It blocks what level `process` blocks and, if seccomp works, the system calls in
+    `guest.denied`.
     """
 
     level = "process"

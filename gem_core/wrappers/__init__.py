@@ -1,4 +1,4 @@
-"""Wrappers by name. This module only lists them; a wrapper is imported on first use.
+"""Registry of wrappers; each is imported on first use.
 
     env = gem_core.make("game:GuessTheNumber-v0", wrappers="time_limit(max_turns=5), concat_with_action")
 

@@ -35,7 +35,7 @@ class ConcatChat(History):
         tokenizer: Folder or hub name of a tokenizer, loaded with transformers at the first reset
             and shared by all environments of the process; or an object with `apply_chat_template`.
         max_history: See `History`.
-        template_kwargs: Passed to `apply_chat_template`, for example ``{"enable_thinking": False}``.
+        template_kwargs: Keyword arguments of `apply_chat_template`, such as ``{"enable_thinking": False}``.
         tool_role: Role of a tool's answer; use "user" for templates without tools.
 
     Raises:
@@ -72,7 +72,7 @@ class ConcatChat(History):
         return self.apply_template(self.history)
 
     def apply_template(self, messages: list[dict[str, str]]) -> str:
-        """Return `messages` as text that ends where the assistant begins to write."""
+        """Render `messages` with the generation prompt at the end."""
         if isinstance(self.tokenizer, str):
             self.tokenizer = load_tokenizer(self.tokenizer)
         try:
@@ -120,6 +120,6 @@ def load_tokenizer(name: str) -> ChatTokenizer:
         ) from error
     try:
         tokenizer: ChatTokenizer = AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # OSError, ValueError, KeyError, ... according to what is missing
+    except Exception as error:  # OSError, ValueError, KeyError, ... depending on what is missing
         raise ModelError(f"cannot load a tokenizer from {name!r}: {error_line(error)}") from error
     return tokenizer

@@ -1,4 +1,4 @@
-"""Observation wrappers that show the history of the episode, not only its newest observation.
+"""Observation wrappers that show the history of the episode instead of only the newest observation.
 
 Without them, `step` returns the newest observation alone. That suits a rollout in append mode, whose
 context keeps the history as tokens. A caller that builds a prompt from each observation needs the history
@@ -88,7 +88,7 @@ class Concat(History):
 
     def __init__(self, env: Env, *, max_history: int | None = None) -> None:
         super().__init__(env, max_history=max_history)
-        # The usual case only appends text, and skips the calls of the general one.
+        # Fast path: the usual case only appends text.
         hooks = (type(self).entry, type(self).render)
         self._plain = (
             max_history is None and not self.keeps_actions and hooks == (History.entry, Concat.render)

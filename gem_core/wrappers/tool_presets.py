@@ -30,7 +30,7 @@ def search_tool(env: Env, **changes: Any) -> Tools:
 
 
 def search_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
-    """Wrap `env` with search on that server: at most five calls, without intermediate rewards."""
+    """Wrap `env` with search on the server in ``SEARCH_URL``: at most five calls, no intermediate rewards."""
     return _preset(env, changes, tools="search")
 
 

@@ -50,10 +50,11 @@ class Tools(Wrapper):
             closes only tools that it built from a config string.
         format: How calls are written: "gem", "hermes" or "llama"; see `gem_core.tools.formats`.
         tool_reward: Reward of a turn with a call.
-        tool_success_reward: Added if all calls of the turn succeeded.
-        tool_error_reward: Added if a call of the turn failed or was malformed.
-        max_tool_uses: Maximum number of tool turns per episode; the last one says so. None means no limit:
-            the environment's own limit counts environment turns only, so put a `time_limit` outside.
+        tool_success_reward: Additional reward if all calls of the turn succeeded.
+        tool_error_reward: Additional reward if a call of the turn failed or was malformed.
+        max_tool_uses: Maximum number of tool turns per episode; the observation of the last one says so. None
+            means no limit: the environment's own limit counts only environment turns, so wrap the result in
+            a `time_limit`.
         max_calls: Maximum number of calls that are run per response; further ones are ignored.
         together: Whether to run the calls of a response at the same time instead of one after the other.
         timeout: Maximum number of seconds per call; None leaves it to the tool.
@@ -115,18 +116,18 @@ class Tools(Wrapper):
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """Names of all tools that can be called, those of inner `Tools` wrappers included."""
+        """Names of all tools that can be called, including the tools of inner `Tools` wrappers."""
         return (*self._by_name, *getattr(self.env, "tool_names", ()))
 
     @property
     def tool_totals(self) -> tuple[int, int]:
-        """Number of tool turns and of successful ones, inner `Tools` wrappers included."""
+        """Number of tool turns and of successful tool turns, including inner `Tools` wrappers."""
         uses, successes = getattr(self.env, "tool_totals", (0, 0))
         return self.tool_use_counter + uses, self.tool_success_counter + successes
 
     @property
     def tool_data(self) -> dict[str, Any]:
-        """State that the tools keep for this episode, as JSON-able data."""
+        """State of the tools in this episode, as JSON-serializable data."""
         return {key: state.data for key, state in self._states.items()}
 
     @tool_data.setter
@@ -197,7 +198,7 @@ class Tools(Wrapper):
         return self.format.write(self._by_name[name], arguments) if name in self._by_name else None
 
     def _calls(self, action: str) -> list[ToolCall]:
-        """Return the calls to run; none if the response is for the environment."""
+        """Return the calls to run; an empty list if the response is for the environment."""
         if not self._may_call():
             return []
         calls = self.format.parse(action, self.tools)

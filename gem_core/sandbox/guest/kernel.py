@@ -49,7 +49,7 @@ def unshare(flags: int) -> None:
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Enter the namespace behind a descriptor. A pid namespace applies to processes forked from now on."""
+    """Enter the namespace behind a descriptor. A pid namespace applies only to processes forked later."""
     _call("setns", ctypes.c_int(descriptor), ctypes.c_int(kind))
 
 

@@ -159,7 +159,7 @@ class Server:
     def start_child(self) -> None:
         message, descriptors, _, _ = socket.recv_fds(self.control, 100, 1)
         if not message:
-            os._exit(0)  # the caller has gone
+            os._exit(0)  # the caller has exited
         channel = socket.socket(fileno=descriptors[0])
         self.num_children += 1
         if self.config["isolated"]:
@@ -188,7 +188,7 @@ class Server:
         try:
             channel.send(json.dumps({"exit": status, "over": True}).encode(), socket.MSG_DONTWAIT)
         except OSError:
-            pass  # the caller has gone, or the program filled the channel
+            pass  # the caller has exited, or the program filled the channel
         channel.close()
         os.close(process)
 

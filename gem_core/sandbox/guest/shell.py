@@ -115,7 +115,7 @@ class Driver:
                     waiting = waiting[os.write(give, waiting) :]
                 except BlockingIOError:
                     pass
-                except OSError:  # bash has gone
+                except OSError:  # bash has exited
                     waiting = b""
             if mark in ready:
                 marks = (marks + read(mark))[-65536:]
@@ -205,7 +205,7 @@ def read(descriptor: int) -> bytes:
 
 
 def drain(descriptor: int, output: Output) -> None:
-    """What is there already; a job in the background may go on writing for ever."""
+    """Read the output that is available now; a background job may keep writing forever."""
     for _ in range(64):
         data = read(descriptor)
         if not data:
@@ -222,7 +222,7 @@ def signal_all(number: int) -> None:
 
 
 def reap(shell: subprocess.Popen[bytes] | None) -> None:
-    """Reap processes that have ended and whose parent has gone."""
+    """Reap processes that have ended and whose parent no longer exists."""
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -250,7 +250,7 @@ def write_entry(base: str, kind: str, path: str, mode: int, data: str) -> None:
 
 
 def read_entry(path: str, left: int) -> list[Any] | None:
-    """Return kind, path, mode, and data; None if it is no file, folder, or link, or cannot be read."""
+    """Return kind, path, mode, and data; None for an unreadable entry or one of another kind."""
     name = os.path.relpath(path, os.path.realpath(HOME))
     try:
         status = os.lstat(path)
