@@ -14,8 +14,9 @@ T = TypeVar("T")
 
 
 class Drawn(Generic[T]):
-    """All tasks of a family, in groups. Each group is a module of functions that build a task from a
-    `Random`.
+    """All tasks of a family, in groups.
+
+    Each group is a module of functions that build a task from a `Random`.
 
     Args:
         package: Package that contains the modules.

@@ -62,7 +62,7 @@ class Databases(TurnBasedEnv[str]):
         Args:
             tasks: Names of groups or tasks; None means all.
             max_errors: Number of responses with neither a call nor a box after which the episode is
-            truncated.
+                truncated.
 
         Raises:
             ConfigError: A task is unknown, or `max_errors` is out of range.
@@ -157,7 +157,7 @@ class Databases(TurnBasedEnv[str]):
 
     @property
     def database(self) -> str | None:
-        """The file of the database, packed as text; None when there is none."""
+        """The file of the database, packed as text; None if there is no database."""
         if not self._path.is_file():
             return None
         return base64.b64encode(zlib.compress(self._path.read_bytes(), 1)).decode()

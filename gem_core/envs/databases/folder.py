@@ -67,7 +67,7 @@ class McpMark(Databases):
             databases: Folder with one database per category; None if they are next to the tasks.
             tasks: Names of tasks; None means all.
             max_errors: Number of responses with neither a call nor a box after which the episode is
-            truncated.
+                truncated.
             eval_only: Whether all tasks are for evaluation only; False lets all of them be trained on.
 
         Raises:
@@ -79,7 +79,7 @@ class McpMark(Databases):
         self.set_up(check_int("max_errors", max_errors, 1))
         wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
         self.skipped: dict[str, str] = {}
-        """Reason, by task that cannot be played."""
+        """Why a task cannot be played, by the name of the task."""
         self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
         self.num_items = len(self.found)
         self.eval_only = eval_only

@@ -28,7 +28,7 @@ class Task:
         answer: Required content of the box; None if the box only says that the task is done.
         wrong_answers: Wrong answers that come close.
         probes: SQL that must have the same effect on the resulting database as on the reference: return the
-        same rows, or fail. Probes test what rows do not show, such as a constraint or a trigger.
+            same rows, or fail. Probes test what rows do not show, such as a constraint or a trigger.
     """
 
     instruction: str

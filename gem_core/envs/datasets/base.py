@@ -291,7 +291,7 @@ def check_eval_only(value: Any) -> bool | None:
     """Return `value` if it is valid for the argument ``eval_only``.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The value is invalid.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -322,7 +322,7 @@ def references(row: Row, column: str, rows: Rows) -> list[str]:
     """Return the right answers in a column: one text or number, or a list of them.
 
     Raises:
-        DataError: The row has none.
+        DataError: The row has no answer.
     """
     value = row.get(column)
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":

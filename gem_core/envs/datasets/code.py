@@ -16,7 +16,7 @@ class CodeEnv(DataSetEnv):
     """Write a Python program that passes the item's tests.
 
     Action: the program in a fenced code block; the last block marked ``python`` counts, or else the last
-        block.
+    block.
 
     Rewards: 1 if every test passes, else 0; with `partial_credit`, the share of passing tests. A response
     without a code block earns -0.1. One step. The last observation shows the first failing test.

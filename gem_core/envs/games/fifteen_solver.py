@@ -78,8 +78,10 @@ def _distance(tiles: tuple[int, ...], rows: int) -> int:
 
 @lru_cache(maxsize=200_000)
 def _line(line: tuple[int, ...], index: int, rows: int, column: bool) -> int:
-    """Return the cost of a row: the distance of its tiles from home, and two moves for each tile that must
-    leave it to let another one pass. Likewise for a column.
+    """Return the cost of a row or column.
+
+    It is the distance of the tiles from home, plus two moves for each tile that must leave the line to let
+    another one pass.
     """
     cost = 0
     home = []  # home positions of the tiles of this line, in their current order

@@ -50,7 +50,7 @@ def _measure(cells: list[int], size: int) -> float:
 
 @lru_cache(maxsize=200_000)
 def _line(line: tuple[int, ...]) -> float:
-    """Return the value of a row or column: empty cells, mergeable neighbors, and order towards one end."""
+    """Return the value of a row or column: empty cells, mergeable neighbors, and order toward one end."""
     levels = [log2(tile) if tile else 0.0 for tile in line]
     value = 600.0 * line.count(0)
     rising = falling = 0.0

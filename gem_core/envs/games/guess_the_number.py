@@ -31,7 +31,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
     def __init__(
         self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
     ) -> None:
-        """Set the range, or leave it to chance.
+        """Set the range, or have it drawn at each reset.
 
         Args:
             min_number: Smallest possible number.

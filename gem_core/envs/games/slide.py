@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 def moved(cells: Sequence[int], size: int, move: str) -> list[int]:
-    """Return the board, row by row, after all tiles have slid; equal to `cells` when none can."""
+    """Return the board, row by row, after all tiles have slid; equal to `cells` if no tile can slide."""
     result = list(cells)
     merged = _to_start if move == "left" or move == "up" else _to_end
     if move == "left" or move == "right":

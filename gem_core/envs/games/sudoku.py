@@ -78,7 +78,7 @@ class Sudoku(TurnBasedEnv[list[int]]):
         return [row * self.scale + col for row in rows for col in cols]
 
     def _shuffled_lines(self) -> list[int]:
-        """Return rows or columns in a new order that keeps those of a box together."""
+        """Return rows or columns in a new order that keeps the lines of each box together."""
         box = 2 if self.scale == 4 else 3
         draw = self.random.sample
         return [band * box + i for band in draw(range(box), box) for i in draw(range(box), box)]

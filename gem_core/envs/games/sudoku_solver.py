@@ -1,4 +1,4 @@
-"""All solutions of a Sudoku: always the cell with the fewest candidates next."""
+"""Finds all solutions of a Sudoku, always filling the cell with the fewest candidates next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the wiki game from a server: the MediaWiki API, as of Wikipedia, or a local kiwix-serve."""
+"""Pages of the wiki game from a server: the MediaWiki API of Wikipedia, or a local kiwix-serve."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ArithmeticRows(GeneratedRows):
 
     @property
     def templates(self) -> int:
-        """Questions that differ in more than their numbers."""
+        """Number of questions that differ in more than their numbers."""
         return int(len(_ASK) * 2 * len(self.operations) ** (self.terms - 1))
 
 

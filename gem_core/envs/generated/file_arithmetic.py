@@ -40,7 +40,7 @@ class FileArithmeticRows(GeneratedRows):
 
     @property
     def templates(self) -> int:
-        """Questions that differ in more than their numbers."""
+        """Number of questions that differ in more than their numbers."""
         return len(_FUNCTIONS)
 
 

@@ -21,7 +21,7 @@ from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
 from gem_core.envs.datasets.qa import QaEnv
 
-_SYLLABLES = (  # noqa: SIM905  # a list of fifty strings reads worse
+_SYLLABLES = (  # noqa: SIM905  # a list of fifty strings is harder to read
     "ba be bo da de do fa fi ga go ha he ja jo ka ke ko la le lo ma me mi mo na ne no pa pe ra re ri ro "
     "sa se so ta te to va ve vi wa za zo"
 ).split()
@@ -157,8 +157,7 @@ class MultiHopEnv(QaEnv):
     Action: the name in ``<answer>...</answer>``; the last one counts.
 
     Rewards: 1 for the right name, ignoring letter case, punctuation and articles; 0 for anything else. One
-        step.
-    `max_return` is 1; the oracle reaches it.
+    step. `max_return` is 1; the oracle reaches it.
 
     With `documents`, the question contains the facts, among others; with 0, they must be found by searching
     the documents of `World`.

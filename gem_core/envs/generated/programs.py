@@ -264,7 +264,7 @@ class SmallProgramEnv(CodeEnv):
     """Write a short Python program.
 
     Action: the program in a fenced code block; the last block marked ``python`` counts, or else the last
-        block.
+    block.
 
     Rewards: 1 when every test passes, else 0; with `partial_credit`, the share of passing tests; -0.1
     without a code block. One step. `max_return` is 1; the oracle reaches it.

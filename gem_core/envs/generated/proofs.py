@@ -46,7 +46,7 @@ class ProofRows(GeneratedRows):
     columns: tuple[str, ...] = ("question", "answer")
     key = "question"
     templates = 1000
-    """Items differ in far more: the kinds and the order of the sentences are drawn."""
+    """A lower bound: the kinds and the order of the sentences are drawn as well."""
 
     def __init__(self, depth: int, split: Split, size: int, seed: int, distractors: bool = True) -> None:
         super().__init__(split, size, seed)
@@ -56,7 +56,7 @@ class ProofRows(GeneratedRows):
     def draw(self, random: Random) -> Row:
         kind: tuple[bool, bool] | None = None
         for draws in range(_DRAWS + 1):
-            last = draws == _DRAWS  # then only a chain and a statement that follows, which always exists
+            last = draws == _DRAWS  # fall back to a chain and a statement that follows, which always exists
             people = random.sample(_PEOPLE, 3)
             traits = random.sample(_TRAITS, 10)
             facts, rules = self._theory(random, people, traits, self.distractors and not last)
@@ -127,8 +127,7 @@ class ProofEnv(QaEnv):
     Action: ``\boxed{True}`` or ``\boxed{False}``; the last box with an answer counts.
 
     Rewards: 1 for the right answer, 0 for anything else. One step. Half of the statements are true, so
-        guessing
-    earns 0.5 on average. `max_return` is 1; the oracle reaches it.
+    guessing earns 0.5 on average. `max_return` is 1; the oracle reaches it.
     """
 
     def __init__(
@@ -148,8 +147,8 @@ class ProofEnv(QaEnv):
             size: Number of items.
             seed: Random seed of the items.
             distractors: Whether to add facts and rules that the derivation does not need. Without them, an
-                item is about one person, there are fewer items (at depth 0, a fact and a statement), and from
-                depth 1 on a statement follows if some rule ends in its trait.
+                item is about one person, there are fewer items (at depth 0, a fact and a statement), and at
+                depth 1 and above a statement follows if some rule ends in its trait.
 
         Raises:
             ConfigError: A value is out of range or of the wrong type.
@@ -166,7 +165,7 @@ class ProofEnv(QaEnv):
         )
 
     def random_answer(self, row: Row, random: Random) -> str:
-        """True or false."""
+        """Return true or false."""
         return random.choice(["\\boxed{True}", "\\boxed{False}"])
 
 

@@ -171,7 +171,7 @@ class _Pen:
         self._line(steps)
         if not angle.text:
             return
-        # Between two lines that almost meet, the label must be further out.
+        # Between two lines that almost meet, the label must be farther out.
         room = self.unit * (1.0 + 0.22 * len(angle.text)) / max(0.3, math.sin(abs(turn) / 2))
         self._text(at + half * max(radius + self.unit * 0.8, room), angle.text)
 

@@ -203,7 +203,7 @@ def grid_polygon(random: Random) -> Item:
         if len(found) < count or centre in found:
             continue
         corners = sorted(found, key=lambda p: math.atan2((p - centre).imag, (p - centre).real))
-        # Areas of the triangles of two neighbors and the center: all above 0, or else lines coincide.
+        # Areas of the triangles of two neighbors and the center; an area of 0 means that lines coincide.
         parts = [
             round(count * ((corners[n - 1] - centre).conjugate() * (corners[n] - centre)).imag)
             for n in range(count)

@@ -207,7 +207,7 @@ class MultiAgentEnv(GemNames, Env):
         """Return `agent`, or the first active agent if it is None.
 
         Raises:
-            ConfigError: It is not in the episode.
+            ConfigError: The agent is not in the episode.
         """
         if agent is None:
             self.require_reset()
@@ -235,7 +235,7 @@ class MultiAgentEnv(GemNames, Env):
     # -- plumbing -----------------------------------------------------------------------------
 
     def _clear_records(self) -> None:
-        """Forget all agents and what they have been paid and told."""
+        """Clear the agents, their rewards, and their infos."""
         self.agents: list[str] = []
         self.terminations: dict[str, bool] = {}
         self.truncations: dict[str, bool] = {}

@@ -60,17 +60,17 @@ class _View:
 
     @property
     def possible_agents(self) -> list[str]:
-        """All agents there can be."""
+        """All agents that can take part."""
         return self.env.possible_agents
 
     @property
     def num_agents(self) -> int:
-        """Agents still in the episode."""
+        """Number of agents still in the episode."""
         return len(self.agents)
 
     @property
     def max_num_agents(self) -> int:
-        """All agents there can be."""
+        """Number of possible agents."""
         return len(self.possible_agents)
 
     @property

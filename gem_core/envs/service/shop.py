@@ -12,7 +12,7 @@ from gem_core.envs.service.shop_database import shop_database, total
 
 RETURN_DAYS = 30
 MOST_NUMBERS = 40
-"""Different numbers that the assistant may say in a conversation for one of them to be an answer."""
+"""Maximum number of different numbers in the assistant's messages; beyond it, no number is an answer."""
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NOTHING_BEHIND = re.compile(r"(?<=\d)\.0+(?!\d)")
@@ -112,7 +112,7 @@ def _change_order_payment(database: Database, order: str, payment: str) -> str:
 
 
 def _replace(database: Database, found: dict[str, Any], variant: str, new_variant: str) -> int:
-    """Put another variant of the same product into an order; returns the difference in price."""
+    """Put another variant of the same product into an order; return the difference in price."""
     item = next((item for item in found["items"] if item["variant"] == variant), None)
     if item is None:
         raise Refused(f"the order holds no item {variant[:40]!r}")
@@ -217,10 +217,10 @@ OPERATIONS = (
 
 
 def said_in_words(said: str, outputs: Sequence[str]) -> bool:
-    """Return whether each output stands in what was said, as a word or number of its own.
+    """Return whether each output occurs in the messages as a separate word or number.
 
-    1,077 and 1077.00 are 1077; 17, 7.50, 7-day and TR7 hold no 7. Numbers do not count where more than
-    `MOST_NUMBERS` different ones were said.
+    1,077 and 1077.00 are 1077; 17, 7.50, 7-day and TR7 do not contain a 7. Numbers do not count if the
+    messages contain more than `MOST_NUMBERS` different ones.
     """
     said = _NOTHING_BEHIND.sub("", _THOUSANDS.sub("", said.lower()))
     listed = len(set(re.findall(r"\d+(?:\.\d+)?", said))) > MOST_NUMBERS
@@ -232,9 +232,9 @@ def said_in_words(said: str, outputs: Sequence[str]) -> bool:
 
 
 def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
-    """Return whether the customer was identified by some tool.
+    """Return whether a tool call identified the customer.
 
-    Where nothing has to be said, the account or one of its orders must have been looked at, too.
+    If the task requires no output, the account or one of its orders must have been looked up, too.
     """
     database = shop_database()
     customer = task.actions[1][1]["customer"]

@@ -1,4 +1,4 @@
-"""The database of the shop, made by code.
+"""The generated database of the shop.
 
 Every customer has a pending order, one in transit, one delivered recently and one delivered long ago.
 """

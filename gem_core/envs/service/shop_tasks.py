@@ -1,8 +1,8 @@
-"""The tasks of the shop: what 70 customers want, single wishes and pairs of them.
+"""The tasks of the shop: the wishes of 70 customers, one or two per customer.
 
-A wish is a function of a customer, written once; a task is one or two wishes of a customer of its own. The
-reference solution finds the customer, looks at what it is about, and makes the calls that the policy allows,
-which for a wish that it forbids are none.
+A wish is a function of a customer. Each task combines one or two wishes and has its own customer. The
+reference solution finds the customer, looks up the account or order, and makes the calls that the policy
+allows; a forbidden wish needs no call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAIRS = (
     "two_variants+return_all_but_one", "know_total+dearest_variant", "know_neighbour+cancel",
     "keep_and_exchange+pay_otherwise", "know_tracking+complain",
 )  # fmt: skip
-"""Wishes that one customer has together; some of them allowed and some not."""
+"""Pairs of wishes of one customer; some wishes are allowed and some are not."""
 
 
 @lru_cache(maxsize=1)

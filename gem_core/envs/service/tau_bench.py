@@ -72,10 +72,10 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
 
 @contextmanager
 def _importable(root: Path) -> Iterator[None]:
-    """Have ``tau_bench.envs.retail.*`` imported from `root` without what its packages import themselves.
+    """Make ``tau_bench.envs.retail.*`` importable from `root` without running the packages' ``__init__``.
 
-    Those want the clients of models, which tasks and tools do not need. What was imported under that name
-    before is there again afterwards.
+    Those import model clients, which tasks and tools do not need. Modules imported under that name before are
+    restored afterwards.
     """
     with _lock:
         before = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "tau_bench"}
@@ -97,7 +97,7 @@ def _importable(root: Path) -> Iterator[None]:
 
 
 class _Fields:
-    """Stands for the two record types of tau-bench."""
+    """Replacement for the two record types of tau-bench."""
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
@@ -121,7 +121,7 @@ def _operation(tool: Any) -> Operation:
     def act(database: Database, **arguments: Any) -> str:
         try:
             return str(tool.invoke(data=database, **arguments))
-        except Exception as error:  # as there: what a tool raises is told to the assistant
+        except Exception as error:  # as in tau-bench, the assistant sees the error of a tool
             raise Refused(error_line(error)) from error
 
     return Operation(

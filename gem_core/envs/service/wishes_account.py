@@ -10,7 +10,7 @@ from gem_core.envs.service.wishes import Person, Wish, order_fact
 
 
 def know_total(p: Person) -> Wish:
-    """To be said: the sum of an order."""
+    """Answer: the total of an order."""
     text = "What does all that I have on order and that has not been sent cost together?"
     return Wish(
         text, order_fact(p.waiting), [("get_order", {"order": p.waiting})], [str(total(p.order(p.waiting)))]
@@ -18,19 +18,19 @@ def know_total(p: Person) -> Wish:
 
 
 def know_tracking(p: Person) -> Wish:
-    """To be said: what only an order that was sent has."""
+    """Answer: the tracking number, which only a shipped order has."""
     text = "I am waiting for a parcel of yours. What is its tracking number?"
     return Wish(text, order_fact(p.sent), [("get_order", {"order": p.sent})], [p.order(p.sent)["tracking"]])
 
 
 def know_city(p: Person) -> Wish:
-    """To be said: where it goes."""
+    """Answer: the destination of an order."""
     text = f"To which city did you send order {p.sent}? I have two flats and forgot."
     return Wish(text, {}, [("get_order", {"order": p.sent})], [p.order(p.sent)["address"]["city"]])
 
 
 def know_stock(p: Person) -> Wish:
-    """To be said: a count."""
+    """Answer: a count."""
     item = p.item(p.delivered)
     every = p.database["products"][item["product"]]["variants"].values()
     count = sum(about["in_stock"] for about in every)
@@ -39,7 +39,7 @@ def know_stock(p: Person) -> Wish:
 
 
 def know_range(p: Person) -> Wish:
-    """To be said: a difference."""
+    """Answer: a difference."""
     item = p.item(p.waiting)
     prices = [about["price"] for about in p.database["products"][item["product"]]["variants"].values()]
     text = f"How far apart are your cheapest and your dearest {item['name']}, sold out or not?"
@@ -47,13 +47,13 @@ def know_range(p: Person) -> Wish:
 
 
 def know_balance(p: Person) -> Wish:
-    """To be said: what the account holds."""
+    """Answer: the balance of the gift card."""
     text = "How much is left on the gift card of my account?"
     return Wish(text, {"payment": f"{p.gift}."}, (), [str(p.about["payments"][p.gift]["balance"])])
 
 
 def know_spent(p: Person) -> Wish:
-    """To be said: a sum over orders."""
+    """Answer: a sum over orders."""
     spent = sum(total(p.order(number)) for number in p.about["orders"])
     text = "For my taxes: the sum of all my orders with you, whatever has become of them."
     return Wish(text, {}, [("get_order", {"order": number}) for number in p.about["orders"]], [str(spent)])

@@ -35,7 +35,7 @@ def return_to_gift(p: Person) -> Wish:
 
 
 def return_elsewhere(p: Person) -> Wish:
-    """Declined: neither what it was paid with nor a gift card."""
+    """Declined: neither the original payment method nor a gift card."""
     text = (
         f"Refund the {p.item(p.delivered)['name']} from my last delivery to {p.other_payment(p.delivered)}, "
         "not to what I paid with. Otherwise I keep it."
@@ -66,7 +66,7 @@ def return_late(p: Person) -> Wish:
 
 
 def return_sent(p: Person) -> Wish:
-    """Declined: it has not come."""
+    """Declined: the order has not arrived."""
     text = (
         "I can tell already that I will not like what is on its way. Register its return and refund me today."
     )

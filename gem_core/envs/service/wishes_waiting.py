@@ -7,7 +7,7 @@ from gem_core.envs.service.wishes import Person, Wish, by_price, described, firs
 
 
 def cancel(p: Person) -> Wish:
-    """Allowed while the order waits."""
+    """Allowed while the order is pending."""
     text = f"I have changed my mind about the order with the {p.item(p.waiting)['name']}; please cancel it."
     return Wish(text, {**order_fact(p.waiting), "reason": "I simply changed my mind."},
                 [("cancel_order", {"order": p.waiting, "reason": "changed mind"})])  # fmt: skip
@@ -21,7 +21,7 @@ def cancel_mistake(p: Person) -> Wish:
 
 
 def cancel_and_know(p: Person) -> Wish:
-    """Allowed, and the refund is to be named."""
+    """Allowed; the assistant must name the refund."""
     text = "Cancel the order of mine that has not left yet, I found it cheaper. How much do I get back?"
     return Wish(text, {**order_fact(p.waiting), "reason": "I changed my mind."},
                 [("cancel_order", {"order": p.waiting, "reason": "changed mind"})],
@@ -29,13 +29,13 @@ def cancel_and_know(p: Person) -> Wish:
 
 
 def cancel_delivered(p: Person) -> Wish:
-    """Declined: it has come."""
+    """Declined: the order has arrived."""
     text = f"Cancel my order {p.delivered}, the one you brought the other day. I will keep the things anyway."
     return Wish(text, {"reason": "I changed my mind."})
 
 
 def cancel_sent(p: Person) -> Wish:
-    """Declined: it is on its way."""
+    """Declined: the order is in transit."""
     text = "Stop the parcel that is on the road to me and cancel that order, I do not need it any more."
     return Wish(text, {**order_fact(p.sent), "reason": "I changed my mind."})
 
@@ -62,7 +62,7 @@ def send_home(p: Person) -> Wish:
 
 
 def redirect_sent(p: Person) -> Wish:
-    """Declined: it is on its way."""
+    """Declined: the order is in transit."""
     text = f"Parcel {p.order(p.sent)['tracking']} should go to my neighbour at 3 Mill Lane, Aldham, 20202."
     return Wish(text, order_fact(p.sent))
 
@@ -76,7 +76,7 @@ def pay_otherwise(p: Person) -> Wish:
 
 
 def pay_with_gift(p: Person) -> Wish:
-    """Declined: the card does not hold enough."""
+    """Declined: the balance of the gift card is too low."""
     text = "I would like the order that is not yet on its way to be paid with my gift card, all of it."
     return Wish(text, {**order_fact(p.waiting), "payment": f"The gift card is {p.gift}."})
 
@@ -129,7 +129,7 @@ def sold_out_variant(p: Person) -> Wish:
 
 
 def second_choice(p: Person) -> Wish:
-    """An exchange whose first choice is sold out and whose second is not."""
+    """Allowed: the first choice is sold out, the second is in stock."""
     item = p.item(p.waiting, 1)
     _, gone = first(p.variants(item, in_stock=False))
     key, about = first(p.variants(item))

@@ -75,12 +75,12 @@ class TerminalBench(Terminal):
             seconds: Wall-clock limit per command.
             max_output: Maximum number of characters shown of a command's output.
             level: Isolation level. "namespace" (or None) plays the tasks whose image only has files below
-            ``/app``; "container" plays tasks whose image you have built.
+                ``/app``; "container" plays tasks whose image you have built.
             image: Name of the image at level "container"; ``{task}`` in it is replaced by the name of the
-            task.
+                task.
             packages: Distributions that Python in the shell and the tests can import at level "namespace".
             run_script: Whether to run the task's own test script, which may need network access. Otherwise
-            pytest runs the test files, and the script runs only if there are none.
+                pytest runs the test files, and the script runs only if there are no test files.
             eval_only: Whether all tasks are for evaluation only; False lets all of them be trained on.
 
         Raises:
@@ -130,7 +130,7 @@ class FolderTasks:
             raise DataError(f"folder={folder!r}: expected a folder")
         self.run_script = run_script
         self.skipped: dict[str, str] = {}
-        """Reason, by task that cannot be played."""
+        """Why a task cannot be played, by the name of the task."""
         self._tasks: dict[str, tuple[Path, Task]] = {}
         paths = [root] if _is_task(root) else [path for path in sorted(root.iterdir()) if _is_task(path)]
         for path in paths:

@@ -24,7 +24,7 @@ class TaskSet(Protocol):
     def __len__(self) -> int: ...
 
     def task(self, index: int, seed: int) -> Task:
-        """Task `index`, its names and numbers drawn from `seed`."""
+        """Return task `index`, with names and numbers drawn from `seed`."""
         ...
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:

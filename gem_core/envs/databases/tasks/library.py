@@ -139,7 +139,7 @@ def inactive(random: Random) -> Task:
 
 @task
 def genres(random: Random) -> Task:
-    """Move a column into a table of its own."""
+    """Move a column into a separate table."""
     make = (
         "CREATE TABLE genres (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO genres SELECT row_number() "
         "OVER (ORDER BY genre{}), genre FROM (SELECT DISTINCT genre FROM books);"

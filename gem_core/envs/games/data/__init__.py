@@ -1,4 +1,4 @@
-"""The data that games ship with, read once for each process."""
+"""The data that games ship with, read once per process."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def heaviest_folder(random: Random) -> Task:
         f"data/{best}/a/b/c/{word}": "y" * random.randint(100, 200) for word in random.sample(THINGS, 6)
     }
     files[f"data/{folders[1]}/large.bin"] = "z" * 500  # the largest direct content, and the largest file
-    files |= {f"data/{folders[2]}/{n}.empty": "" for n in range(20)}  # the most files
+    files |= {f"data/{folders[2]}/{n}.empty": "" for n in range(20)}  # the largest number of files
     files["data/loose.bin"] = "w" * 3000
     total = sum(len(text) for path, text in files.items() if path.startswith(f"data/{best}/"))
     count = "cd data; for d in */; do echo ${d%/} $(find $d {} -type f -printf '%s\\n' "
@@ -144,7 +144,7 @@ def follow(random: Random) -> Task:
     files = {}
     for place, name in enumerate(names):
         onward = names[place + 1] if place < length - 1 else "nothing"
-        if place >= length:  # these lead on, but nothing leads to them
+        if place >= length:  # decoys: they name a next file, but the trail never reaches them
             onward = random.choice(names)
         files[f"trail/{name}.txt"] = f"word: {words[place]}\nnext: {onward}\n"
     files["start.txt"] = f"{names[0]}\n"
