@@ -86,9 +86,9 @@ class Actor(PPOActor):  # type: ignore[misc]
         """Collect as many turns as there are prompts.
 
         Args:
-            prompts: Tasks as JSON. The ones that this step does not need are played in later steps.
-            formatted_prompts: Not used.
-            references: Not used.
+            prompts: Tasks as JSON. Tasks that this step does not need are played in later steps.
+            formatted_prompts: Ignored.
+            references: Ignored.
 
         Returns:
             Oat's handle to a list of `TurnRow`, one per prompt.

@@ -1,4 +1,4 @@
-"""Oat's flags with GEM's beside them, and every check that can run before a process starts."""
+"""Oat's flags plus GEM's flags, and every check that can run before a process starts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Args(PPOArgs):  # type: ignore[misc]
 
     @property
     def learners(self) -> int:
-        """Learner processes in all groups, as Oat places them."""
+        """Number of learner processes in all groups, as Oat places them."""
         per_group = self.gpus if self.collocate else self.gpus - self.gpus // 2
         return int(per_group * self.num_groups)
 
@@ -118,7 +118,7 @@ class Args(PPOArgs):  # type: ignore[misc]
         """Return the variables for the chat template.
 
         Raises:
-            ConfigError: They are not a JSON object.
+            ConfigError: The flag is not a JSON object.
         """
         return read_object(self.chat_template_kwargs, "--chat-template-kwargs")
 
@@ -126,8 +126,8 @@ class Args(PPOArgs):  # type: ignore[misc]
         """Return the estimator with its options.
 
         Raises:
-            UnknownName: No such estimator.
-            ConfigError: An option that it does not have, or a value out of range.
+            UnknownName: There is no such estimator.
+            ConfigError: The estimator lacks one of the options, or a value is out of range.
         """
         options = {"ddof": self.adv_ddof, "eps": self.adv_eps, "min_std": self.adv_min_std}
         return read_estimator(
@@ -141,10 +141,10 @@ class Args(PPOArgs):  # type: ignore[misc]
 
 
 def prepare(args: Args) -> Args:
-    """Check everything that can be known now, and fill in what follows from it.
+    """Check everything that can be checked before the start, and set the options that depend on others.
 
     Raises:
-        GemError: An option cannot be honored. The message is one line that says why.
+        GemError: An option is not supported. The message is one line that says why.
     """
     import_modules(args.modules, "--modules")
     _check_environments(args)
@@ -165,7 +165,7 @@ def prepare(args: Args) -> Args:
 
 
 def dataset_rows(args: Args) -> int:
-    """Return the rows of the whole run: ``--max-train`` turns in full batches, as Oat's schedules expect."""
+    """Return the number of rows of the run: ``--max-train`` turns in full batches, as in Oat's schedules."""
     return math.ceil(int(args.max_queries) / int(args.rollout_batch_size)) * int(args.rollout_batch_size)
 
 
@@ -200,7 +200,7 @@ def _check_estimator(args: Args) -> None:
 
 
 def _reject_unsupported(args: Args) -> None:
-    """Refuse options of Oat that would silently change the advantages, or have no effect here."""
+    """Reject options of Oat that would silently change the advantages, or have no effect here."""
     advantages = "the advantages come from --estimator"
     for name, allowed, reason in (
         ("critic_type", ("drgrpo", "grpo"), f"{advantages}, which has no critic"),
@@ -235,8 +235,8 @@ def _reject_unsupported(args: Args) -> None:
         if value not in allowed:
             raise ConfigError(f"--{name.replace('_', '-')}={value} cannot be honored: {reason}")
     if args.temperature != 1 and args.tis_c is not None and os.environ.get("VLLM_USE_V1") != "0":
-        # The learner divides logits by the temperature. So did vLLM's first engine; V1 reports log-probs of
-        # the logits before that.
+        # The learner divides logits by the temperature. vLLM's first engine did so, too, but V1 reports
+        # log-probs of the logits before that division.
         raise ConfigError(
             f"--temperature={args.temperature} needs VLLM_USE_V1=0 in the environment, or --tis-c None: "
             "vLLM's V1 engine reports log-probs at temperature 1, and --tis-c would weight by the "
@@ -258,7 +258,7 @@ def _check_batch(args: Args) -> None:
                 f"{flag}-per-device={per_device}"
             )
     if args.use_fused_lm_head and args.train_batch_size_per_device > 1:
-        # FusedLinear flattens hidden[:, :-1] out of autograd's sight; for more than one row that is a copy.
+        # FusedLinear flattens hidden[:, :-1] outside of autograd, which copies it if there are several rows.
         raise ConfigError(
             f"--train-batch-size-per-device={args.train_batch_size_per_device} needs --no-use-fused-lm-head: "
             "the fused head of Oat 0.2.4 passes no gradient to the layers below it, except for single rows"

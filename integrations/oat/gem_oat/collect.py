@@ -19,22 +19,22 @@ async def collect(
 ) -> list[Episode]:
     """Play tasks in order until their trainable episodes have at least `turns` turns.
 
-    An episode that ends makes room for the next one. Every episode that was started is played to its end and
-    returned, since dropping the unfinished ones would drop the long episodes. A group is started as a whole.
+    When an episode ends, the next one starts. Every episode that was started is played to its end and
+    returned, because dropping unfinished episodes would drop the long ones. A group is started as a whole.
 
     Args:
-        tasks: At least one. They start over when failures have used them up. Those that were started are
-            removed, so the next call continues with the rest.
-        play: Plays one of them.
+        tasks: Tasks to play, at least one. They repeat if failures use them up. Started tasks are removed, so
+            the next call continues with the rest.
+        play: Plays one episode of a task.
         turns: Number of turns to collect.
         at_once: Maximum number of concurrent episodes.
-        group_size: Episodes per task.
+        group_size: Number of episodes per task.
 
     Returns:
         The episodes in the order of their tasks, including those that are not trainable.
 
     Raises:
-        EnvError: `turns` episodes in a row failed, so nothing is left to train on; names the first of them.
+        EnvError: `turns` episodes in a row failed; the message describes the first of them.
     """
     numbers = itertools.count()
     running: dict[asyncio.Future[Episode], int] = {}

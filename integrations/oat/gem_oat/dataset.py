@@ -18,7 +18,7 @@ class TaskDataset(Dataset[tuple[str, str, str]]):
 
     Args:
         sources: Environments of the mix.
-        rows: Rows of the whole run.
+        rows: Number of rows of the whole run.
         seed: Random seed that chooses the tasks.
     """
 

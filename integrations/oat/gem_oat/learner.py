@@ -69,11 +69,11 @@ class Learner(PPOLearner):  # type: ignore[misc]
         """Return the advantage of each row; see `gem_oat.rows.turn_values` for what `rewards` holds.
 
         Args:
-            rewards: (rows, tokens), 0 except on the last response token.
-            response_masks: (rows, tokens), not needed because a row is a turn.
+            rewards: Values of shape (rows, tokens), 0 except on the last response token.
+            response_masks: Mask of shape (rows, tokens); not needed because a row is a turn.
 
         Returns:
-            (rows,) float32.
+            Advantages, float32 of shape (rows,).
         """
         values = rewards.sum(-1, keepdim=True)
         collected = ReturnStats().merge(*(part.stats for part in self._collected))
@@ -91,7 +91,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         return advantages
 
     def learn(self, learning_round: int) -> dict[str, float]:
-        """Run one update; return Oat's metrics and those that every trainer of gem_core logs."""
+        """Run one update; return Oat's metrics and the common metrics of gem_core."""
         info: dict[str, float] = super().learn(learning_round)
         info.update(self._gem_metrics())
         self._collected = []
@@ -114,7 +114,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         """Play the evaluation tasks on the actors of this machine.
 
         Args:
-            dataloader: Not used.
+            dataloader: Ignored.
             steps: Name of the file under ``eval_results``.
 
         Returns:
@@ -138,8 +138,8 @@ class Learner(PPOLearner):  # type: ignore[misc]
                 for label, episodes in played.items()
                 for name, value in evaluation_metrics(episodes).items()
             }
-        # Learners that share rank 0's actor wait here, on the CPU. The others, by default all, wait in the
-        # broadcast, on their GPUs, where Oat's limit is one hour.
+        # Learners that share rank 0's actor wait here, on the CPU. The others (by default, all of them) wait
+        # in the broadcast, on their GPUs, where Oat's limit is one hour.
         dist.barrier(group=self._same_actor_group)
         dist.broadcast_object_list(box, src=0)
         self._post_evaluate()

@@ -19,8 +19,8 @@ class BatchedPolicy:
     """Samples the requests of all running episodes in batches, while environments keep running.
 
     Args:
-        sample: The engine; never called without a prompt, nor twice at the same time.
-        thread: Where it is called.
+        sample: Calls the engine; never called with an empty batch or concurrently.
+        thread: Executor that calls it.
 
     Attributes:
         seconds: Time spent in the engine.

@@ -73,7 +73,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
 
 
 def _turns(recipe: Recipe) -> int:
-    """Return the number of rows of a step."""
+    """Return the number of rows per step."""
     turns = recipe.turns_per_step
     if turns is None and recipe.max_turns == 1:
         turns = recipe.episodes_per_step

@@ -43,11 +43,11 @@ def turn_values(
 ) -> tuple[list[list[float]], ReturnStats]:
     """Return a value for each turn of the trainable episodes, and the statistics of the returns.
 
-    The value is the turn's return where the estimator normalizes by the statistics of the whole batch, which
+    The value is the turn's return if the estimator normalizes by the statistics of the whole batch, which
     only the learner knows; with any other estimator it is the advantage.
 
     Raises:
-        NonFiniteReward: Names the episode and the turn.
+        NonFiniteReward: A reward is not finite; the message names the episode and the turn.
     """
     rewards = trainable_turn_rewards(episodes)
     turn_returns = returns(rewards, choice.gamma)
@@ -71,16 +71,17 @@ def pack_turns(
     mask_cut: bool,
     info: dict[str, float],
 ) -> list[TurnRow]:
-    """Return the rows for the learners: `size` of all turns, drawn uniformly.
+    """Return the rows for the learners: `size` turns, drawn uniformly from all turns.
 
     Args:
-        episodes: All that were collected.
+        episodes: All collected episodes.
         values: Value of each turn of each trainable episode; see `turn_values`.
         stats: Statistics of the returns of all turns.
         size: Number of rows; there are at least as many turns.
-        random: Random generator that draws them.
-        mask_cut: Keep responses that the length limit cut out of the loss (``--ignore-no-eos``).
-        info: Numbers for Oat's metrics, the same keys in every row.
+        random: Random generator for the draw.
+        mask_cut: Whether to mask out of the loss the responses that the length limit cut
+            (``--ignore-no-eos``).
+        info: Numbers for Oat's metrics; every row has the same keys.
     """
     collected = Collected(stats, [without_tokens(episode) for episode in episodes])
     trainable = [episode for episode in episodes if episode.trainable]

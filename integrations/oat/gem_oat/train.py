@@ -17,11 +17,11 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
 
     Args:
         args: An `Args` before `prepare`.
-        learner_cls: A subclass of `Learner`, importable in every process; None for `Learner`.
-        actor_cls: A subclass of `Actor`, likewise.
+        learner_cls: Subclass of `Learner`, importable in every process. None uses `Learner`.
+        actor_cls: Subclass of `Actor`, importable in every process. None uses `Actor`.
 
     Raises:
-        GemError: The arguments cannot be honored; nothing was started.
+        GemError: An argument is not supported; nothing was started.
     """
     import launchpad
     from oat.interface import get_program

@@ -23,7 +23,7 @@ EXPECTED = {
     (LearnerBase, "_pre_evaluate"): ("self",),
     (LearnerBase, "_post_evaluate"): ("self",),
 }
-"""Methods and the names of their parameters."""
+"""Names of the parameters, by method."""
 
 FIELDS = (
     "prompt", "prompt_ids", "response", "response_ids", "response_logprobs", "rewards", "loss_mask", "info",
@@ -35,7 +35,7 @@ def check() -> None:
     """Check that this plugin's overrides take effect in the installed Oat.
 
     Raises:
-        UnsupportedTrainer: Oat is missing or has another interface; names the difference.
+        UnsupportedTrainer: Oat is missing or has another interface; the message names the difference.
     """
     SUPPORTED.require()
     for (owner, name), parameters in EXPECTED.items():

@@ -3,7 +3,7 @@
     python -m gem_openrlhf.train_ppo_ray <OpenRLHF's flags> --algo.advantage.estimator rebn \\
         --train.agent_func_path $(gem-core path openrlhf-agent) ...
 
-An agent file of your own may subclass `GemExecutor`; this module needs no OpenRLHF until then.
+Your own agent file can subclass `GemExecutor`; OpenRLHF is imported only then.
 """
 
 from __future__ import annotations

@@ -22,21 +22,21 @@ WITHOUT_BASELINE = {
     "dr_grpo": "",
     "flash_reinforce": "",
 }
-"""OpenRLHF's estimators, and the name under which it does the same without subtracting a baseline. It whitens
-the advantages of the first three."""
+"""OpenRLHF's estimators, each with the estimator that does the same without subtracting a baseline. OpenRLHF
+whitens the advantages of the first three."""
 
 
 def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Return what OpenRLHF computes from the rewards of each prompt, over the valid samples.
+    """Return the advantages that OpenRLHF computes from the rewards of each prompt, over the valid samples.
 
     Args:
-        name: One of `WITHOUT_BASELINE`.
-        rewards: float (prompts, samples).
-        valid: bool of the same shape; False for a sample whose environment failed.
+        name: Key of `WITHOUT_BASELINE`.
+        rewards: Rewards, float of shape (prompts, samples).
+        valid: Whether the environment of a sample did not fail, bool of the same shape.
 
     Returns:
-        float (prompts, samples): 0 for a sample that is not valid, and for one without another to compare it
-        with.
+        Advantages, float of shape (prompts, samples); 0 for an invalid sample and for the only valid sample
+        of a prompt.
     """
     rewards = rewards * valid
     if name == WITHOUT_BASELINE[name]:
@@ -55,7 +55,7 @@ def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor)
 
 
 def _std(centered: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Return the standard deviation of the valid samples, (prompts, 1), like `torch.std`; 0 below two."""
+    """Return the standard deviation of the valid samples, (prompts, 1); 0 for fewer than two."""
     return (centered.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
 
 
@@ -67,9 +67,9 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     subtracts none. OpenRLHF applies its length penalties before the baseline, so they are applied here too.
 
     Args:
-        args: OpenRLHF's flags; their estimator is one of `WITHOUT_BASELINE`.
+        args: OpenRLHF's flags; the estimator is a key of `WITHOUT_BASELINE`.
         experiences: Micro-batches of the whole batch.
-        valid: bool (rows,), in the order of `experiences`.
+        valid: Whether each row is valid, bool of shape (rows,), in the order of `experiences`.
     """
     name, samples = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
     flags = {
@@ -81,7 +81,7 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     penalized = [experience.rewards for experience in experiences]
     logged = [experience.info["reward"] for experience in experiences]
     index = torch.tensor([number for experience in experiences for number in experience.index])
-    order = index.argsort()  # samples of a prompt side by side
+    order = index.argsort()  # makes the samples of a prompt adjacent
     rewards, of_samples = (part[order].view(-1, samples) for part in (torch.cat(penalized), valid))
     shaped = advantages_of_samples(name, rewards, of_samples)
     sizes = [len(part) for part in penalized]

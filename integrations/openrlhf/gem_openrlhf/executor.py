@@ -32,8 +32,8 @@ class EnginePolicy:
         engine: The worker, with ``async generate(token_ids, sampling_params)``.
         sampling_params: vLLM's sampling parameters of every turn. They are never changed, because OpenRLHF
             passes the same object for all samples of a prompt.
-        stop_id: A token that ends a response although the engine does not stop at it by itself; None when
-            there is no such token.
+        stop_id: Token that ends a response although the engine does not stop at it by itself; None if there
+            is no such token.
         placeholder_id: Placeholder of an image, which is never sampled; None for a model without images.
     """
 
@@ -44,8 +44,8 @@ class EnginePolicy:
     ) -> None:
         self._engine = engine
         self._params = copy.deepcopy(sampling_params)
-        # OpenRLHF asks for one token at least. vLLM then suppresses the end-of-turn token at first, so that
-        # the response comes from another distribution than the one whose probabilities the loss takes.
+        # OpenRLHF asks for at least one token. vLLM then suppresses the end-of-turn token at first, so the
+        # response comes from a different distribution than the one that the loss uses.
         self._params.min_tokens = 0
         if stop_id is not None:
             self._params.stop_token_ids = [*(self._params.stop_token_ids or []), stop_id]
@@ -68,19 +68,19 @@ class EnginePolicy:
 
 
 class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
-    """Plays the environment that the label of a row names.
+    """Plays the environment named in the label of a row.
 
-    An agent file of your own can set the options in Python:
+    Your own agent file can set the options in Python:
 
         class AgentExecutor(GemExecutor):
             def __init__(self) -> None:
                 super().__init__({"max_turns": 8})
 
     Args:
-        options: As in `GemOptions`; None takes those of the command line.
+        options: Fields of `GemOptions`. None uses the options of the command line.
 
     Raises:
-        ConfigError: An option cannot be honored.
+        ConfigError: An option is not supported.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
@@ -101,15 +101,15 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         """Play one episode and return it as OpenRLHF's sample; see `lay_out`.
 
         Args:
-            prompt: Input of the row; OpenRLHF's evaluation finds the row by it.
-            label: Task of the row, as `labels.openrlhf_row` writes it.
-            sampling_params: vLLM's; ``max_tokens``, set by ``--rollout.max_new_tokens``, limits each
-                response.
-            max_length: ``--data.max_len``, the most tokens of the whole row.
+            prompt: Input of the row, by which OpenRLHF's evaluation finds the row.
+            label: Task of the row, as written by `labels.openrlhf_row`.
+            sampling_params: vLLM's sampling parameters; ``max_tokens``, set by
+                ``--rollout.max_new_tokens``, limits each response.
+            max_length: Maximum number of tokens of the whole row (``--data.max_len``).
             hf_tokenizer: Tokenizer or processor of the model.
             llm_engine: See `EnginePolicy`.
             images: None; the images of an episode come from its environment.
-            unused: Arguments of other versions.
+            unused: Arguments of other versions of OpenRLHF.
 
         Raises:
             ConfigError: The row names no task, or has images.
@@ -164,7 +164,7 @@ def lay_out(
         prompt: Input of the row.
         pad_id: Token of the row of an episode that is not trainable.
         with_logprobs: Whether OpenRLHF expects log-probs of the sampling policy.
-        image_processor: Makes the model's inputs of the images; None for a model without images.
+        image_processor: Turns images into inputs of the model; None for a model without images.
     """
     (row,) = rows_of(episode, pad_id=pad_id)
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)

@@ -35,7 +35,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     """OpenRLHF's experience maker with gem_core's estimators.
 
     Raises:
-        ConfigError: The flags ask for something that cannot be honored.
+        ConfigError: A flag is not supported.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             experiences: Micro-batches of the whole batch, of all data-parallel ranks.
 
         Raises:
-            EnvError: No episode of the batch can be trained on; names the first one and what failed.
+            EnvError: No episode of the batch is trainable; the message names the first one and its error.
         """
         labels = [label for experience in experiences for label in experience.labels]
         if failed := failed_episodes(labels):
@@ -104,7 +104,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return result.stats
 
     def _kl_coef(self) -> float:
-        """Return the weight of the KL penalty in the reward; `Experience.kl` is 0 where there is none."""
+        """Return the weight of the KL penalty in the reward; `Experience.kl` is 0 if there is no penalty."""
         return max(float(self.kl_ctl.value), 0.0)
 
 
@@ -154,14 +154,14 @@ class _Batch:
         return rewards
 
     def give(self, advantages: torch.Tensor, returns: torch.Tensor, token_rewards: torch.Tensor) -> None:
-        """Store in each micro-batch its part, in its own width."""
+        """Store each micro-batch's part in it, cut to its width."""
         first = 0
         for experience, size in zip(self._experiences, self._sizes, strict=True):
             part, width = slice(first, first + size), experience.action_mask.shape[1]
             experience.advantages = advantages[part, :width].clone()
             experience.returns = returns[part, :width].clone()
             experience.info["return"] = token_rewards[part].sum(1).float()
-            experience.kl = None  # in the rewards now; OpenRLHF drops it here too
+            experience.kl = None  # now part of the rewards; OpenRLHF drops it here, too
             first += size
 
 
@@ -174,7 +174,7 @@ def _clear_means(experience: Any) -> None:
 
 
 def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> torch.Tensor:
-    """Return advantages of mean 0 and, with `scale`, variance 1 over the action tokens, as OpenRLHF's GAE."""
+    """Return advantages with mean 0 and, if `scale`, variance 1 over action tokens, like OpenRLHF's GAE."""
     on = mask != 0
     values = advantages[on].double()
     centered = values - values.mean()

@@ -12,5 +12,5 @@ from gem_openrlhf.labels import openrlhf_row
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write one row per task; OpenRLHF itself repeats it ``--rollout.n_samples_per_prompt`` times."""
+    """Write one row per task; OpenRLHF repeats each row ``--rollout.n_samples_per_prompt`` times."""
     write_atomically(path, (json.dumps(openrlhf_row(row)) + "\n" for row in rows))

@@ -1,7 +1,7 @@
-"""Keeps failed episodes out of what OpenRLHF computes besides advantages.
+"""Keeps failed episodes out of everything that OpenRLHF computes besides advantages.
 
-A failed episode is a row without an action token. It has a place in the batch because OpenRLHF expects one
-row for each sample. Its reward of 0 would count in metrics and filters, and OpenRLHF divides by the number
+A failed episode is a row without an action token. It stays in the batch because OpenRLHF expects one row for
+each sample. Its reward of 0 would count in metrics and filters, and OpenRLHF divides by the number
 of action tokens of each micro-batch. The functions here wrap the methods of OpenRLHF that do so; `hooks`
 installs them.
 """
@@ -24,7 +24,7 @@ TINY = 1e-30
 
 
 def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
-    """Return which rows, bool (rows,), are the GEM agent's and have no sampled token."""
+    """Return, as bool (rows,), which rows come from the GEM agent and have no sampled token."""
     rows = [played_of(label) for label in labels]
     return torch.tensor([row is not None and row.is_empty for row in rows])
 
@@ -66,7 +66,7 @@ def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: A
     """Reject an update from failed episodes alone, for which OpenRLHF's loss would be 0 / 0.
 
     Raises:
-        EnvError: Names the first one of this micro-batch.
+        EnvError: All episodes of this micro-batch failed; the message describes the first one.
     """
     if loss_batch_info is None:
         tokens = trainer.replay_buffer.dynamic_batch_num_tokens[step]
@@ -97,7 +97,7 @@ def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
 
 
 def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `BasePPOTrainer._compute_rollout_stats`: it covers the rows whose environment did not fail."""
+    """Wrap `BasePPOTrainer._compute_rollout_stats`: it counts only rows whose environment did not fail."""
 
     @functools.wraps(original)
     def compute(self: Any, experiences: list[Any]) -> Any:
@@ -120,7 +120,7 @@ def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Groups:
-    """The samples of prompts in the order of OpenRLHF's workers: all of one prompt, then the next.
+    """Samples in the order of OpenRLHF's workers: all samples of one prompt, then those of the next.
 
     Args:
         samples: Number of samples of each prompt.
@@ -134,11 +134,11 @@ class _Groups:
         self._failed: list[Episode] = []
 
     def add(self, sample: Any) -> None:
-        """Record a sample; the last one of a prompt decides the scores of those that failed.
+        """Record a sample; the last sample of a prompt sets the scores of its failed samples.
 
         Raises:
-            EnvError: As many prompts in a row as are wanted had failures alone. OpenRLHF would go through its
-                whole data set like this.
+            EnvError: All samples failed for `wanted` prompts in a row. OpenRLHF would otherwise go through
+                its whole data set.
         """
         self._group.append(sample)
         if len(self._group) < self._samples:
@@ -197,10 +197,10 @@ def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def eval_samples(samples_list: Sequence[Any], n_samples: int) -> list[Any]:
-    """Return the samples of an evaluation for OpenRLHF's own metrics, which then ignore those that failed.
+    """Return the samples of an evaluation so that OpenRLHF's own metrics ignore failed episodes.
 
-    Prompts keep their number of samples: a failed one gets the mean reward of the others of its prompt. A
-    prompt with failures alone is left out.
+    Prompts keep their number of samples: a failed sample gets the mean reward of the other samples of its
+    prompt. A prompt whose samples all failed is omitted.
     """
     kept: list[Any] = []
     for first in range(0, len(samples_list), n_samples):

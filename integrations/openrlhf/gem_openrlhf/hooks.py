@@ -4,8 +4,8 @@
         "env_vars": {"GEM_OPENRLHF": "{\\"estimator\\": \\"rebn\\"}"}}' \\
         -- python -m openrlhf.cli.train_ppo_ray ...
 
-`gem_openrlhf.train_ppo_ray` does that by itself. A few functions of OpenRLHF are replaced in the processes
-that import them.
+`gem_openrlhf.train_ppo_ray` does that automatically. The hook replaces a few functions of OpenRLHF in the
+processes that import them.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ INTERFACE = {
     ACTOR: {"ActorPPOTrainer.training_step": ("self", "experience", "kl_ctl", "step", "loss_batch_info")},
     CRITIC: {"CriticPPOTrainer.training_step": ("self", "experience", "step", "loss_batch_info")},
 }
-"""Modules of OpenRLHF, the functions in them that are replaced, and their parameters."""
+"""The replaced functions of OpenRLHF and their parameters, by module."""
 
 
 def setup() -> None:
-    """Replace what GEM needs in OpenRLHF's modules, once they are imported."""
+    """Replace functions in OpenRLHF's modules as soon as these are imported."""
     after_import(MODULE, install)
     after_import(GENERATOR, install_generator)
     after_import(ACTOR, install_actor)
@@ -59,7 +59,7 @@ def setup() -> None:
 
 
 def check_interface() -> None:
-    """Check all functions that will be replaced in Ray's workers, here and before any model is loaded.
+    """Check, before any model is loaded, all functions that will be replaced in Ray's workers.
 
     Raises:
         UnsupportedTrainer: A function is missing or has other parameters.

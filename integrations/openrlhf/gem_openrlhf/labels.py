@@ -1,8 +1,8 @@
-"""The column ``label``: a task on the way to the agent, and the episode on the way back.
+"""The column ``label``, which carries a task to the agent and the episode back.
 
-OpenRLHF passes the label of a prompt to the agent and takes one back with each sample, as text that it never
-reads. So a task travels as JSON, and so does its episode: OpenRLHF itself keeps one reward per sample, as
-float32.
+OpenRLHF passes the label of a prompt to the agent and receives a label with each sample, as text that it
+never reads. Both the task and its episode are JSON in this column, because OpenRLHF itself keeps only one
+reward per sample, as float32.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Played(NamedTuple):
     """An episode as it reaches the experience maker."""
 
     source: str
-    """The environment, as the ``datasource`` of a row names it."""
+    """Name of the environment, as in the ``datasource`` of a row."""
     episode: Episode
     """The episode without tokens and texts."""
     spans: list[Span]
-    """Where the response of each turn starts and ends in the row; empty when the episode is not trainable."""
+    """Start and end of each turn's response in the row; empty if the episode is not trainable."""
 
     @property
     def is_empty(self) -> bool:
@@ -37,7 +37,7 @@ class Played(NamedTuple):
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
     """Return the row of a task for OpenRLHF's data set class.
 
-    The input only names the task: the reset makes the first observation. It is different for each task,
+    The input only names the task; the reset makes the first observation. Each task has a different input,
     because OpenRLHF's evaluation finds rows by it.
     """
     label = EnvChoice(task["env_id"], task["env_kwargs"]).label

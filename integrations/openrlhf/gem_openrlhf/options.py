@@ -1,7 +1,7 @@
-"""Options of GEM in a run of OpenRLHF, and the flags of OpenRLHF that they rule out.
+"""Options of GEM in a run of OpenRLHF, and the flags of OpenRLHF that are incompatible with them.
 
-With `gem_openrlhf.train_ppo_ray` an option is a flag, ``--gem.max_turns 8``. Ray's workers get all of them in
-the environment variable `VARIABLE`, as a JSON object. Set it yourself to start OpenRLHF's own command:
+With `gem_openrlhf.train_ppo_ray` an option is a flag, ``--gem.max_turns 8``. Ray's workers receive all
+options in the environment variable `VARIABLE`, as a JSON object. For OpenRLHF's own command, set it yourself:
 ``{"estimator": "rebn", "max_turns": 8}``.
 """
 
@@ -21,7 +21,7 @@ from gem_core.trainers.estimators import EstimatorChoice, Scope, check_gamma, re
 from gem_core.trainers.options import read_object
 
 ESTIMATORS = TRAINER_NAMES
-"""``--algo.advantage.estimator`` and the name of the estimator in gem_core."""
+"""Values of ``--algo.advantage.estimator``, each with the name of the estimator in gem_core."""
 
 ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std")
 GAMMA = "--algo.advantage.gamma"
@@ -36,13 +36,13 @@ class GemOptions(RolloutOptions):
 
     Attributes:
         template_kwargs: Variables for the chat template, a JSON object.
-        estimator: One of `ESTIMATORS`, instead of ``--algo.advantage.estimator``, which accepts OpenRLHF's
-            own; None leaves the choice to that flag.
+        estimator: Key of `ESTIMATORS`, instead of ``--algo.advantage.estimator``, which accepts OpenRLHF's
+            own estimators. None leaves the choice to that flag.
         ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
         min_std: See `ddof`.
-        scope: Turns that the statistics of ``rebn`` are taken over: all that were collected, or those that a
-            filter left.
+        scope: Turns over which ``rebn`` computes its statistics: all collected turns, or the turns that pass
+            a filter.
     """
 
     template_kwargs: str = ""
@@ -54,10 +54,10 @@ class GemOptions(RolloutOptions):
 
     @classmethod
     def load(cls, given: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
-        """Read options, and check those that do not depend on other flags.
+        """Read options, and check the ones that do not depend on other flags.
 
         Raises:
-            ConfigError: An unknown option, or a value that cannot be honored.
+            ConfigError: An option is unknown, or its value is not supported.
         """
         options = cls.read(given, prefix)
         if options.context != "append":
@@ -76,10 +76,10 @@ class GemOptions(RolloutOptions):
 
     @classmethod
     def from_environment(cls) -> GemOptions:
-        """Return the options in the environment variable `VARIABLE`; the defaults without it.
+        """Return the options in the environment variable `VARIABLE`, or the defaults if it is not set.
 
         Raises:
-            ConfigError: It holds no JSON object, or as in `load`.
+            ConfigError: The variable does not hold a JSON object, or see `load`.
         """
         options = read_object(os.environ.get(VARIABLE), f"the environment variable {VARIABLE}")
         return cls.load(options, f"{VARIABLE}: ")
@@ -98,7 +98,7 @@ class GemOptions(RolloutOptions):
         """Return an estimator of gem_core with its options.
 
         Args:
-            name: One of `ESTIMATORS`.
+            name: Key of `ESTIMATORS`.
             gamma: Discount per turn.
 
         Raises:
@@ -111,17 +111,17 @@ class GemOptions(RolloutOptions):
 
 
 def check_args(args: Any, options: GemOptions) -> None:
-    """Reject flags that an estimator of gem_core cannot honor, before any model is loaded.
+    """Reject flags that an estimator of gem_core does not support, before any model is loaded.
 
     OpenRLHF's reward clip and length penalties act on one reward per sample. They would move reward between
     turns, so they are never accepted silently.
 
     Args:
-        args: OpenRLHF's flags, nested as its trainers have them.
+        args: OpenRLHF's flags, nested as in its trainers.
         options: Options of GEM.
 
     Raises:
-        ConfigError: The message says which flag, and why.
+        ConfigError: A flag is not supported; the message names it and the reason.
     """
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in ESTIMATORS:
@@ -144,14 +144,14 @@ def check_args(args: Any, options: GemOptions) -> None:
 
 
 def check_turn_rewards(args: Any, name: str) -> None:
-    """Reject flags that change the one reward of a sample, where the rewards of its turns are used.
+    """Reject flags that change the single reward of a sample, because the rewards of its turns are used.
 
     Args:
-        args: As in `check_args`.
+        args: OpenRLHF's flags, as in `check_args`.
         name: Name of the estimator.
 
     Raises:
-        ConfigError: The message says which flag, and why.
+        ConfigError: A flag is not supported; the message names it and the reason.
     """
     check_gamma(args.algo.advantage.gamma, GAMMA)
     if tuple(args.reward.clip_range) != CLIP_RANGE:

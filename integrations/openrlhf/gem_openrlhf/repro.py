@@ -17,7 +17,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh`` and ``train.jsonl``.
 
     Returns:
-        What differs from the other trainers, one line each.
+        The differences from the other trainers, one line each.
 
     Raises:
         ConfigError: OpenRLHF has no equivalent of an option.

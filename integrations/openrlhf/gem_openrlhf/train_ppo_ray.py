@@ -32,13 +32,13 @@ COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
 HOOK = "gem_openrlhf.hooks.setup"
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Variable in which Ray finds the runtime environment of a submitted driver."""
+"""Environment variable in which Ray finds the runtime environment of a submitted driver."""
 
 
 def main() -> None:
     """Run OpenRLHF's command.
 
-    A flag that cannot be honored gives one line on standard error and exit code 2.
+    An unsupported flag prints one line to standard error and exits with code 2.
     """
     try:
         SUPPORTED.require()
@@ -56,7 +56,7 @@ def _flags_added() -> Iterator[None]:
 
     def parse(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
         actions = {action.dest: action for action in parser._actions}
-        if ESTIMATOR not in actions:  # the parser of some other library
+        if ESTIMATOR not in actions:  # another library's parser
             return parse_args(parser, *args, **kwargs)
         add_flags(parser, actions[ESTIMATOR])
         parsed = parse_args(parser, *args, **kwargs)
@@ -74,7 +74,7 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     """Add ``--gem.*`` and the estimators to OpenRLHF's parser.
 
     Raises:
-        UnsupportedTrainer: The flag of the estimator accepts no fixed choices.
+        UnsupportedTrainer: The flag of the estimator has no list of choices.
     """
     if not estimator.choices:
         raise UnsupportedTrainer(
@@ -98,7 +98,7 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
 
 
 def _types(kind: Any) -> list[type]:
-    """Return ``[int]`` for ``int | None``, and nothing for a `Literal`."""
+    """Return ``[int]`` for ``int | None``, and an empty list for a `Literal`."""
     return [part for part in get_args(kind) if isinstance(part, type) and part is not type(None)]
 
 
@@ -106,7 +106,7 @@ def prepare(parsed: argparse.Namespace) -> None:
     """Check OpenRLHF's interface and all flags, and pass GEM's options to Ray's workers.
 
     Raises:
-        GemError: A flag, or a row of the data, cannot be honored.
+        GemError: A flag or a row of the data is not supported.
     """
     from openrlhf.utils.config import hierarchize
 
@@ -123,15 +123,15 @@ def prepare(parsed: argparse.Namespace) -> None:
 
 
 def check_data(args: Any, wrappers: str = "") -> None:
-    """Build every environment of local data files once, so that a wrong row shows now.
+    """Build every environment of local data files once, so that errors in a row are reported before the run.
 
     Args:
         args: OpenRLHF's flags.
         wrappers: Wrappers around every environment.
 
     Raises:
-        ConfigError: A row names no task, an environment that cannot be built, or for training an evaluation
-            item; the message says which file and line.
+        ConfigError: A row names no task, its environment cannot be built, or a training row selects an
+            evaluation item. The message names the file and the line.
     """
     key = args.data.label_key
     if not key:
@@ -148,7 +148,7 @@ def check_data(args: Any, wrappers: str = "") -> None:
 
 
 def images_unsupported(args: Any) -> str | None:
-    """Return why OpenRLHF's model cannot take images, or None when it can.
+    """Return why OpenRLHF's model cannot take images; None if it can.
 
     Args:
         args: OpenRLHF's flags.
@@ -181,7 +181,7 @@ def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]
     """Return a Ray job's configuration with GEM's hook and options in its runtime environment.
 
     Raises:
-        ConfigError: Ray is connected already, or there is another hook.
+        ConfigError: Ray is already connected, or another hook is set.
     """
     import ray
 

@@ -2,10 +2,10 @@
 
     torchrun --nproc_per_node=8 -m gem_rl2.train <your config> adv.estimator=rebn adv.gamma=0.9
 
-With RL2's own command, set ``rollout.env_path`` to the file `ENV_PATH`, which brings the estimators along.
-Two versions of RL2 are in use, and both call themselves 0.0.2: the one on the package index, whose
-environments have ``reset`` and ``step``, and the newer source tree, whose environments have ``generate``.
-`gem_rl2.upstream` tells them apart.
+With RL2's own command, set ``rollout.env_path`` to the file `ENV_PATH`, which also installs the estimators.
+Two versions of RL2 are in use, both numbered 0.0.2: the version on the package index, whose environments have
+``reset`` and ``step``, and the newer source tree, whose environments have ``generate``. `gem_rl2.upstream`
+distinguishes them.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ def activate(config: Any = None) -> None:
     """Check the config and install the hooks, once per process.
 
     Args:
-        config: RL2's whole config; None composes it as hydra did for the running program.
+        config: RL2's whole config. None composes it as hydra did for the running program.
 
     Raises:
-        GemError: The config cannot be honored, or this RL2 is not supported.
+        GemError: The config or this version of RL2 is not supported.
     """
     global _active
     if _active:
@@ -54,7 +54,7 @@ def activate(config: Any = None) -> None:
 
 
 def running_config() -> Any:
-    """Compose the config of the running hydra program once more from its overrides."""
+    """Compose the config of the running hydra program again from its overrides."""
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
@@ -86,10 +86,10 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
 
 
 def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
-    """Add GEM's metrics to those of a rollout, and notice when RL2 pauses its engines.
+    """Add GEM's metrics to RL2's metrics of a rollout, and notice when RL2 pauses its engines.
 
-    A failed episode has a reward of NaN, or in rl-square 0.0.2 a score of NaN, which RL2's own metrics
-    leave out.
+    A failed episode has a reward of NaN (in rl-square 0.0.2, a score of NaN), which is kept out of RL2's own
+    metrics.
     """
     rollout: Any = importlib.import_module("RL2.workers.rollout")
     group = "device_mesh" if upstream.is_index else "process_group"
@@ -123,7 +123,7 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
 
 
 def hook_groups(kind: Any) -> None:
-    """Leave failed episodes out of the rewards by which the newer tree filters the groups of class `kind`."""
+    """Exclude failed episodes from the rewards by which the newer tree filters groups of class `kind`."""
     make = expect(SUPPORTED, kind, "to_all_tensor_dicts_and_metrics", "self")
 
     def to_all_tensor_dicts_and_metrics(group: Any) -> Any:
@@ -135,7 +135,7 @@ def hook_groups(kind: Any) -> None:
 
 
 def _without_nan(values: list[Any]) -> list[Any]:
-    """Return the values without the NaN of failed episodes."""
+    """Return the values that are not NaN, the mark of a failed episode."""
     return [value for value in values if not (isinstance(value, float) and math.isnan(value))]
 
 

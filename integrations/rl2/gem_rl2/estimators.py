@@ -1,9 +1,9 @@
 """``adv.estimator=rebn`` and gem_core's other estimators, behind RL2's `compute_advantages`.
 
 They work on the rows of any environment file, gem_rl2's or your own. Turns are numbered along a trajectory
-before RL2 packs its action tokens together, and the numbers pass through that as one more tensor, so two
-turns that become adjacent stay two. RL2's own code around the estimator stays: its KL penalties, its
-packing, its timing.
+before RL2 packs its action tokens together. The numbers are packed as an additional tensor, so turns that
+become adjacent stay distinct. RL2's own code around the estimator is kept: its KL penalties, packing, and
+timing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class AdvantageHook:
     """Replaces the `compute_advantages` that RL2's trainer looks up.
 
     Args:
-        upstream: The RL2 that calls it.
-        failures_are_nan: A reward of NaN marks a trajectory whose environment failed; otherwise it is an
-            error.
-        updates: Number of parts that RL2 cuts a batch into, ``actor.update_per_rollout``.
-        episodes: Returns all episodes of this batch, for messages; None where gem_core does not play.
+        upstream: The installed RL2.
+        failures_are_nan: Whether a reward of NaN marks a trajectory whose environment failed; otherwise it is
+            an error.
+        updates: Number of parts that RL2 cuts a batch into (``actor.update_per_rollout``).
+        episodes: Returns all episodes of this batch, for messages; None if gem_core does not play.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class AdvantageHook:
 
         Args:
             config: RL2's whole config, or its section ``adv`` in the version of the package index.
-            tensor_dict: (rows, tokens) each; the action mask is 1 where a token was sampled.
-            cu_seqs: (trajectories + 1,): the rows of trajectory i start at ``cu_seqs[i]``.
+            tensor_dict: Tensors of shape (rows, tokens); the action mask is 1 for sampled tokens.
+            cu_seqs: Offsets of shape (trajectories + 1,); the rows of trajectory i start at ``cu_seqs[i]``.
             step: Training step.
 
         Raises:
-            EnvError: There are fewer rows to train on than updates; names the first episode that failed.
+            EnvError: There are fewer trainable rows than updates; the message names the first failed episode.
         """
         if self._failures_are_nan:
             leave_out_failed(tensor_dict, cu_seqs)
@@ -124,7 +124,7 @@ class AdvantageHook:
 
     @contextlib.contextmanager
     def _replace_reinforce(self, function: Reinforce) -> Iterator[None]:
-        """Let RL2's estimator "reinforce" be `function` inside this block."""
+        """Replace RL2's estimator "reinforce" by `function` inside this block."""
         algorithms, name = self._upstream.algorithms, self._upstream.reinforce
         original = getattr(algorithms, name)
         setattr(algorithms, name, function)
@@ -135,7 +135,7 @@ class AdvantageHook:
 
 
 def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
-    """Return the index of each token's turn in its trajectory, int64 (rows, tokens), -1 off-action.
+    """Return the index of each token's turn in its trajectory, int64 (rows, tokens); -1 for other tokens.
 
     A turn is a run of action tokens within one row.
     """
@@ -151,7 +151,7 @@ def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
 
 
 def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None:
-    """Mask out the trajectories with a NaN reward: they have no turns and no loss."""
+    """Mask out the trajectories with a NaN reward, so that they have no turns and no loss."""
     bounds = [int(bound) for bound in cu_seqs]
     for start, end in itertools.pairwise(bounds):
         if torch.isnan(tensor_dict["rewards"][start:end]).any():
@@ -177,11 +177,11 @@ def reinforce_of_valid(
     """Compute RL2's estimator "reinforce" with a baseline over the trajectories that did not fail.
 
     Args:
-        tensor_dict: (trajectories, tokens) each.
-        responses_per_prompt: Number of trajectories of a prompt, which are adjacent.
-        global_norm: Take the baseline over the whole batch.
-        norm_var: Also divide by the standard deviation.
-        over_batch: Compare a single response per prompt with the whole batch.
+        tensor_dict: Tensors of shape (trajectories, tokens).
+        responses_per_prompt: Number of trajectories per prompt, which are adjacent.
+        global_norm: Whether to compute the baseline over the whole batch.
+        norm_var: Whether to divide by the standard deviation, too.
+        over_batch: Whether to compare a single response per prompt with the whole batch.
     """
     mask = tensor_dict["action_mask"]
     whole = global_norm or (over_batch and responses_per_prompt == 1)
@@ -199,12 +199,12 @@ def reinforce_of_valid(
 def spread_over_updates(tensor_dict: dict[str, torch.Tensor], updates: int) -> None:
     """Keep the rows of failed episodes out of RL2's updates, in place.
 
-    RL2 counts a row by the end of its sequence and divides by that number (``actor.avg_level=sequence``), so
-    such a row loses its end. It cuts the rows into `updates` parts of one size; where a part would consist of
-    failed episodes only, the rows are reordered.
+    RL2 counts rows by their end-of-sequence marks and divides by that number (``actor.avg_level=sequence``),
+    so the mark of such a row is removed. RL2 cuts the rows into `updates` parts of equal size; if a part
+    would consist of failed episodes only, the rows are reordered.
 
     Args:
-        tensor_dict: (rows, tokens) each; at least `updates` rows have a sampled token.
+        tensor_dict: Tensors of shape (rows, tokens); at least `updates` rows have a sampled token.
         updates: Number of parts.
     """
     on = tensor_dict["action_mask"].any(1)

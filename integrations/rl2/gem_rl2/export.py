@@ -18,7 +18,7 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     RL2 repeats each row ``responses_per_prompt`` times, so one row per task is enough.
 
     Raises:
-        ConfigError: RL2 would not recognize the format by the name of the file.
+        ConfigError: RL2 would not recognize the format from the name of the file.
     """
     if Path(path).suffix not in (".jsonl", ".json"):
         raise ConfigError(f"{path}: RL2 recognizes a format by the name of the file; end it with .jsonl")

@@ -1,4 +1,4 @@
-"""GEM's options in an RL2 config, and the settings of RL2 that are refused.
+"""GEM's options in an RL2 config, and the settings of RL2 that are rejected.
 
 Options of the rollout are in their own section, ``+gem.<option>=<value>``; options of an estimator are
 under its name, ``+adv.rebn.ddof=1``.
@@ -30,7 +30,7 @@ class GemOptions(RolloutOptions):
 
     Attributes:
         template_kwargs: Variables for the chat template, ``+gem.template_kwargs.enable_thinking=false``.
-        modules: Modules to import first, which register environments of your own.
+        modules: Modules to import first, such as modules that register your own environments.
     """
 
     template_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def plays_gem(config: Any) -> bool:
 
 
 def prepare(config: Any, upstream: Upstream) -> None:
-    """Set what has only one reasonable value: the environment file, and texts with special tokens."""
+    """Set the options with only one reasonable value: the environment file, and texts with special tokens."""
     from omegaconf import open_dict
 
     if config.rollout.env_path is None:
@@ -65,10 +65,10 @@ def prepare(config: Any, upstream: Upstream) -> None:
 
 
 def choose_estimator(adv: Any) -> EstimatorChoice:
-    """Return the estimator that RL2's section ``adv`` names, with its options ``adv.<estimator>``.
+    """Return the estimator named in RL2's section ``adv``, with its options ``adv.<estimator>``.
 
     Raises:
-        ConfigError: An unknown estimator or option, or a value out of range.
+        ConfigError: The estimator or an option is unknown, or a value is out of range.
     """
     name = str(adv.estimator)
     if name not in TRAINER_NAMES:
@@ -79,10 +79,10 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
 
 
 def check_config(config: Any, upstream: Upstream) -> None:
-    """Refuse what cannot be honored before any model is loaded.
+    """Reject unsupported settings before any model is loaded.
 
     Raises:
-        ConfigError: Says what and why.
+        ConfigError: A setting is not supported; the message names it and the reason.
         GemError: An environment of the data cannot be built.
     """
     if config.adv.estimator not in RL2_ESTIMATORS:
@@ -126,11 +126,11 @@ def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -
 
 
 def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
-    """RL2 cuts the rows of a step into parts of one size, and fails when that leaves a part empty."""
+    """Check that no update is empty: RL2 cuts the rows of a step into parts of equal size."""
     data = section(config, upstream.data_section("train"))
     parts = config.actor.update_per_rollout
     rows = (data.prompts_per_rollout or 0) * data.responses_per_prompt
-    # More rows than this fill all parts whatever their number; with fewer it depends on the number.
+    # More rows than this always fill all parts; with fewer rows it depends on their number.
     enough = (parts - 1) ** 2
     if 0 < rows <= enough and (rows_vary or (parts - 1) * math.ceil(rows / parts) >= rows):
         raise ConfigError(
@@ -140,7 +140,7 @@ def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
 
 
 def _check_texts(config: Any, upstream: Upstream, options: GemOptions) -> None:
-    """The version of the package index shows an environment the text of a response, and samples itself."""
+    """Check settings of the version on the package index, which samples itself and passes on texts."""
     for split in SPLITS:
         params, where = upstream.sampling_params(config, split), upstream.sampling_section(split)
         reason = "otherwise a response that ended looks like one that was cut, and its end appears twice"

@@ -1,4 +1,4 @@
-"""An episode that pauses: until RL2 has a response for it, or until RL2 resumes its engines."""
+"""An episode that can pause until RL2 has a response for it, or until RL2 resumes its engines."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Play:
         """Let the episode continue until its policy waits again.
 
         Args:
-            answer: What `wait` returns.
+            answer: Return value of `wait`.
 
         Returns:
-            None when the policy waits, the episode when it has ended.
+            None if the policy waits; the episode if it has ended.
         """
         assert self._task is not None
         if self._answer is not None:

@@ -14,11 +14,11 @@ class RouterPolicy:
     """RL2's router as a `gem_core.rollout.Policy`: token ids in, token ids out.
 
     Args:
-        url: Address of the router.
+        url: URL of the router.
         sampling_params: RL2's sampling parameters, for every turn.
-        extra_stop_id: A stop token that the engine does not know; None when it knows all.
+        extra_stop_id: Stop token that the engine does not know; None if it knows all of them.
         is_paused: Returns whether RL2 has paused the engines.
-        resumed: Awaited until RL2 continues with this sample; None where it never pauses.
+        resumed: Awaited until RL2 continues with this sample; None if RL2 never pauses.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class RouterPolicy:
 def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     """Put a finished episode into an RL2 `Sample`.
 
-    The sample gets an episode row, or turn rows with rebuilt contexts. An episode that is not trainable is
-    a row without an action token, so the samples of its group keep their places; its only metric in RL2 is
-    a reward of NaN.
+    The sample gets an episode row, or turn rows if contexts are rebuilt. An episode that is not trainable
+    becomes a row without an action token, so that the group keeps its number of samples; its only metric in
+    RL2 is a reward of NaN.
     """
     kind: RowKind = "episode" if episode.context_mode == "append" else "turn"
     sample.state_dicts = [

@@ -1,6 +1,6 @@
-"""Task rows in RL2's data set, where ``extra_info`` holds everything about the task.
+"""Task rows in RL2's data set, where ``extra_info`` holds the whole task.
 
-RL2 0.0.2 passes ``extra_info`` to ``reset``, a copy for each response of a group; the newer tree passes the
+RL2 0.0.2 passes a copy of ``extra_info`` to ``reset`` for each response of a group; the newer tree passes the
 whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
 """
 
@@ -35,12 +35,12 @@ def check_file(path: str, *, for_training: bool = False) -> None:
     """Check the rows of a JSON Lines file before anything is loaded; other files are not read.
 
     Args:
-        path: The path as in a config of RL2, which may begin with a split and ``@``.
-        for_training: Refuse rows whose item is for evaluation only.
+        path: Path as in a config of RL2, which may begin with a split and ``@``.
+        for_training: Whether to reject rows whose item is for evaluation only.
 
     Raises:
-        ConfigError: A row names no environment, has its own prompt, or is refused; or an environment cannot
-            be built. Says which line.
+        ConfigError: A row names no environment, has its own prompt, or is rejected; or an environment cannot
+            be built. The message names the line.
     """
     path = path.rpartition("@")[2]
     if path.endswith(".jsonl") and Path(path).is_file():

@@ -1,7 +1,7 @@
-"""What the episodes of a run share, in the one process that plays them: RL2's rank 0.
+"""The shared state of a run's episodes, in the only process that plays them: RL2's rank 0.
 
-`gem_rl2.env`, the file that ``rollout.env_path`` names, forwards its calls to the `Session` here. The
-environments are here as well, because RL2 copies and saves what it holds of a sample.
+`gem_rl2.env`, the file named by ``rollout.env_path``, forwards its calls to the `Session` here. The
+environments are kept here as well, because RL2 copies and saves everything that it holds of a sample.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Session:
 
     Args:
         config: RL2's whole config.
-        upstream: The RL2 that runs.
+        upstream: The installed RL2.
 
     Attributes:
-        paused: Whether RL2 has paused its engines. SGLang then holds new requests back, and RL2 waits for the
+        paused: Whether RL2 has paused its engines. SGLang then holds back new requests, and RL2 waits for the
             samples (newer tree, partial rollouts).
-        played: The training episodes of the last rollout.
+        played: Training episodes of the last rollout.
 
     Raises:
-        UnsupportedTemplate: The chat template cannot be used; says why.
+        UnsupportedTemplate: The chat template is not supported; the message says why.
     """
 
     def __init__(self, config: Any, upstream: Upstream) -> None:
@@ -82,8 +82,8 @@ class Session:
 
         Args:
             config: RL2's section ``rollout.train`` or ``rollout.test``.
-            router_url: Address to sample from.
-            sample: Gets the rows and RL2's metrics; its status is ABORTED when the engines were paused.
+            router_url: URL of the router to sample from.
+            sample: Receives the rows and RL2's metrics; its status is ABORTED if the engines were paused.
         """
         status = type(sample).Status
         if sample.status == status.DONE:  # the rest of its group was paused
@@ -97,7 +97,7 @@ class Session:
             return
         del self._plays[id(sample)]
         fill(sample, episode, self._tokenizer)
-        # RL2 may keep a finished sample for its next rollout. The number ties its metrics to the right one.
+        # RL2 may keep a finished sample for its next rollout. The number lets `report` find its episode.
         sample.metrics[EPISODE].append(self._keep(episode))
 
     def _start(self, config: Any, router_url: str, sample: Any) -> Play:
@@ -163,11 +163,11 @@ class Session:
         """Pass the text of a response to an episode.
 
         Returns:
-            RL2's dict. Reward and score are NaN once the environment has failed.
+            RL2's dict. The reward and the score are NaN once the environment has failed.
 
         Raises:
-            ConfigError: The row of the data set had a prompt, so there was no reset.
-            PolicyError: The response has no token.
+            ConfigError: The row of the data set has a prompt, so RL2 did not call `reset`.
+            PolicyError: The response has no tokens.
         """
         if EPISODE not in extra_info:
             raise ConfigError(
@@ -217,7 +217,7 @@ class Session:
         Args:
             split: "train" or "eval".
             step: Training step.
-            numbers: Numbers of the episodes; None for all that finished since the last call.
+            numbers: Numbers of the episodes. None means all that finished since the last call.
         """
         if numbers is None:
             numbers = list(self._finished)
@@ -241,6 +241,6 @@ def use(session: Session) -> None:
 
 
 def current() -> Session:
-    """Return the session of the process, which `gem_rl2.activate` makes."""
+    """Return the session of the process, which `gem_rl2.activate` creates."""
     assert _current is not None
     return _current

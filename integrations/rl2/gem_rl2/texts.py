@@ -1,7 +1,7 @@
-"""rl-square 0.0.2: RL2 samples by itself and shows an environment the texts of its responses.
+"""rl-square 0.0.2, where RL2 samples by itself and passes the texts of its responses to an environment.
 
-The tokens of a training row are RL2's own: the sampled ones, and those of the texts that come from here. An
-episode of gem_core runs alongside and gets each response; its token ids are those of the text.
+The tokens of a training row are RL2's own: the sampled tokens, and its encoding of the texts from here. An
+episode of gem_core runs alongside and receives each response; its token ids are an encoding of the text.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from gem_rl2.play import Play
 
 
 class TextContext:
-    """A context that remembers the text that it encoded last, for one episode.
+    """A context of one episode that remembers the text that it encoded last.
 
     Attributes:
-        text: The text.
+        text: Text that was encoded last.
         first_text: See `Context`.
         extend_text: See `Context`.
         decode: See `Context`.
@@ -34,12 +34,12 @@ class TextContext:
 
     @property
     def mode(self) -> ContextMode:
-        """Mode of the context inside."""
+        """Mode of the wrapped context."""
         return self._context.mode
 
     @property
     def image_processor(self) -> None:
-        """None, since RL2's batches have text only."""
+        """None, because RL2's batches contain only text."""
         return None
 
     def first(self, observation: Observation) -> list[int]:
@@ -59,7 +59,7 @@ class TextPlay(Play):
     """An episode whose responses arrive one by one, as texts.
 
     Attributes:
-        context: Holds the text that RL2 has to append.
+        context: Context with the text that RL2 has to append.
         rewards: Rewards of the turns so far.
     """
 
@@ -79,7 +79,7 @@ class TextPlay(Play):
 
 
 def read_response(text: str, tokenizer: Any, stop_texts: Sequence[str]) -> Generation:
-    """Return a response as a generation, which was cut unless it ends where the engine stops.
+    """Return a response as a generation; it counts as cut unless it ends where the engine stops.
 
     Args:
         text: The response with special tokens.

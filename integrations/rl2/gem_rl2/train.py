@@ -2,8 +2,8 @@
 
     torchrun --nproc_per_node=8 -m gem_rl2.train <RL2's overrides> adv.estimator=rebn adv.gamma=0.9
 
-The config is RL2's, with ``rollout.env_path`` set to `gem_rl2.ENV_PATH` unless you set it. What cannot be
-honored is refused in one line before a model is loaded.
+The config is RL2's, with ``rollout.env_path`` set to `gem_rl2.ENV_PATH` unless you set it. An unsupported
+setting is reported in one line before a model is loaded.
 """
 
 from __future__ import annotations

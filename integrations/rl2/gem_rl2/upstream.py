@@ -1,6 +1,6 @@
-"""The two versions of RL2: which one is here, and where each keeps its settings.
+"""The two versions of RL2: which one is installed, and where each keeps its settings.
 
-Both call themselves 0.0.2, so the signature of `compute_advantages` tells them apart.
+Both are numbered 0.0.2, so the signature of `compute_advantages` distinguishes them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _ADVANTAGES: dict[tuple[str, ...], str] = {
 _REINFORCE = {INDEX: "compute_reinforce_adv", TREE: "_compute_reinforce_adv"}
 
 RolloutSplit: TypeAlias = Literal["train", "test"]
-"""RL2's names of the two rollouts."""
+"""RL2's names for the two rollouts."""
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """The RL2 of this Python environment.
+    """The RL2 in this Python environment.
 
     Attributes:
         version: `INDEX` or `TREE`.
         algorithms: The module ``RL2.utils.algorithms``.
-        compute_advantages: RL2's own function, as imported.
+        compute_advantages: RL2's original function.
     """
 
     version: str
@@ -76,17 +76,17 @@ def section(config: Any, path: str) -> Any:
 
 
 def add_checkout() -> None:
-    """Put the folder that RL2_HOME names first on the import path."""
+    """Put the folder in the environment variable RL2_HOME first on the import path."""
     home = os.environ.get(str(SUPPORTED.home_variable))
     if home and home not in sys.path:
         sys.path.insert(0, home)
 
 
 def find() -> Upstream:
-    """Return the RL2 that is imported here.
+    """Return the installed RL2.
 
     Raises:
-        UnsupportedTrainer: There is none, or it is neither of the two versions.
+        UnsupportedTrainer: RL2 is not installed, or is neither of the two versions.
     """
     SUPPORTED.require()
     algorithms = importlib.import_module("RL2.utils.algorithms")

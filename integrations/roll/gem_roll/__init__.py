@@ -6,7 +6,7 @@
         env_type: gem_core:game:GuessTheNumber-v0-easy
         env_manager_cls: gem_roll.GemTrajEnvManager
 
-The classes that a YAML names are imported when ROLL asks for them; this module needs no ROLL.
+The classes named in a YAML are imported on first use; this module needs no ROLL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """gem_core's advantages for a batch of ROLL, before ROLL copies or drops rows.
 
-The rows may come from any of ROLL's env managers. Ours carry the turn and the reward of each token. With
-other managers a turn is a run of response tokens, and its reward is in ROLL's ``step_scores``.
+The rows may come from any of ROLL's env managers. Rows of our managers contain the turn and the reward of
+each token. With other managers a turn is a run of response tokens, and its reward is in ROLL's
+``step_scores``.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
     """Return advantages and returns, each (rows, tokens - 1) float32, shifted like ROLL's loss.
 
     Args:
-        data: ROLL's `DataProto` with all rows that were collected.
-        choice: The estimator.
+        data: ROLL's `DataProto` with all collected rows.
+        choice: Estimator with its options.
 
     Raises:
-        ConfigError: The rows do not say what each turn earned.
-        NonFiniteReward: Names the row and the turn.
+        ConfigError: The rows lack the rewards of the turns.
+        NonFiniteReward: A reward is not finite; the message names the row and the turn.
     """
     mask = data.batch["response_mask"][:, 1:].bool()
     turn_ids, rewards = _turns(data, mask)
@@ -44,7 +45,7 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
 
 
 def episodes_of(data: Any) -> list[Episode]:
-    """Return outlines of the episodes behind the rows of our env managers, none for those of others."""
+    """Return outlines of the episodes behind the rows; rows of other env managers have none."""
     return [unpack_outline(text) for text in data.non_tensor_batch.get(EPISODE_JSON, ()) if text]
 
 

@@ -3,8 +3,8 @@
     register("game:GuessTheNumber-v0-easy")
     env = gem.make("gem_core:game:GuessTheNumber-v0-easy", max_number=20)
 
-gem-llm has environments of the same names, so ours have a prefix there. ROLL's own env managers step the
-adapter; those of `gem_roll.managers` play the environment inside it. Needs no ROLL.
+gem-llm has environments with the same names, so ours have a prefix there. ROLL's own env managers step the
+adapter; the managers in `gem_roll.managers` play the environment inside it. Needs no ROLL.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _END = re.compile(r"(\s*(<\|[^<>|]*\|>|</?s>|<eos>|<pad>|<end_of_turn>))+\s*$")
 """Special tokens at the end of a response, which ROLL decodes along with it."""
 
 _registering = threading.Lock()
-"""ROLL creates the env managers of a worker in threads, and gem-llm refuses a name twice."""
+"""Lock, because ROLL creates the env managers of a worker in threads and gem-llm rejects a repeated name."""
 
 
 class GemEnv:
     """One of our environments with the methods that ROLL's env managers call.
 
     The environment is built on first use. The first observation is the ``env_instruction`` of the reset,
-    which every manager of ROLL shows. A limit that ends an episode counts as its end, since ROLL would keep
-    stepping otherwise. The info has ``metrics`` and nothing that ROLL would take for a field of its history.
+    which every manager of ROLL shows. An episode that a limit truncates is reported as terminated, because
+    ROLL would otherwise keep stepping. The info contains ``metrics`` and no key that ROLL's history uses.
 
     Args:
         gem_core_id: Registered id.
@@ -44,7 +44,7 @@ class GemEnv:
         kwargs: Arguments of the environment.
 
     Attributes:
-        split: Items of a data set that `reset` plays; a manager sets it.
+        split: Split of the items that `reset` plays, set by a manager.
     """
 
     split: Split = "train"
@@ -55,7 +55,7 @@ class GemEnv:
         self._env: Env | None = None
 
     def build(self) -> Env:
-        """Return the environment inside, built on the first call.
+        """Return the wrapped environment, built on the first call.
 
         Raises:
             GemError: The environment cannot be built, or shows images.
@@ -107,11 +107,11 @@ def register(env_id: str) -> str:
     """Register one of our environments with `gem.make`, unless it is registered already.
 
     Returns:
-        Its name there: `PREFIX` and the id.
+        The name in `gem.make`: `PREFIX` and the id.
 
     Raises:
         UnknownEnv: There is no such environment; the message holds the closest ones.
-        UnsupportedTrainer: gem-llm is missing, or has no such registry.
+        UnsupportedTrainer: gem-llm is missing, or lacks the expected registry.
     """
     spec(env_id)
     try:
@@ -130,7 +130,7 @@ def read_env_type(env_type: object, where: str) -> str:
     """Return the environment id in an ``env_type`` of a YAML.
 
     Raises:
-        ConfigError: It names an environment of gem-llm or ROLL.
+        ConfigError: The ``env_type`` names an environment of gem-llm or ROLL.
     """
     text = str(env_type)
     if not text.startswith(PREFIX):
@@ -146,7 +146,7 @@ def _shown(observation: Observation, info: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a YAML without the classes of OmegaConf."""
+    """Convert OmegaConf containers in a value of a YAML to plain ones."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

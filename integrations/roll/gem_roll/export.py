@@ -1,4 +1,4 @@
-"""`gem-core export --to roll`: ``custom_envs`` for a YAML, and beside it the table of tasks."""
+"""`gem-core export --to roll`: ``custom_envs`` for a YAML, and the table of tasks next to it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tag_section(source: EnvChoice, **options: Any) -> dict[str, Any]:
 
 
 def tag_names(labels: list[str]) -> list[str]:
-    """Return a short name for each label of an environment: without group and version where unique."""
+    """Return a short name for each label of an environment, without group and version if that is unique."""
     names = [label.partition("(")[0].rpartition(":")[2].partition("-")[0] for label in labels]
     return [
         name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, start=1)

@@ -1,7 +1,7 @@
-"""Failed episodes: ROLL's queues need a row for each, and nothing after the queues may see it.
+"""Failed episodes: ROLL's queues need a row for each, but nothing after the queues may see these rows.
 
-ROLL's schedulers get a subclass that drops those rows from a batch before ROLL computes anything from it, and
-a filter of groups sees only the other episodes of a group.
+A subclass of ROLL's scheduler drops the rows from a batch before ROLL computes anything from it, and a group
+filter sees only the other episodes of a group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gem_roll import SUPPORTED, upstream
 from gem_roll.rows import EPISODE_JSON, object_array
 
 FAILED = "gem_failed"
-"""Key of a batch's ``meta_info``: outlines, as JSON, of the episodes that were dropped."""
+"""Key of a batch's ``meta_info`` with the outlines, as JSON, of the dropped episodes."""
 RATES = ("error_rate", "retry_rate")
 """Metrics that count failed episodes, named ``gem/<rate>`` and ``env/<tag>/<rate>``."""
 
@@ -31,7 +31,7 @@ upstream.check(RolloutScheduler, "_get_batch", "self", "batch_size", "global_ste
 
 
 class PlayedOnly(RolloutScheduler):  # type: ignore[misc]
-    """ROLL's scheduler, whose batches hold no failed episodes.
+    """ROLL's scheduler, with batches that contain no failed episodes.
 
     Raises:
         EnvError: All episodes of a training batch failed.
@@ -43,17 +43,17 @@ class PlayedOnly(RolloutScheduler):  # type: ignore[misc]
 
 
 def played_only(rollouts: Sequence[DataProto], training: bool, what: str) -> list[DataProto]:
-    """Return the rollouts of episodes that did not fail; the first one carries the outlines of the others.
+    """Return the rollouts of episodes that did not fail; the first one holds the outlines of the others.
 
-    If all episodes of a validation failed, their rows stay with a score of NaN: ROLL needs rows.
+    If all episodes of a validation failed, their rows stay with a score of NaN, because ROLL needs rows.
 
     Args:
-        rollouts: One per episode, as env managers return them.
-        training: Whether they are for training.
+        rollouts: Rollouts from env managers, one per episode.
+        training: Whether the rollouts are for training.
         what: Name of the batch in the error.
 
     Raises:
-        EnvError: `training`, and all episodes failed.
+        EnvError: All episodes of a training batch failed.
     """
     episodes = [outline_of(rollout) for rollout in rollouts]
     ours = [episode for episode in episodes if episode is not None]
@@ -86,17 +86,17 @@ def take_failed(data: DataProto) -> list[Episode]:
 
 
 def outline_of(rollout: DataProto) -> Episode | None:
-    """Return the outline of a rollout's episode; None where the env manager is not ours."""
+    """Return the outline of a rollout's episode; None if the env manager is not ours."""
     outlines = rollout.non_tensor_batch.get(EPISODE_JSON)
     return None if outlines is None else unpack_outline(outlines[0])
 
 
 @contextmanager
 def schedulers_drop_failed() -> Iterator[None]:
-    """Give a pipeline that is constructed inside this block the scheduler of this module.
+    """Make a pipeline constructed inside this block use the scheduler of this module.
 
     Raises:
-        UnsupportedTrainer: ROLL's pipeline takes its scheduler from elsewhere.
+        UnsupportedTrainer: ROLL's pipeline gets its scheduler from elsewhere.
     """
     if getattr(agentic_pipeline, "RolloutScheduler", None) is not RolloutScheduler:
         raise UnsupportedTrainer(
@@ -113,7 +113,7 @@ def schedulers_drop_failed() -> Iterator[None]:
 class PlayedGroupFilter:
     """Runs the ``group_filter_cls`` of a YAML on the episodes of a group that did not fail.
 
-    A group whose episodes all failed is kept; otherwise it would be played again forever.
+    A group whose episodes all failed is kept; otherwise ROLL would replace it forever.
     """
 
     def __init__(self, config: Any, env_manager_config: Any, mode: str) -> None:
@@ -128,7 +128,7 @@ class PlayedGroupFilter:
 
 
 def guard_group_filter(section: Any) -> None:
-    """Put `PlayedGroupFilter` around the group filter that a section of a ROLL config names.
+    """Wrap the group filter named in a section of a ROLL config in `PlayedGroupFilter`.
 
     Args:
         section: ``train_env_manager`` or ``val_env_manager``.

@@ -1,8 +1,8 @@
 """Env managers for a YAML's ``env_manager_cls``.
 
-`GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks by the number of the group and
-episode, tokens exactly as sampled, limits that end an episode. `TrajEnvManager` and `StepEnvManager` are
-ROLL's own managers with our environments registered in `gem.make`.
+`GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks are chosen by the number of the
+group and episode, tokens are exactly as sampled, and limits end an episode. `TrajEnvManager` and
+`StepEnvManager` are ROLL's own managers with our environments registered in `gem.make`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _RegistersEnv:
         self, worker_config: Any, pipeline_config: Any, env_config: Any, *args: Any, **kwargs: Any
     ) -> None:
         GemOptions.from_config(pipeline_config)  # imports the modules that register environments
-        # The signature is checked with that of `TrajEnvManager`.
+        # `upstream.check_managers` has checked this signature.
         bound = inspect.signature(super().__init__).bind(
             worker_config, pipeline_config, env_config, *args, **kwargs
         )
@@ -61,7 +61,7 @@ class _RegistersEnv:
 
 
 class _BuildsEnv(_RegistersEnv):
-    """Also builds the environment at once, so its mistakes show before anything is played."""
+    """Also builds the environment at once, so that errors are reported before anything is played."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -123,7 +123,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
 
     @functools.cached_property
     def _tasks(self) -> TaskTable:
-        """The tasks of the tag, which are not made where ROLL never validates."""
+        """Tasks of the tag; not created if ROLL never validates."""
         return table_of(
             self.pipeline_config,
             self._section,
@@ -144,7 +144,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         self.running = True
         self.group_seed = data.meta_info["seed"] + self.env_config["group_seed"]
         for number in iter(self._next_number, None):
-            self.episode_id, step = number, self.current_step  # the queue drops what is older than its step
+            self.episode_id, step = number, self.current_step  # the queue drops rollouts older than its step
             try:
                 self._put(step, self._play())
             except Stopped:
@@ -158,7 +158,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         return number
 
     def _put(self, step: int, rollout: DataProto | None) -> None:
-        """Hand an episode that was started at `step` to the queue; None says that this manager is done."""
+        """Put an episode that started at `step` into the queue; None means that this manager is done."""
         group_id, env_id = self.env_config["group_id"], self.env_config["env_id"]
         ray.get(self.output_queue.put.remote(group_id, self.episode_id, step, rollout, env_id))
 
@@ -195,7 +195,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         return rollout
 
     def _max_tokens_per_turn(self) -> int:
-        """Return the lower one of ROLL's ``max_tokens_per_step`` and its engine's ``max_new_tokens``."""
+        """Return the smaller of ROLL's ``max_tokens_per_step`` and its engine's ``max_new_tokens``."""
         limit: int = self.worker_config.generating_args.max_new_tokens
         return min(self.env_config.get("max_tokens_per_step") or limit, limit)
 
@@ -231,7 +231,7 @@ def _trace_writer(options: GemOptions, split: str, tokenizer: Any) -> TraceWrite
         return None
     with _shared:
         if (options.traces, split) not in _writers:
-            # It decodes in every manager's thread, and a tokenizer is not thread-safe.
+            # The writer decodes in every manager's thread, and a tokenizer is not thread-safe.
             for name, writer in options.trace_writers(copy.deepcopy(tokenizer)).items():
                 _writers.setdefault((options.traces, name), writer)
         return _writers[options.traces, split]

@@ -1,7 +1,7 @@
-"""GEM's options in a ROLL config, and the settings of ROLL that are refused.
+"""GEM's options in a ROLL config, and the settings of ROLL that are rejected.
 
-ROLL drops unknown top-level keys of a YAML, so GEM's options are in a section that ROLL keeps whole:
-``custom_envs.gem``, beside the tags.
+ROLL drops unknown top-level keys of a YAML, so GEM's options are in a section that ROLL keeps unchanged:
+``custom_envs.gem``, next to the tags.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gem_roll.tasks import table_of
 SECTION = "gem"
 PREFIX = f"custom_envs.{SECTION}."
 ADV_ESTIMATOR = "agentic_reinforce"
-"""The estimator of ROLL that ours replaces: the only one that changes nothing else in a run."""
+"""The estimator of ROLL that ours replaces, the only one that changes nothing else in a run."""
 
 TRAJECTORY, STEP = "gem_roll.GemTrajEnvManager", "gem_roll.GemStepEnvManager"
 ROLL_OWN = ("gem_roll.TrajEnvManager", "gem_roll.StepEnvManager")
@@ -46,10 +46,10 @@ class GemOptions(RolloutOptions):
     Attributes:
         estimator: One of `TRAINER_NAMES`.
         estimator_options: Options of the estimator, ``{ddof: 1}``; ``rebn`` also has ``scope``.
-        tasks: JSON Lines file of task rows for training; None makes them on the fly.
-        val_tasks: JSON Lines file of task rows for validation, likewise.
+        tasks: JSON Lines file of task rows for training. None makes them on the fly.
+        val_tasks: JSON Lines file of task rows for validation. None makes them on the fly.
         template_kwargs: Variables for the chat template, ``{enable_thinking: false}``.
-        modules: Modules to import first, which register environments of your own.
+        modules: Modules to import first, such as modules that register your own environments.
     """
 
     estimator: str = "rebn"
@@ -64,7 +64,7 @@ class GemOptions(RolloutOptions):
         """Read the section of a whole ROLL config, and import its modules.
 
         Raises:
-            ConfigError: An unknown option, or one that ROLL's config has a place for.
+            ConfigError: An option is unknown, or belongs elsewhere in ROLL's config.
         """
         section = dict(config.custom_envs.get(SECTION) or {})
         for name, roll_option in _ROLL_OPTIONS.items():
@@ -81,7 +81,7 @@ class GemOptions(RolloutOptions):
         return options
 
     def choose_estimator(self, config: Any) -> EstimatorChoice:
-        """Return the estimator with its options; its gamma is that of ROLL's `config`."""
+        """Return the estimator with its options and the gamma of ROLL's `config`."""
         return read_estimator(
             self.estimator,
             self.estimator_options,
@@ -91,13 +91,13 @@ class GemOptions(RolloutOptions):
 
 
 def check_config(config: Any) -> GemOptions:
-    """Refuse what cannot be honored before any model is loaded; build each environment once.
+    """Reject unsupported settings before any model is loaded; build each environment once.
 
     Args:
         config: ROLL's `AgenticConfig`.
 
     Raises:
-        ConfigError: Says what and why.
+        ConfigError: A setting is not supported; the message names it and the reason.
         GemError: An environment cannot be built.
     """
     options = GemOptions.from_config(config)
@@ -132,7 +132,7 @@ def check_config(config: Any) -> GemOptions:
 
 
 def row_kind(config: Any) -> RowKind:
-    """Return what the env managers of a ROLL config make a row of."""
+    """Return whether the env managers of a ROLL config make episode rows or turn rows."""
     return "turn" if "StepEnvManager" in _kinds(managers_of(config)) else "episode"
 
 
@@ -143,7 +143,7 @@ def managers_of(config: Any) -> set[str]:
 
 
 def _kinds(managers: set[str]) -> set[str]:
-    """Return ROLL's names of the managers' classes."""
+    """Return ROLL's class names of the managers."""
     return {name.rpartition(".")[2].removeprefix("Gem") for name in managers}
 
 
@@ -153,7 +153,7 @@ def _manager_of(section: Mapping[str, Any]) -> str:
 
 
 def check_tag(config: Any, tag: str) -> None:
-    """Build the environment of a tag, once per process, and refuse what its manager would ignore.
+    """Build the environment of a tag, once per process, and reject settings that its manager would ignore.
 
     Raises:
         GemError: See `check_config`.
@@ -182,7 +182,7 @@ def check_tag(config: Any, tag: str) -> None:
 
 
 def _env_of(section: Mapping[str, Any], where: str) -> GemEnv | None:
-    """Return the environment of a tag, not built; None where the manager is not one of this package."""
+    """Return the environment of a tag, not yet built; None if its manager is not from this package."""
     if _manager_of(section) not in (TRAJECTORY, STEP, *ROLL_OWN):
         return None
     env_id = read_env_type(section.get("env_type"), f"{where}.env_type")
@@ -190,7 +190,7 @@ def _env_of(section: Mapping[str, Any], where: str) -> GemEnv | None:
 
 
 def _check_tasks(config: Any, tag: str, split: Split, path: str | None) -> None:
-    """Refuse an environment that has no item for `split`, or too few.
+    """Reject an environment that has no items or too few items for `split`.
 
     Raises:
         GemError: See `gem_roll.tasks.table_of`.
@@ -241,7 +241,7 @@ def _check_estimator(config: Any, choice: EstimatorChoice) -> None:
 
 
 def _unsupported(config: Any, estimator: str) -> Iterator[tuple[str, str]]:
-    """Yield settings that would change the advantages or have no effect on them, and what to do."""
+    """Yield settings that would change the advantages or have no effect on them, each with advice."""
     no_effect = f"has no effect on {estimator}; leave it out"
     if config.whiten_advantages:
         yield "whiten_advantages", f"would change what {estimator} computed; set it to false"

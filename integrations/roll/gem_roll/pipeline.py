@@ -1,7 +1,7 @@
 """``pipeline_cls: gem_roll.ReBNAgenticPipeline``: ROLL's agentic pipeline with gem_core's advantages.
 
-They are computed over all turns that were collected, before ROLL copies or drops rows to fill its batches,
-and replace ROLL's own right before the actor's update. Failed episodes are dropped before that.
+They are computed over all collected turns, before ROLL copies or drops rows to fill its batches, and replace
+ROLL's own advantages right before the actor's update. Failed episodes are dropped earlier.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
     """ROLL's pipeline with gem_core's advantages.
 
     Args:
-        pipeline_config: ROLL's `AgenticConfig`. What it must not contain is refused before a model is loaded.
+        pipeline_config: ROLL's `AgenticConfig`; unsupported settings are rejected before a model is loaded.
     """
 
     def __init__(self, pipeline_config: Any) -> None:
         self.gem_options = check_config(pipeline_config)
         if row_kind(pipeline_config) == "turn":
-            # ROLL counts the updates of a step in episodes, and for a single update it takes the update's own
-            # log-probs for the old ones. Turn rows make several updates; ROLL knows that only with its own
-            # estimators of steps.
+            # ROLL counts the updates of a step in episodes, and for a single update it uses the update's own
+            # log-probs as the old ones. Turn rows make several updates, which ROLL only considers for its own
+            # step estimators.
             pipeline_config.enable_old_logprobs_recompute = True
         for section in (pipeline_config.train_env_manager, pipeline_config.val_env_manager):
             guard_group_filter(section)
@@ -49,8 +49,8 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
     def adjust_batch(self, data: DataProto, mode: str = "copy") -> DataProto:
         """Compute the advantages of all rows of the step, then let ROLL copy or drop rows; mask the copies.
 
-        After failed episodes rows are copied whatever `mode` is, so no other episode is dropped because of
-        them.
+        If episodes have failed, rows are copied whatever `mode` is, so that no other episode is dropped
+        because of them.
         """
         result = compute_advantages(data, self.gem_options.choose_estimator(self.pipeline_config))
         data.batch[ADVANTAGES], data.batch[RETURNS] = result.advantages, result.returns
@@ -73,7 +73,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
 
 
 def mask_copies(data: DataProto) -> None:
-    """Take the second and later copies of a row out of the response mask."""
+    """Remove the second and later copies of a row from the response mask."""
     seen: set[int] = set()
     copies = []
     for number, row in enumerate(data.non_tensor_batch[_ROW]):
@@ -87,7 +87,7 @@ def mask_copies(data: DataProto) -> None:
 
 
 def use_advantages(data: DataProto, clip: float | None) -> None:
-    """Replace ROLL's advantages with ours: 0 where the response mask is 0, clipped as ROLL clips."""
+    """Replace ROLL's advantages with ours: 0 where the response mask is 0, and clipped as in ROLL."""
     mask = data.batch["response_mask"][:, 1:]
     advantages = data.batch[ADVANTAGES] * mask
     data.batch["returns"] = data.batch[RETURNS] * mask

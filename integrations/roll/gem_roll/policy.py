@@ -15,7 +15,7 @@ from gem_core.trainers.player import EpisodePlayer
 
 
 class Stopped(Exception):
-    """ROLL ended the rollout; the episode that was being played is discarded."""
+    """Raised when ROLL ends the rollout; the current episode is discarded."""
 
 
 class ProxyPolicy:
@@ -45,11 +45,11 @@ class ProxyPolicy:
         self.wants_logprobs = self._generating_args.get("logprobs") is not None
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response; sample again where ROLL aborted the request to update the weights.
+        """Sample one response; sample again if ROLL aborted the request to update the weights.
 
         Raises:
             Stopped: The manager was stopped.
-            PolicyError: Log-probs were requested, and none came.
+            PolicyError: Log-probs were requested, but the engine returned none.
         """
         ids = torch.tensor([list(prompt_ids)], dtype=torch.long)
         mask = torch.ones_like(ids)
@@ -74,7 +74,7 @@ class ProxyPolicy:
                 raise PolicyError(
                     "the engine reported no log-probs; to go without, set generating_args.logprobs: null"
                 )
-            # 0.0 for a pad token at the end, which ROLL takes for padding.
+            # 0.0 for a pad token at the end, which ROLL treats as padding.
             logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
         # The proxy does not pass on why a response ended.
         return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
@@ -84,7 +84,7 @@ def stop_ids_of(player: EpisodePlayer, tokenizer: Any) -> set[int]:
     """Return the token ids at which ROLL's engines end a response.
 
     Raises:
-        ConfigError: The chat template ends a turn with another one.
+        ConfigError: The chat template ends a turn with a token at which the engines do not stop.
     """
     extra = player.extra_stop_id
     if extra is not None and extra != tokenizer.pad_token_id:

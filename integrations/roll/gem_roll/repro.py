@@ -16,7 +16,7 @@ from gem_roll.export import tag_names, tag_section, to_yaml
 from gem_roll.options import ADV_ESTIMATOR, SECTION, STEP, TRAJECTORY
 
 HERE = "${oc.env:GEM_REPRO,.}"
-"""The folder of the recipe, as the YAML refers to it."""
+"""The folder of the recipe, as referred to in the YAML."""
 BEFORE = """\
 export GEM_REPRO="$PWD" ROLL_HOME="${ROLL_HOME:?set it to the checkout of ROLL}"
 export PYTHONPATH="$ROLL_HOME:${PYTHONPATH:-}"
@@ -52,7 +52,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
 
 
 def _groups(recipe: Recipe, sources: Sequence[EnvChoice]) -> list[int]:
-    """Return the tasks of a step by environment: ROLL gives each a fixed number of groups."""
+    """Return the tasks per step of each environment; ROLL assigns each a fixed number of groups."""
     total = sum(source.weight for source in sources)
     shares = [recipe.tasks_per_step * source.weight / total for source in sources]
     if any(abs(share - round(share)) > 1e-9 or round(share) < 1 for share in shares):
@@ -159,7 +159,7 @@ def _manager(tags: Sequence[str], groups: Sequence[int], samples: int) -> dict[s
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
-    """Return ``custom_envs.gem``: the options that ROLL's own config has no place for."""
+    """Return ``custom_envs.gem``: the options that have no place in ROLL's own config."""
     roll_options = ("max_turns", "system_prompt", "wrappers")
     options = {name: v for name, v in recipe.rollout_options().items() if name not in roll_options}
     if recipe.traces:

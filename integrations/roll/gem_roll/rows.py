@@ -16,9 +16,9 @@ from gem_core.rollout import Episode, RowKind, episode_metrics, rows_of
 from gem_core.trainers.failures import pack_outline
 
 TURN_IDS = "gem_turn_ids"
-"""int64 (rows, tokens): index of the turn in its row, -1 off-response."""
+"""Key of an int64 tensor (rows, tokens): index of the turn within its row, -1 outside of responses."""
 EPISODE_JSON = "gem_episode"
-"""Outline of the episode as JSON on its first row, empty on the others."""
+"""Key of the episode's outline as JSON; empty except on the episode's first row."""
 
 
 def pack_episode(
@@ -30,12 +30,14 @@ def pack_episode(
     with_logprobs: bool,
     fields: dict[str, Any],
 ) -> DataProto:
-    """Return an episode as ROLL's env managers do; one that is not trainable is a masked row.
+    """Return the rows of an episode in the format of ROLL's env managers.
+
+    An episode that is not trainable becomes a masked row.
 
     Args:
         episode: The episode.
-        kind: "episode" for one row, "turn" for one row per turn with ROLL's ``step``.
-        length: Number of tokens that every row is padded to.
+        kind: "episode" for one row; "turn" for one row per turn, with ROLL's ``step``.
+        length: Number of tokens to which every row is padded.
         pad_id: Padding token.
         with_logprobs: Whether the batch has log-probs of the engine.
         fields: ROLL's ``env_ids``, ``group_ids`` and ``tags``, the same for all rows.
@@ -73,7 +75,7 @@ def pack_episode(
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return an array of objects with one entry per row, lists included."""
+    """Return an object array with one entry per row, even if the entries are lists."""
     array = np.empty(len(values), dtype=object)
     for number, value in enumerate(values):
         array[number] = value

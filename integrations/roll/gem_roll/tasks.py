@@ -1,4 +1,4 @@
-"""The task of each episode: chosen by its tag, group and number, not by ROLL's random seeds of groups."""
+"""Chooses the task of each episode by its tag, group and number, not by ROLL's random seeds of groups."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class TaskTable:
     """The tasks of one tag.
 
     Args:
-        row: Returns the task with this number, starting at 0.
+        row: Returns the task with a given number, starting at 0.
         first_group: Number of the tag's first group.
-        groups: Number of its groups.
-        rounds: Episodes of a group after which the table starts over; None if it never does.
+        groups: Number of the tag's groups.
+        rounds: Number of episodes of a group after which the table starts over; None means never.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class TaskTable:
         self._rounds = rounds
 
     def task(self, group_id: int, episode_id: int) -> TaskRow:
-        """Return the task of a group's n-th episode of a run: each step plays the next rows of the table.
+        """Return the task of a group's n-th episode of a run; each step plays the next rows of the table.
 
-        All samples of a group get the same one.
+        All samples of a group play the same task.
         """
         number = episode_id if self._rounds is None else episode_id % self._rounds
         return self._row(number * self._groups + group_id - self._first_group)
@@ -44,19 +44,19 @@ def table_of(
 ) -> TaskTable:
     """Return the tasks of a tag in one of the two sections of a ROLL config.
 
-    Training goes through its tasks, which do not end; each validation plays the same ones.
+    Training goes through an endless sequence of tasks; each validation plays the same tasks.
 
     Args:
         config: ROLL's `AgenticConfig`.
-        section: Its ``train_env_manager`` or ``val_env_manager``.
+        section: ``train_env_manager`` or ``val_env_manager`` of the config.
         tag: Tag of the environment.
         source: Environment of the tag.
         split: "train" or "eval".
-        path: JSON Lines file of task rows, which start over after the last one; None makes tasks on the fly.
+        path: JSON Lines file of task rows, repeated after the last one. None makes tasks on the fly.
 
     Raises:
         ConfigError: The file cannot be read or has no task of this environment; a validation would play
-            evaluation items more than once; or training would play any.
+            evaluation items more than once; or training would play evaluation items.
         GemError: The environment cannot be built.
     """
     tags, partition = list(section.tags), list(section.num_groups_partition)
@@ -69,7 +69,7 @@ def table_of(
         if rounds is not None:
             _check_items(source, tag, groups * rounds)
         row: Callable[[int], TaskRow] = partial(_make_task, source, config.seed, split)
-        row(0)  # shows mistakes now
+        row(0)  # reports errors now
     else:
         played = source.for_split(split)
         places = [(place, task) for place, task in _read_file(path) if _is_task_of(task, played)]

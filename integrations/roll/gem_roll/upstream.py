@@ -1,4 +1,4 @@
-"""The parts of ROLL that are overridden, checked before they are: another interface is an error."""
+"""Checks the parts of ROLL that this plugin overrides; a different interface is an error."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def check_pipeline(pipeline: type) -> None:
 
 
 def check(owner: type, name: str, *parameters: str) -> Any:
-    """Check the first parameters of a method of ROLL."""
+    """Check the first parameters of a method of ROLL, and return the method."""
     return expect(SUPPORTED, owner, name, *parameters, exact=False)

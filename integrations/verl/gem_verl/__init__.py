@@ -3,7 +3,7 @@
     python -m verl.trainer.main_ppo <your config> algorithm.adv_estimator=rebn \\
         +actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager ...
 
-verl imports the classes that a config names when it needs them; this module works without verl.
+verl imports the classes named in a config on first use; this module works without verl.
 """
 
 from __future__ import annotations

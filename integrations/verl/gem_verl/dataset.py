@@ -37,13 +37,13 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         tokenizer: Ignored.
         config: verl's section ``data``; the data set is for validation if `data_files` is its ``val_files``.
         processor: Ignored.
-        max_samples: Most tasks. -1 means `VAL_TASKS` for validation. For training it means `TRAIN_TASKS`, or
-            the number that plays every item once (`tasks_per_epoch`) if that is larger or if all environments
-            have items.
+        max_samples: Maximum number of tasks. -1 means `VAL_TASKS` for validation. For training it means
+            `TRAIN_TASKS`, or the number that plays every item once (`tasks_per_epoch`) if that is larger or
+            if all environments have items.
 
     Raises:
         GemError: An environment cannot be built (each one is tried once) or has no training items.
-        ConfigError: ``train_files`` and ``val_files`` cannot be told apart.
+        ConfigError: ``train_files`` and ``val_files`` are indistinguishable.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def _natural_size(sources: Sequence[EnvChoice]) -> int:
-    """Return the number of training tasks where the config names none."""
+    """Return the number of training tasks if the config does not set it."""
     epoch = tasks_per_epoch(sources) or 0
     have_items = all(count_items(source, "train") is not None for source in sources)
     return epoch if have_items else max(epoch, TRAIN_TASKS)
 
 
 def _split(data_files: Any, config: Any) -> Split:
-    """Return which of the two data sets this is: verl builds both alike, from lists of one config."""
+    """Return which of the two data sets this is; verl builds both in the same way, from one config."""
     if config is None:
         return "train"
     train, val = config.get("train_files"), config.get("val_files")

@@ -1,11 +1,11 @@
-"""``algorithm.adv_estimator=rebn`` and the other estimators of gem_core under verl's signature.
+"""``algorithm.adv_estimator=rebn`` and gem_core's other estimators, with verl's signature.
 
 They work on the rows of any agent loop: ``gem``, verl's single-turn and tool loops, or your own. A turn is a
 run of 1s in the response mask, and its reward is the sum of the token-level rewards from its first token up
 to the next turn, including a KL penalty in the reward.
 
-The trainer mode ``gem_sync`` knows more than verl passes to an estimator: turn ids, and which rows are turns
-of one episode. It provides them as `BatchFacts` around the call.
+The trainer mode ``gem_sync`` knows more than verl passes to an estimator: the turn ids, and which rows are
+turns of one episode. It provides them as `BatchFacts` around the call.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers h
 
 @dataclass
 class BatchFacts:
-    """What the trainer mode knows about the rows of a batch.
+    """Facts about the rows of a batch, provided by the trainer mode.
 
     Attributes:
-        turn_ids: For episode rows, (rows, tokens), -1 off-response; None for turn rows.
+        turn_ids: For episode rows, (rows, tokens), -1 outside of responses; None for turn rows.
         episodes: For turn rows, the number of each row's episode; None for episode rows.
         turns: For turn rows, the index of each row within its episode; None for episode rows.
         stats: Statistics of the returns, set by the estimator.
@@ -51,7 +51,7 @@ _facts: ContextVar[BatchFacts | None] = ContextVar("gem_verl_facts", default=Non
 
 @contextlib.contextmanager
 def known(facts: BatchFacts) -> Iterator[BatchFacts]:
-    """Let the estimator that verl calls inside this block see `facts`."""
+    """Provide `facts` to the estimator that verl calls inside this block."""
     token = _facts.set(facts)
     try:
         yield facts
@@ -70,12 +70,13 @@ def estimate(
     """Return advantages and returns of a batch, each (rows, tokens) float32.
 
     Args:
-        name: One of `ESTIMATORS`.
-        token_level_rewards: (rows, tokens).
-        response_mask: (rows, tokens). A row of zeros, such as a pad or a failed episode, counts nowhere.
+        name: Key of `ESTIMATORS`.
+        token_level_rewards: Rewards of shape (rows, tokens).
+        response_mask: Mask of shape (rows, tokens). A row of zeros, such as a pad or a failed episode, is
+            ignored.
         config: verl's section ``algorithm``.
-        index: uid of each row; the rows of a prompt are a group.
-        unused: More arguments that verl passes to some estimators.
+        index: uid of each row; the rows of a prompt form a group.
+        unused: Other arguments that verl passes to some estimators.
     """
     facts = _facts.get()
     source = "the runs of 1s in response_mask"

@@ -13,7 +13,7 @@ from gem_verl.rows import verl_row
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write tasks as parquet, one row per task; verl repeats each row ``rollout.n`` times by itself.
+    """Write tasks as parquet, one row per task; verl repeats each row ``rollout.n`` times.
 
     Raises:
         MissingDependency: pyarrow is not installed; verl depends on it.

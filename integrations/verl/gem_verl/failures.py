@@ -1,9 +1,9 @@
-"""Failed episodes of a training batch: they leave no row, and the trainer mode ``gem_sync`` counts them.
+"""Failed episodes of a training batch, which leave no row; the trainer mode ``gem_sync`` counts them.
 
-verl stores what an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
-filter, metric and loss, whichever estimator runs. The other samples of its prompt stay. A prompt without any
-sample left is marked as failed, as verl marks it: synchronous modes train on the rest of the batch,
-asynchronous ones and ``sync_refill_failed_groups`` replace the prompt.
+verl stores whatever an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
+filter, metric and loss, with any estimator. The other samples of its prompt stay. A prompt without any sample
+left is marked as failed, as in verl: synchronous modes train on the rest of the batch; asynchronous modes and
+``sync_refill_failed_groups`` replace the prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Group:
 
     Args:
         samples: Number of samples of the prompt.
-        report: Whether a trainer takes the outlines with `take_failed`.
+        report: Whether a trainer collects the outlines with `take_failed`.
     """
 
     def __init__(self, samples: int, *, report: bool) -> None:
@@ -40,7 +40,7 @@ class Group:
             key: A key that is unique in the run.
 
         Raises:
-            EnvError: It was the last sample of the prompt, and all of them failed.
+            EnvError: All samples of the prompt failed, and this was the last one.
         """
         self._failed.append(episode)
         if self._report:

@@ -49,13 +49,13 @@ METRICS = (
     "gem/error_rate",
     "gem/retry_rate",
 )
-"""What validation reports for each environment, besides verl's own score; `filter_groups` may name one."""
+"""Values that validation reports per environment, besides verl's own score; usable in `filter_groups`."""
 
 validating: ContextVar[bool] = ContextVar("gem_verl_validating", default=False)
 """Set by the worker, because verl does not tell an agent loop."""
 
 position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
-"""Set by the worker: most tokens of the model, the limit of verl's servers where no other is set."""
+"""Set by the worker: the model's maximum number of tokens, the limit of verl's servers if no other is set."""
 
 expect(SUPPORTED, AgentLoopBase, "run", "self", "sampling_params", exact=False)
 expect_fields(
@@ -96,7 +96,8 @@ class ServerPolicy:
         client: verl's server manager.
         sampling_params: Sampling parameters of every turn; stop tokens in ``stop_token_ids`` are kept.
         stop_ids: Tokens that end a response.
-        extra_stop_id: One of them that the engine does not stop at by itself; None when it stops at all.
+        extra_stop_id: The one of `stop_ids` at which the engine does not stop by itself; None if it stops at
+            all of them.
     """
 
     takes_images = True
@@ -117,7 +118,7 @@ class ServerPolicy:
     async def generate(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
     ) -> Generation:
-        """Sample one response; an aborted request gives one without tokens."""
+        """Sample one response; an aborted request returns a response without tokens."""
         start = time.perf_counter()
         shown = {"image_data": [open_image(url) for url in images]} if images else {}
         output = await self._client.generate(
@@ -132,7 +133,7 @@ class ServerPolicy:
         first = self.extra_fields.get("min_global_steps", output.extra_fields.get("min_global_steps"))
         self.extra_fields = {**output.extra_fields, "min_global_steps": first}
         ids = list(output.token_ids)
-        # verl's vLLM reports "completed" for both ends, and "length" may be a whole response that just fits.
+        # verl's vLLM reports "completed" for both endings, and "length" may be a full response that fits.
         limit = len(ids) if output.stop_reason == "length" else max_tokens
         finish = inferred_finish(ids, limit, self._stop_ids)
         return Generation(ids, list(output.log_probs) if output.log_probs else None, finish)
@@ -156,10 +157,10 @@ def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
 
 @register(AGENT_NAME)
 class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays the environment that a row of the data set names."""
+    """Plays the environment named in a row of the data set."""
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> list[AgentLoopOutput]:
-        """Play one episode and return its rows; none for an episode that failed in training.
+        """Play one episode and return its rows; an empty list if the episode failed in training.
 
         Args:
             sampling_params: verl's sampling parameters for training or validation.
@@ -195,7 +196,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             if group is not None:
                 await group.leave_out(episode, f"{fields.get('uid')}_{fields.get('session_id')}")
             return []
-        # Weights of step n - 1 sample step n; verl needs the number even where nothing was sampled.
+        # The weights of step n - 1 sample step n; verl needs the number even if nothing was sampled.
         version = int(fields.get("global_steps", 1)) - 1
         return lay_out(
             episode,
@@ -217,7 +218,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 def context_length(rollout: Any) -> int:
-    """Return the most tokens of prompt and response together that rows hold and servers take.
+    """Return the maximum number of tokens, prompt and response together, that rows and servers allow.
 
     Args:
         rollout: verl's section ``actor_rollout_ref.rollout``.
@@ -245,14 +246,14 @@ def lay_out(
         episode: The episode.
         rows: "episode" for one row, "turn" for one row per turn.
         metrics: verl's metrics, the same for all rows.
-        extra_fields: What the engine reported; every row gets a copy with GEM's fields.
+        extra_fields: Fields reported by the engine; every row gets a copy with GEM's fields.
         pad_id: Token of the row of an episode that is not trainable, which validation needs.
         with_logprobs: Whether verl expects log-probs of the sampling policy.
-        validation: Put the whole return on the last row, the only one that verl's validation reads, and omit
-            from its means what an episode has no value for; training counts that as 0.
+        validation: Whether to put the whole return on the last row, the only one that verl's validation
+            reads, and to omit missing values from its means; in training a missing value counts as 0.
     """
     summary = episode_metrics([episode])
-    missing = None if validation else 0.0  # a filter of prompt groups takes numbers only
+    missing = None if validation else 0.0  # a filter of prompt groups accepts only numbers
     shown = {
         **extra_fields,
         "turn_scores": episode.rewards,

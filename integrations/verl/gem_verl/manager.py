@@ -29,7 +29,7 @@ expect(SUPPORTED, _Worker, "_run_agent_loop", "self", "sampling_params", "trajec
 
 
 class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
-    """verl's worker, which here registers the agent loop and passes on what verl does not tell it."""
+    """verl's worker, extended to register the agent loop and pass it facts that verl does not."""
 
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, **options: Any
@@ -48,10 +48,10 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
 
 
 class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """verl's manager with workers that know GEM; registers the estimators where verl calls them.
+    """verl's manager with GEM's workers; registers the estimators in the process where verl calls them.
 
     Raises:
-        ConfigError: The config asks for something that cannot be honored.
+        ConfigError: An option is not supported.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +67,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         verl itself would log an environment that cannot be built and continue.
 
         Raises:
-            GemError: A row names no environment, or one that cannot be built or shown.
+            GemError: A row names no environment, or its environment cannot be built or shown.
             ConfigError: A reward model would replace the rewards of the environments.
         """
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}

@@ -1,7 +1,7 @@
-"""Options of GEM in a verl config, and the verl options that they rule out.
+"""Options of GEM in a verl config, and the verl options that are incompatible with them.
 
-Options of the rollout are in a section of their own, ``+gem.<option>=<value>``; options of an estimator are
-under its name, ``+algorithm.rebn.ddof=1``.
+Options of the rollout are in a separate section, ``+gem.<option>=<value>``; options of an estimator are under
+its name, ``+algorithm.rebn.ddof=1``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknow
 from gem_core.trainers.options import RowOption, choose_rows
 
 ESTIMATORS = TRAINER_NAMES
-"""verl's ``algorithm.adv_estimator`` and the name of the estimator in gem_core."""
+"""Values of verl's ``algorithm.adv_estimator``, each with the name of the estimator in gem_core."""
 
 TRAINER_MODE = "gem_sync"
 
@@ -38,7 +38,7 @@ class GemOptions(RolloutOptions):
         """Read the section ``gem`` of a whole verl config.
 
         Raises:
-            ConfigError: An unknown option, or a value that is not allowed.
+            ConfigError: An option is unknown, or its value is not allowed.
         """
         options = cls.read(dict(config.get("gem") or {}))
         _ = options.row_kind
@@ -46,7 +46,7 @@ class GemOptions(RolloutOptions):
 
     @property
     def row_kind(self) -> RowKind:
-        """What a row of the batch is."""
+        """Kind of the rows of the training batch."""
         return choose_rows(self.rows, self.context)
 
 
@@ -54,11 +54,11 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
     """Read an estimator from verl's section ``algorithm``, with the options in ``algorithm.<name>``.
 
     Args:
-        algorithm: The section; None means the defaults.
-        name: One of `ESTIMATORS`.
+        algorithm: verl's section ``algorithm``. None means the defaults.
+        name: Key of `ESTIMATORS`.
 
     Raises:
-        ConfigError: An unknown option, or one that the rest of `algorithm` contradicts.
+        ConfigError: An option is unknown, or contradicts the rest of `algorithm`.
     """
     choice = read_estimator(
         name,
@@ -85,14 +85,14 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
 
 
 def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
-    """Reject options that cannot be honored, before any engine starts.
+    """Reject unsupported options before any engine starts.
 
     Args:
         config: The whole verl config.
-        trainer_mode: The mode that runs.
+        trainer_mode: Name of the trainer mode.
 
     Raises:
-        ConfigError: The message says which option, and why.
+        ConfigError: An option is not supported; the message names it and the reason.
     """
     if not config.trainer.use_v1:
         raise ConfigError(
@@ -134,7 +134,7 @@ def check_rewards(config: Any) -> None:
         config: The whole verl config, of a run with rows of the agent loop ``gem``.
 
     Raises:
-        ConfigError: A reward model shares the GPUs of the actor, so verl has it score every row.
+        ConfigError: A reward model shares the GPUs of the actor, so it would score every row.
     """
     model = config.reward.reward_model
     if model.enable and not model.enable_resource_pool:
@@ -146,7 +146,7 @@ def check_rewards(config: Any) -> None:
 
 
 def images_unsupported(config: Any) -> str | None:
-    """Return why the model of a verl config cannot take images, or None when it can.
+    """Return why the model of a verl config cannot take images; None if it can.
 
     Args:
         config: The whole verl config.
@@ -167,8 +167,8 @@ def images_unsupported(config: Any) -> str | None:
             f"{model.path} has no processor of the Qwen2-VL kind that can be loaded here (transformers needs "
             "torchvision for that)"
         )
-    # vLLM scales pixels with `visual.input_norm`, buffers of its own. Dummy weights fill them with noise, and
-    # no weights of the actor ever replace it: the engine would sample from images that it cannot see.
+    # vLLM scales pixels with its own buffers `visual.input_norm`. Dummy weights fill them with noise that no
+    # weights of the actor ever replace, so the engine would sample without seeing the images.
     if str(rollout.load_format).startswith("dummy"):
         return (
             f"actor_rollout_ref.rollout.load_format={rollout.load_format} leaves vLLM without the scale of "
@@ -178,7 +178,7 @@ def images_unsupported(config: Any) -> str | None:
 
 
 def _filters(algorithm: Any) -> str | None:
-    """Return the metric by which groups are filtered; None when they are not."""
+    """Return the metric by which groups are filtered; None if there is no filter."""
     filters = _get(algorithm, "filter_groups")
     return str(_get(filters, "metric")) if filters and _get(filters, "enable") else None
 

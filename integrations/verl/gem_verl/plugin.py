@@ -1,4 +1,4 @@
-"""Module that verl loads through the entry-point group ``verl.plugins``, in every process that imports verl.
+"""Module that verl loads through the entry-point group ``verl.plugins`` in every process that imports verl.
 
 It registers the estimators and the trainer mode right after verl has imported the module that holds their
 registry, so a process that needs neither pays nothing. verl logs a failing plugin at DEBUG level only, so
@@ -21,7 +21,7 @@ AFTER = {
     "verl.trainer.ppo.core_algos": "gem_verl.estimators",
     "verl.trainer.ppo.v1": "gem_verl.trainer",
 }
-"""Modules of verl, and the module that registers something in each."""
+"""Modules of verl, each with the module that registers something in it."""
 
 
 def _register(module: str, _: ModuleType) -> None:

@@ -16,7 +16,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh``.
 
     Returns:
-        What differs from the other trainers: nothing, because verl has an equivalent of every option.
+        The differences from the other trainers: none, because verl has an equivalent of every option.
     """
     tokens = max(TOKENS_PER_GPU, recipe.max_tokens)
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Task rows as verl's data sets hold them: made by `GemDataset`, or written by `gem-core export`."""
+"""Task rows in the format of verl's data sets, made by `GemDataset` or written by `gem-core export`."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def check_rows(
     *,
     for_training: bool = False,
 ) -> bool:
-    """Build every environment that the rows name once, so that mistakes show before anything is played.
+    """Build every environment named in the rows once, so that errors are reported before anything is played.
 
     Args:
-        rows: Rows of a data set; those of other agent loops are ignored.
+        rows: Rows of a data set; rows of other agent loops are ignored.
         wrappers: Wrappers around every environment.
-        default_agent_loop: Agent loop of rows that name none.
-        no_images: Returns why the model cannot take images, or None when it can.
-        for_training: Reject rows whose item is for evaluation.
+        default_agent_loop: Agent loop of rows without one.
+        no_images: Returns why the model cannot take images, or None if it can.
+        for_training: Whether to reject rows whose item is for evaluation only.
 
     Returns:
-        Whether any row is played by the agent loop ``gem``.
+        Whether the agent loop ``gem`` plays any row.
 
     Raises:
-        GemError: A row names no environment, or one that cannot be built or shown.
+        GemError: A row names no environment, or its environment cannot be built or shown.
     """
     tasks = (task_of(row) for row in rows if (row.get("agent_name") or default_agent_loop) == AGENT_NAME)
     places = (("", task) for task in tasks)

@@ -1,9 +1,9 @@
 """``trainer.v1.trainer_mode=gem_sync``: verl's synchronous trainer with knowledge of episodes.
 
-It checks the config before any model is loaded, passes turn ids to the estimator and logs the metrics that
-every trainer of gem_core logs. Turn rows need it: it knows which rows make up an episode, and makes as many
-updates per step as with episode rows. It keeps the rows that verl adds to fill a batch, for example in place
-of failed episodes, out of the estimator and of the means over rows.
+It checks the config before any model is loaded, passes turn ids to the estimator, and logs the common metrics
+of gem_core. Turn rows require it: it knows which rows make up an episode, and makes as many updates per step
+as with episode rows. It keeps the rows that verl adds to fill a batch, for example to replace failed
+episodes, out of the estimator and out of the means over rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ for _name, _parameters in (
 
 @register_trainer(TRAINER_MODE)
 class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
-    """verl's `PPOTrainerSync` for episodes of several turns; see the module."""
+    """verl's `PPOTrainerSync` for episodes of several turns; see the docstring of this module."""
 
     def __init__(self, config: Any) -> None:
         self.gem_options = check_config(config, trainer_mode=TRAINER_MODE)
@@ -70,7 +70,7 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
                 check_rewards(self.config)
 
     def _build_replay_buffer(self) -> Any:
-        self.trainer_mode = "sync"  # verl tells its own modes apart by this name
+        self.trainer_mode = "sync"  # verl distinguishes its own modes by this name
         return super()._build_replay_buffer()
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
@@ -153,12 +153,12 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         failed = [rate == 1.0 for rate in infos.get("gem/error_rate", [])] or [False] * len(sample_turns)
         rewards = [None if fails else reward for reward, fails in zip(infos["reward"], failed, strict=True)]
         turns = [count for count, fails in zip(sample_turns, failed, strict=True) if not fails]
-        infos = {**infos, "reward": rewards}  # None is in no mean of verl's
+        infos = {**infos, "reward": rewards}  # verl's means skip None
         return super()._val_metrics_update(data_sources, sample_uids, infos, turns, **options)
 
 
 _NO_ROWS = "no materializable trajectories"
-"""Part of verl's message when no prompt of a batch has a row."""
+"""Part of verl's error message if no prompt of a batch has a row."""
 
 
 def _split(batch: Any) -> tuple[list[str], list[str]]:
@@ -185,12 +185,12 @@ def _fill(pads: list[str], computed: Any) -> None:
 
 @contextmanager
 def _rows_counted(workers: Any, method: str) -> Iterator[None]:
-    """Make a loss that is a mean over rows divide by the rows that were played, not by the batch size."""
+    """Make a loss that is a mean over rows divide by the number of played rows, not by the batch size."""
     update = getattr(workers, method)
 
     def counted(batch: Any) -> Any:
         keys, pads = _split(batch)
-        if pads:  # a step of several updates divides by their mean
+        if pads:  # with several updates, each divides by their mean number of rows
             batch.extra_info["global_batch_size"] *= len(keys) / len(batch)
         return update(batch)
 
@@ -209,7 +209,7 @@ def batch_facts(
     Args:
         rows: ``extra_fields["gem"]`` of the agent loop; None for pads and other agent loops.
         keys: verl's keys, ``{uid}_{session}_{index}``.
-        response_mask: (rows, tokens).
+        response_mask: Mask of shape (rows, tokens).
     """
     episodes: dict[str, Episode] = {}
     numbers: dict[str, int] = {}
@@ -234,7 +234,7 @@ def batch_facts(
 
 
 def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a data set for `check_rows`; none for a class that is neither ours nor verl's."""
+    """Return the rows of a data set for `check_rows`; empty for a class that is neither ours nor verl's."""
     if isinstance(dataset, GemDataset):
         return map(verl_row, dataset.tasks)
     if not hasattr(dataset, "dataframe"):
