@@ -3,9 +3,9 @@
     policy = Endpoint("gpt-4o-mini", api_key=..., temperature=0.0)
     episode = await run_episode(env, policy, MessagesContext(), seed=0)
 
-Works with OpenAI, vLLM, SGLang, llama.cpp and whatever else speaks ``/v1/chat/completions``. A call
-that fails for a reason that may pass is made again with the same random seed, so an unreliable
-endpoint costs time and changes nothing.
+Works with OpenAI, vLLM, SGLang, llama.cpp and any other server of ``/v1/chat/completions``. Transient
+failures are retried with the same random seed, so an unreliable endpoint costs time but does not change the
+requests.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from gem_core.rollout.messages import ChatReply, ContextFull, Message
 logger = logging.getLogger(__name__)
 
 CHARACTERS_A_TOKEN = 40
-"""An answer longer than this for each token it was allowed counts as cut by the length limit."""
+"""Maximum number of characters per allowed token; a longer answer counts as cut by the length limit."""
 
 CHARACTERS_PER_IMAGE = 4000
-"""An image counts as a thousand tokens, about what models take for one of a thousand pixels a side."""
+"""Size of an image for the rate limit: about 1000 tokens, typical for an image of 1000 by 1000 pixels."""
 
 _TOO_LONG = ("context length", "context window", "context size", "maximum context", "too many tokens")
 
 
 class Endpoint:
-    """Asks a model for answers.
+    """A model behind an HTTP endpoint.
 
     Args:
-        model: Its name at the endpoint.
-        base_url: None reads ``OPENAI_BASE_URL``, else it is OpenAI's.
-        api_key: None reads ``OPENAI_API_KEY``; an endpoint with a `base_url` of its own may need none.
-        temperature: Of sampling.
-        top_p: Sent where it is not 1.
-        seed: Of sampling; with the request's id and its turn it decides the seed that is sent. None
-            sends none.
-        extra_body: More for the body of each request.
-        timeout: Seconds for one attempt.
-        patience: When to try again; None is `Patience(60)`.
-        requests_per_minute: Limit of the endpoint.
-        tokens_per_minute: Limit of the endpoint; a request counts its prompt and the most it may answer.
+        model: Name of the model at the endpoint.
+        base_url: Address of the endpoint. None reads ``OPENAI_BASE_URL``; if that is not set, it is OpenAI's.
+        api_key: Key for the endpoint. None reads ``OPENAI_API_KEY``; with a `base_url`, a key is optional.
+        temperature: Sampling temperature.
+        top_p: Probability of the smallest set of tokens to sample from; 1 is not sent.
+        seed: Random seed; with request id and turn it determines the seed that is sent. None sends no seed.
+        extra_body: Further fields for the body of each request.
+        timeout: Time limit in seconds for one attempt.
+        patience: Rules for retries; None means `Patience(60)`.
+        requests_per_minute: Rate limit for requests; None means no limit.
+        tokens_per_minute: Rate limit for tokens; a request counts its prompt and its maximum number of
+            response tokens. None means no limit.
 
     Raises:
         MissingDependency: The package openai is not installed.
-        ConfigError: There is neither a key nor an address.
+        ConfigError: Neither a key nor an address is given.
     """
 
     def __init__(
@@ -105,15 +105,15 @@ class Endpoint:
 
     @property
     def repeated(self) -> int:
-        """Attempts that followed a failure."""
+        """Number of retries so far."""
         return self._patience.repeated
 
     async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         """Ask for one answer; see `gem_core.rollout.ChatPolicy`.
 
         Raises:
-            ContextFull: The endpoint says that the conversation is too long.
-            ServiceError: It refuses the request, or does not answer any more.
+            ContextFull: The endpoint reports that the conversation is too long.
+            ServiceError: The endpoint rejects the request or no longer answers.
         """
         began = time.monotonic()
         attempt = 0
@@ -153,17 +153,20 @@ class Endpoint:
             options["seed"] = derive_int(self._seed, request_id, len(messages), sep="/")
         return await self._client.chat.completions.create(
             model=self._model,
-            messages=messages,  # type: ignore[arg-type]  # plain dicts are what is sent
+            messages=messages,  # type: ignore[arg-type]  # the client sends plain dicts
             extra_body=self._extra_body or None,
             **options,
         )
 
     def _refusal(self, error: Exception) -> ChatReply | None:
-        """Sort out what trying again does not change; an empty reply for an answer that was withheld.
+        """Handle an error that a retry cannot fix.
+
+        Returns:
+            An empty reply if a content filter withheld the answer; None if the request may be retried.
 
         Raises:
             ContextFull: The conversation is too long.
-            ServiceError: The endpoint will never answer this.
+            ServiceError: The error is permanent.
         """
         if not isinstance(error, self._openai.APIStatusError):
             return None
@@ -183,20 +186,20 @@ class Endpoint:
         if "context_length" in code or any(words in text.lower() for words in _TOO_LONG):
             raise ContextFull(f"the conversation is too long for {self._model}: {text}") from None
         if "max_completion_tokens" in text and self._limit_name == "max_tokens":
-            self._limit_name = "max_completion_tokens"  # what newer models call it; ask once more
+            self._limit_name = "max_completion_tokens"  # the name for newer models; retry
             return None
         raise ServiceError(f"{self.address} refuses the request: {text}") from None
 
 
 def _characters(content: Observation) -> int:
-    """As many as count for the rate limit: an image costs tokens, but not by the length of its file."""
+    """Return the size of a message for the rate limit; an image does not count by the size of its file."""
     if isinstance(content, str):
         return len(content)
     return sum(len(part["text"]) if part["type"] == "text" else CHARACTERS_PER_IMAGE for part in content)
 
 
 class _Unreadable(Exception):
-    """An answer that is not a completion."""
+    """Raised when the answer is not a completion."""
 
 
 def _read(completion: Any, max_tokens: int) -> ChatReply:
@@ -207,7 +210,7 @@ def _read(completion: Any, max_tokens: int) -> ChatReply:
     text = encodable(message.content) if isinstance(message.content, str) else ""
     cut = choices[0].finish_reason == "length"
     most = CHARACTERS_A_TOKEN * max_tokens
-    if len(text) > most:  # an endpoint that knows no limit
+    if len(text) > most:  # the endpoint ignores the limit
         text, cut = text[:most], True
     usage = getattr(completion, "usage", None)
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
@@ -230,7 +233,7 @@ def _asked_pause(error: Exception) -> float | None:
 
 
 def _reason(error: Exception) -> str:
-    """One line about what went wrong, with the cause that a connection error hides."""
+    """Return one line about an error, including the root cause that a connection error hides."""
     text = error_text(error)
     cause: BaseException | None = error.__cause__
     while cause is not None and cause.__cause__ is not None:

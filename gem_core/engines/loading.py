@@ -1,4 +1,4 @@
-"""Loading a model and its tokenizer, with one clear line for whatever is wrong with them."""
+"""Functions that load a model and its tokenizer, and report each failure in one line."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from gem_core.rollout.vision_model import forbid_placeholders, is_vision_languag
 
 
 def load_tokenizer(source: str) -> Any:
-    """The tokenizer of a model folder or name.
+    """Load the tokenizer of a model.
+
+    Args:
+        source: Model folder, or name on the Hugging Face hub.
 
     Raises:
-        ModelError: There is none, or it has no end-of-sequence token.
+        ModelError: The tokenizer cannot be loaded or has no end-of-sequence token.
     """
     _require_folder(source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # transformers raises whatever its loaders raise
+    except Exception as error:  # the loaders of transformers raise many types
         raise ModelError(
             f"{source}: no tokenizer can be loaded ({_first_line(error)}); a model folder needs its "
             "tokenizer's files beside the weights"
@@ -34,17 +37,21 @@ def load_tokenizer(source: str) -> Any:
 
 
 def load_processor(source: str) -> Any:
-    """The `Processor` of a vision-language model, the tokenizer alone of any other model.
+    """Load the `Processor` of a vision-language model, or the tokenizer of any other model.
+
+    Args:
+        source: Model folder, or name on the Hugging Face hub.
 
     Raises:
-        ModelError: There is none, or it has no end-of-sequence token.
+        ModelError: The tokenizer or image processor cannot be loaded, or the tokenizer has no end-of-sequence
+            token.
         MissingDependency: Pillow is not installed.
     """
     tokenizer = load_tokenizer(source)
     try:
         if not is_vision_language(AutoConfig.from_pretrained(source)):
             return tokenizer
-    except (OSError, ValueError):  # a folder with a tokenizer alone
+    except (OSError, ValueError):  # the folder holds a tokenizer only
         return tokenizer
     require_pillow(f"{source}, a vision-language model,")
     from transformers import AutoImageProcessor
@@ -52,27 +59,32 @@ def load_processor(source: str) -> Any:
     try:
         try:
             return Processor(tokenizer, AutoImageProcessor.from_pretrained(source))
-        except ImportError:  # transformers 5.10, for one, has the class with torchvision only
+        except ImportError:  # without torchvision, transformers 5.10 lacks the class
             return Processor(tokenizer, image_processor_class().from_pretrained(source))
     except Exception as error:
         raise ModelError(f"{source}: no image processor can be loaded ({_first_line(error)})") from error
 
 
 def image_processor_class() -> Any:
-    """The image processor of the Qwen2-VL family that works without torchvision."""
+    """Return the image processor class of the Qwen2-VL family that works without torchvision."""
     import transformers
 
-    # transformers 4 has that form under the plain name.
+    # In transformers 4, the class with the plain name needs no torchvision.
     pillow = getattr(transformers, "Qwen2VLImageProcessorPil", None)
     return pillow or transformers.Qwen2VLImageProcessor
 
 
 def load_model(source: str, device: torch.device, dtype: str) -> Any:
-    """The causal LM of a model folder or name, in evaluation mode; a vision-language model as a whole.
+    """Load a causal LM or vision-language model in evaluation mode.
+
+    Args:
+        source: Model folder, or name on the Hugging Face hub.
+        device: Device for the weights.
+        dtype: Name of the torch dtype of the weights, such as "bfloat16".
 
     Raises:
-        ModelError: It cannot be loaded.
-        ConfigError: A vision-language model of another kind than Qwen2-VL.
+        ModelError: The model cannot be loaded.
+        ConfigError: The model is a vision-language model that is not of the Qwen2-VL family.
     """
     _require_folder(source)
     try:
@@ -86,10 +98,17 @@ def load_model(source: str, device: torch.device, dtype: str) -> Any:
 
 
 def context_limit(model: Any, wanted: int | None = None) -> int | None:
-    """Most tokens of an episode: what is wanted, else what the model takes.
+    """Return the maximum number of tokens in an episode.
+
+    Args:
+        model: The model.
+        wanted: Requested maximum; None uses the context length of the model.
+
+    Returns:
+        The maximum; None if the config of the model states no context length.
 
     Raises:
-        ConfigError: More is wanted than the model takes.
+        ConfigError: `wanted` exceeds the context length of the model.
     """
     limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if wanted is None:
@@ -100,7 +119,7 @@ def context_limit(model: Any, wanted: int | None = None) -> int | None:
 
 
 def pick_device(name: str) -> torch.device:
-    """The torch device; "auto" is CUDA where there is one.
+    """Return the torch device with this name; "auto" means CUDA if available, else the CPU.
 
     Raises:
         ConfigError: There is no such device.
@@ -117,7 +136,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def _require_folder(source: str) -> None:
-    """A path that does not exist is a typing mistake, and no name to be looked up on the network."""
+    """Reject a path that does not exist, instead of looking it up on the network."""
     path = Path(source)
     if not path.is_dir() and (path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1):
         raise ModelError(f"{source}: no such model folder")

@@ -1,4 +1,4 @@
-"""Patience with an endpoint: rate limits, back-off between attempts, and when to give up."""
+"""Rate limits and retries of requests to an endpoint."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds between the first two attempts and the most between any two; in between they double."""
+"""Maximum first pause and maximum pause between attempts, in seconds; in between, the maximum doubles."""
 
 
 class RateLimit:
-    """Spaces calls so that no more than `per_minute` units start in a minute.
-
-    Units are requests or tokens. Calls are spread evenly, so there is no burst at the start of a minute.
+    """A rate limit that spaces calls evenly, so there is no burst at the start of a minute.
 
     Args:
-        per_minute: None for no limit.
-        clock: Seconds that only grow.
-        sleep: Waits.
+        per_minute: Maximum number of units (requests or tokens) per minute; None for no limit.
+        clock: Function that returns seconds and never decreases.
+        sleep: Coroutine function that waits for a number of seconds.
     """
 
     def __init__(
@@ -34,7 +32,7 @@ class RateLimit:
         self._free_at = 0.0
 
     async def wait(self, units: float = 1.0) -> None:
-        """Return when `units` more may start."""
+        """Wait until a call of `units` may start."""
         if not self._seconds_a_unit:
             return
         now = self._clock()
@@ -45,15 +43,15 @@ class RateLimit:
 
 
 class Patience:
-    """How long to wait before a call is made again, and when to make it no more.
+    """The rules for retries: how long to wait before a retry, and when to give up.
 
-    A call that fails is made again as long as calls of anybody succeed; when none has for
-    `give_up_after` seconds, the endpoint is dead. A call that fails `MOST_ATTEMPTS` times in a row
-    while others succeed is not worth another one.
+    A failed call is retried as long as any calls to the endpoint succeed. If no call has succeeded for
+    `give_up_after` seconds, the endpoint counts as down. A call is also given up after `MOST_ATTEMPTS` failed
+    attempts, even if other calls succeed.
 
     Args:
-        give_up_after: Seconds.
-        clock: Seconds that only grow.
+        give_up_after: Seconds without a successful call after which to give up.
+        clock: Function that returns seconds and never decreases.
     """
 
     MOST_ATTEMPTS = 20
@@ -62,21 +60,21 @@ class Patience:
         self._give_up_after = give_up_after
         self._clock = clock
         self._last_success = clock()
-        self._random = Random()  # spreads the attempts of several calls; no result depends on it
+        self._random = Random()  # spreads the retries of concurrent calls; no result depends on it
         self.repeated = 0
-        """Attempts that followed a failure."""
+        """Number of retries so far."""
 
     def succeeded(self) -> None:
-        """A call was answered."""
+        """Record that a call succeeded."""
         self._last_success = self._clock()
 
     def pause(self, attempt: int, began: float, asked: float | None = None) -> float | None:
-        """Seconds to wait before the next attempt of a call; None to give up.
+        """Return the seconds to wait before the next attempt of a call; None to give up.
 
         Args:
-            attempt: How often the call has failed by now.
-            began: When its first attempt began, by the clock.
-            asked: What the endpoint asked for (``Retry-After``).
+            attempt: Number of failed attempts of the call so far.
+            began: Clock time at which its first attempt began.
+            asked: Seconds that the endpoint requested (``Retry-After``); None if it requested none.
         """
         silent = self._clock() - max(began, self._last_success)
         if silent >= self._give_up_after or attempt >= self.MOST_ATTEMPTS:

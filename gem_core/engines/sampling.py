@@ -1,9 +1,9 @@
-"""Batched sampling from a causal LM: many episodes ask, one forward pass answers.
+"""Batched sampling from a causal LM: one forward pass serves many episodes.
 
-`BatchingPolicy` is the `Policy` of the reference trainer. Each running episode awaits `generate`;
-the requests that are pending at the same moment are sampled together, left-padded, with a KV cache
-that is kept per episode, so a turn costs its new tokens only. Random numbers belong to the request
-and not to the batch: the same request gives the same response in whatever company it is sampled.
+`BatchingPolicy` is the `Policy` of the reference trainer. Each running episode awaits `generate`. All pending
+requests are sampled in one left-padded batch, and the KV cache of each episode is kept, so the cost of a turn
+depends on its new tokens only. Random numbers are drawn per request, not per batch: a request gives the same
+response in any batch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MASKED = float("-inf")
 
 
 class _Prefix(NamedTuple):
-    """What the model has seen of an episode: a row of the keys and values of the batch it was in."""
+    """The tokens of an episode in the KV cache: one row of the keys and values of a batch."""
 
     token_ids: list[int]
     layers: list[tuple[torch.Tensor, torch.Tensor]]
-    """Per layer: keys and values of the whole batch, each (rows, heads, tokens, head size); shared by
-    the prefixes of the batch, each row padded on the left."""
+    """Per layer: keys and values of the whole batch, each (rows, heads, tokens, head size). Rows are padded
+    on the left, and the prefixes of the batch share the tensors."""
     row: int
 
 
@@ -50,19 +50,20 @@ class BatchingPolicy:
     """Samples the pending requests of all running episodes in one batch.
 
     Args:
-        model: A Hugging Face causal LM; put in evaluation mode while it samples.
-        eos_token_ids: Ids that end a response; the one that was sampled is part of the response.
-        pad_token_id: Any valid id; masked everywhere.
-        temperature: Divides the logits; above 0.
-        top_p: Keep the smallest set of tokens with at least this probability; 1 keeps all.
-        top_k: Keep this many of the likeliest tokens; 0 keeps all.
-        seed: Of the random numbers; together with request id and prompt length it decides a response.
-        max_batch: Most rows in one forward pass.
+        model: A Hugging Face causal LM. It is in evaluation mode while it samples.
+        eos_token_ids: Ids that end a response; the sampled one is part of the response.
+        pad_token_id: Id for padding; any valid id, because padding is masked.
+        temperature: Sampling temperature, by which the logits are divided; above 0.
+        top_p: Probability of the smallest set of tokens to sample from; 1 keeps all tokens.
+        top_k: Number of most likely tokens to sample from; 0 keeps all tokens.
+        seed: Random seed; with request id and prompt length it determines a response.
+        max_batch: Maximum number of rows in one forward pass.
         image_processor: The context's `image_processor`, for a vision-language model; None takes text only.
-        reuse_prefix: Keep each episode's KV cache between turns. Costs memory until `forget`.
+        reuse_prefix: Whether to keep each episode's KV cache between turns. It occupies memory until
+            `forget`.
 
-    Log-probabilities are those of the distribution that was sampled from, after temperature, top_k
-    and top_p.
+    Log-probabilities are computed under the distribution that was sampled from, after temperature, top_k and
+    top_p.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class BatchingPolicy:
 
     @property
     def takes_images(self) -> bool:
-        """Whether the model can be shown images."""
+        """Whether the policy takes images."""
         return self.image_processor is not None
 
     async def generate(
@@ -104,7 +105,7 @@ class BatchingPolicy:
         return await self._batcher(_Request(list(prompt_ids), max_tokens, request_id, tuple(images)))
 
     def forget(self) -> None:
-        """Drop the KV caches; needed after the weights changed or the episodes ended."""
+        """Drop the KV caches; required after the weights changed or the episodes ended."""
         self._prefixes.clear()
 
     def forget_request(self, request_id: str) -> None:
@@ -177,7 +178,7 @@ class BatchingPolicy:
                 logits_to_keep=1,
                 **seen,
             )
-            seen = {}  # once in the cache
+            seen = {}  # images are in the cache now
             cache = output.past_key_values
             uniforms = torch.zeros(len(requests), dtype=torch.float64)
             for number in running:
@@ -199,7 +200,7 @@ class BatchingPolicy:
             ids = tokens[:, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             step = positions.new_zeros(len(requests), 1)
-            step[[rows[number] for number in drawn]] = 1  # others stay: a model may know no later position
+            step[[rows[number] for number in drawn]] = 1  # finished rows stay within the model's positions
             positions = positions[..., -1:] + step
         if self.reuse_prefix:
             self._keep(requests, cache, past, [len(new) for new in new_ids], width)
@@ -207,7 +208,7 @@ class BatchingPolicy:
     def _look(
         self, requests: list[_Request], ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """What the model is given of the images of a batch, and the positions with theirs."""
+        """Return the model inputs for the images of a batch, and the positions including images."""
         rows = [row for row, request in enumerate(requests) if request.images]
         if not rows or self.image_processor is None:
             return {}, positions
@@ -218,7 +219,7 @@ class BatchingPolicy:
         return seen, positions
 
     def _draw(self, logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token and log-probability per row, by inverse transform of one uniform number a row."""
+        """Sample a token per row by inverse transform of one uniform number; return it and its log-prob."""
         logits = logits.float() / self.temperature
         if self.top_k and self.top_k < logits.shape[-1]:
             smallest = logits.topk(self.top_k, dim=-1).values[:, -1:]
@@ -238,15 +239,15 @@ class BatchingPolicy:
 
     def _prefix(self, request: _Request) -> _Prefix | None:
         prefix = self._prefixes.get(request.request_id)
-        if prefix is None or request.images:  # whose positions are no matter of the number of tokens
+        if prefix is None or request.images:  # positions with images do not count tokens
             return None
         length = len(prefix.token_ids)
         if length < len(request.prompt_ids) and request.prompt_ids[:length] == prefix.token_ids:
             return prefix
-        return None  # a context that was rebuilt: start over
+        return None  # the context was rebuilt: start over
 
     def _join(self, prefixes: list[_Prefix | None], past: int) -> DynamicCache:
-        """Stack the episodes' keys and values, left-padded to `past` columns."""
+        """Stack the keys and values of the episodes, left-padded to `past` columns."""
         cache = DynamicCache()
         batches: dict[int, tuple[list[tuple[torch.Tensor, torch.Tensor]], list[int], list[int]]] = {}
         for row, prefix in enumerate(prefixes):
@@ -260,7 +261,7 @@ class BatchingPolicy:
             first = blocks[0][0]
             joined = first.new_zeros((len(prefixes), first.shape[1], past, first.shape[3]))
             for block, here, there in blocks:
-                width = min(past, block.shape[2])  # what is cut off is padding of these rows
+                width = min(past, block.shape[2])  # only padding of these rows is cut off
                 joined[here, :, past - width :] = block[there, :, block.shape[2] - width :]
             return joined
 
@@ -276,7 +277,7 @@ class BatchingPolicy:
         columns = layers[0][0].shape[2]
         kept = []
         for request, new_length in zip(requests, new_lengths, strict=True):
-            # The last sampled token has not been through the model yet, unless others went on.
+            # The model has not processed the last sampled token yet, unless other rows continued.
             response = min(len(request.token_ids), columns - past - width)
             cached = len(request.prompt_ids) - new_length
             kept.append(
@@ -301,13 +302,13 @@ class BatchingPolicy:
 
 
 def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Keys and values per layer, in the cache classes of transformers 4 and 5."""
+    """Return the keys and values per layer, for the cache classes of transformers 4 and 5."""
     if hasattr(cache, "layers"):
         return [(layer.keys, layer.values) for layer in cache.layers]
     return list(zip(cache.key_cache, cache.value_cache, strict=True))
 
 
 def _full_attention(config: Any) -> bool:
-    """Whether every layer attends to the whole context, so that a joined cache is exact."""
+    """Return whether every layer attends to the whole context, which makes a joined cache exact."""
     kinds = getattr(config.get_text_config(), "layer_types", None) or ["full_attention"]
     return set(kinds) == {"full_attention"}

@@ -12,7 +12,7 @@ from gem_core.rollout.policy import Generation, reported_finish
 
 
 def vllm_generation(output: Any) -> Generation:
-    """Return the generation of a vLLM `RequestOutput` with one sample, sampled with ``logprobs=1``."""
+    """Convert a vLLM `RequestOutput` with one sample that was requested with ``logprobs=1``."""
     (sample,) = output.outputs
     ids = list(sample.token_ids)
     logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]
@@ -24,10 +24,10 @@ class VllmPolicy:
 
     Args:
         engine: A ``vllm.v1.engine.async_llm.AsyncLLM``.
-        stop_id: A token to stop at that the engine does not know of.
-        temperature: Of sampling.
-        top_p: Of sampling.
-        seed: With the request's id and the length of its prompt it decides a response.
+        stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
+        temperature: Sampling temperature.
+        top_p: Probability of the smallest set of tokens to sample from; 1 keeps all tokens.
+        seed: Random seed; with request id and prompt length it determines a response.
     """
 
     def __init__(
@@ -71,5 +71,5 @@ class VllmPolicy:
 
     async def close(self) -> None:
         """Stop the engine's processes."""
-        engine, self._engine = self._engine, None  # not to be found again when the interpreter ends
+        engine, self._engine = self._engine, None  # so that no reference is left at interpreter exit
         engine.shutdown()

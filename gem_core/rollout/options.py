@@ -80,7 +80,7 @@ class RolloutOptions(EpisodeLimits):
     def limits(self, **changes: Any) -> EpisodeLimits:
         """Return the limits of an episode, with changes.
 
-        episode = await pool.play(task, policy, context, options.limits(max_tokens_per_turn=n))
+            episode = await pool.play(task, policy, context, options.limits(max_tokens_per_turn=n))
         """
         chosen = {item.name: getattr(self, item.name) for item in fields(EpisodeLimits)}
         return EpisodeLimits(**chosen | changes)
