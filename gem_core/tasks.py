@@ -1,11 +1,11 @@
-"""Task rows: what a trainer's data set has to hold, made from environment ids and a seed.
+"""Task rows: the content of a trainer's data set, generated from environment ids and a seed.
 
-A row is ``{"env_id", "env_kwargs", "seed", "index", "item"}``. Each trainer's plugin writes them in its own
-format (`gem-core export`) or makes them on the fly; the environment does the rest at reset.
+A row is ``{"env_id", "env_kwargs", "seed", "index", "item"}``. The plugin of each trainer writes rows in the
+trainer's format (`gem-core export`) or generates them on the fly; `Env.reset` creates the task from a row.
 
 An environment over a data set has numbered items, some for training and the others for evaluation
-(`Env.items`). Training tasks go through the former without replacement, one shuffled pass after another;
-evaluation tasks play each of the latter at most once.
+(`Env.items`). Training tasks draw training items without replacement, in one shuffled pass after another.
+Evaluation tasks use each evaluation item at most once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from gem_core.registration import WrapperLike, accepted_arguments, make, may_hav
 from gem_core.spec import EnvSpec
 
 EVAL_SEEDS = range(0, 1_000_000)
-"""Seeds for evaluation, which takes the first ones; training never draws from here."""
+"""Seeds for evaluation, used from the first on; training never uses them."""
 TRAIN_SEEDS = range(1_000_000, 2**31)
+"""Seeds for training."""
 
-# Parts of random seeds: changing one changes which tasks are played.
+# Parts of random seeds: changing them changes the generated tasks.
 _MIX_SALT: dict[Split, str] = {"train": "train", "eval": "held_out"}
 _EVAL_ORDER_SALT = "held out"
 
@@ -44,23 +45,23 @@ class TaskRow(TypedDict):
     env_id: str
     env_kwargs: dict[str, Any]
     seed: int
-    """For `Env.reset`; the same for all samples of a group."""
+    """Seed for `Env.reset`; the same for all samples of a group."""
     index: int
     """Number of the task; the same for all samples of a group."""
     item: int | None
     """Item of the data set, for ``reset(options={"index": item})``; the same for all samples of a group.
-    None: the seed alone decides what the task is."""
+    None if the seed alone determines the task."""
 
 
 def read_task(fields: Mapping[str, Any]) -> TaskRow:
-    """The task in a row that came back from a trainer's data set.
+    """Return the task in a row of a trainer's data set.
 
     Args:
-        fields: Those of a `TaskRow`; `env_kwargs` may be JSON text, because a column has one type for
-            all rows. `env_kwargs`, `index` and `item` may be missing.
+        fields: Fields of a `TaskRow`. `env_kwargs` may be JSON text, because a column has one type for all
+            rows. `env_kwargs`, `index` and `item` may be missing.
 
     Raises:
-        ConfigError: A field is missing or cannot be read; the caller says how to make the data.
+        ConfigError: A field is missing or cannot be read. The caller adds how to generate the data.
     """
     for key in ("env_id", "seed"):
         if fields.get(key) is None:
@@ -79,7 +80,7 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
 
 
 def reset_arguments(task: TaskRow) -> dict[str, Any]:
-    """Arguments of `Env.reset`, and of `run_episode`, that begin the episode of a task."""
+    """Return the keyword arguments of `Env.reset` and `run_episode` that select the task."""
     item = task.get("item")
     return {"seed": task["seed"], "options": None if item is None else {"index": item}}
 
@@ -90,8 +91,8 @@ class EnvChoice:
 
     Attributes:
         env_id: Registered id.
-        env_kwargs: Arguments on top of the id's own.
-        weight: Share of the tasks, relative to the other sources.
+        env_kwargs: Keyword arguments in addition to the id's own.
+        weight: Weight relative to the other environments, which determines the share of the tasks.
     """
 
     env_id: str
@@ -106,7 +107,7 @@ class EnvChoice:
         EnvChoice(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
 
         Raises:
-            ConfigError: None of these forms, or a weight that is not above 0.
+            ConfigError: The text has none of these forms, or the weight is not above 0.
         """
         match = re.fullmatch(r"\s*([^()=\s]+)\s*(?:\((.*)\))?\s*(?:=\s*([^=()\s]+))?\s*", text, re.DOTALL)
         try:
@@ -129,10 +130,10 @@ class EnvChoice:
         return cls(match[1], kwargs, weight)
 
     def for_split(self, split: Split) -> EnvChoice:
-        """This source with the arguments that its tasks of a split have; see ``EnvSpec.eval_kwargs``.
+        """Return this choice with the arguments for a split; see ``EnvSpec.eval_kwargs``.
 
         Raises:
-            UnknownEnv: No such id.
+            UnknownEnv: There is no such id.
         """
         own = spec(self.env_id).eval_kwargs if split == "eval" else {}
         return replace(self, env_kwargs={**own, **self.env_kwargs})
@@ -141,14 +142,14 @@ class EnvChoice:
         """Build the environment.
 
         Raises:
-            ConfigError: The environment refuses its arguments.
+            ConfigError: The environment rejects its arguments.
             GemError: As in `gem_core.make`.
         """
         try:
             return make(self.env_id, wrappers=wrappers, **self.env_kwargs)
         except GemError:
             raise
-        except (TypeError, ValueError) as error:  # unknown arguments, or values the constructor refuses
+        except (TypeError, ValueError) as error:  # unknown arguments, or values the constructor rejects
             text = str(error)
             raise ConfigError(text if text.startswith(self.env_id) else f"{self.env_id}: {text}") from error
 
@@ -158,19 +159,19 @@ class EnvChoice:
         *,
         no_images: str | Callable[[], str | None] | None = None,
     ) -> bool:
-        """Build the environment and close it, so that what is wrong shows before anything is played.
+        """Build and close the environment, to report errors before any episode is played.
 
         Args:
-            wrappers: Around it, as in `gem_core.make`.
-            no_images: Why whoever will play it cannot be given images, None when they can; or a
-                function that says so, asked where there are images.
+            wrappers: Wrappers around the environment, as in `gem_core.make`.
+            no_images: Why the policy takes no images, or None if it takes them. A function that returns this
+                is called only if the environment shows images.
 
         Returns:
-            Whether it shows images.
+            Whether the environment shows images.
 
         Raises:
-            ConfigError: It shows images, which cannot be given.
-            GemError: As `make`.
+            ConfigError: The environment shows images, but the policy takes none.
+            GemError: As in `make`.
         """
         with self.make(wrappers) as env:
             if env.shows_images:
@@ -181,7 +182,7 @@ class EnvChoice:
 
     @property
     def label(self) -> str:
-        """``ID`` or ``ID(key=value, ...)``: what `parse` reads, without the weight."""
+        """``ID`` or ``ID(key=value, ...)``: the form that `parse` reads, without the weight."""
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.env_kwargs.items())
         return f"{self.env_id}({arguments})" if arguments else self.env_id
 
@@ -195,30 +196,28 @@ def make_tasks(
     split: Split = "train",
     start: int = 0,
 ) -> Iterator[TaskRow]:
-    """Rows of `num_tasks` tasks, ``num_tasks * group_size`` in all, the samples of a task together.
+    """Yield the rows of `num_tasks` tasks: ``num_tasks * group_size`` rows, one task after the other.
 
-    The same arguments give the same rows, and fewer tasks give a prefix of more. No two tasks of a
-    call share a seed, and no train task shares one with an evaluation task.
+    The same arguments give the same rows, and a smaller `num_tasks` gives a prefix of them. No two tasks of a
+    call share a seed, and training and evaluation tasks never share one.
 
-    A source with items plays each of its training items once before any comes again, in an order made
-    from `seed`, the source and the number of the pass. Evaluation tasks are the same in every call: the
-    first seeds of `EVAL_SEEDS`, and each evaluation item at most once. So there are fewer than `num_tasks`
-    of them where the items of all sources are used up. For evaluation tasks `seed` chooses between the
-    sources only.
+    A source with items plays each training item once before it repeats any, in an order determined by `seed`,
+    the source and the number of the pass. Evaluation tasks are the same in every call: they use the first
+    seeds of `EVAL_SEEDS`, and each evaluation item at most once, so there are fewer than `num_tasks` if the
+    items of all sources are used up. For evaluation tasks, `seed` only affects the choice between sources.
 
     Args:
-        sources: The mix.
+        sources: The environments of the mix.
         num_tasks: Number of tasks.
-        seed: Chooses seeds, order of the items and sources.
-        group_size: Samples of each task.
-        split: What the tasks are for.
-        start: Number of the first task: the rows are those that follow the first `start` tasks of a
-            longer call.
+        seed: Random seed for the seeds of the tasks, the order of the items and the choice of sources.
+        group_size: Number of samples of each task.
+        split: Whether the tasks are for training or evaluation.
+        start: Number of the first task; the first `start` tasks of a longer call are skipped.
 
     Raises:
-        ConfigError: No source, more tasks than seeds, a number out of range, weights too large to add
-            up, or a source that has no item for `split`.
-        GemError: As `EnvChoice.make`; a source whose items have to be counted is built once.
+        ConfigError: There is no source or more tasks than seeds, a number is out of range, the weights are
+            too large to add up, or a source has no item for `split`.
+        GemError: As in `EnvChoice.make`; a source whose items must be counted is built once.
     """
     if not sources:
         raise ConfigError("no environment is given: expected at least one task source")
@@ -239,27 +238,28 @@ def make_tasks(
 
 
 def evaluation_tasks(source: EnvChoice, num_tasks: int) -> list[TaskRow]:
-    """Return up to `num_tasks` evaluation tasks, always the same: the first seeds, or different items."""
+    """Return up to `num_tasks` evaluation tasks, the same in every call; see `make_tasks`."""
     return list(make_tasks([source], num_tasks, split="eval"))
 
 
 def count_items(source: EnvChoice, split: Split) -> int | None:
-    """Number of different items that tasks of `source` play; None where the seed decides.
+    """Return the number of items of `source` in `split`; None if the seed determines the task.
 
     Raises:
-        ConfigError: There is no item for `split`; says what to do.
-        GemError: As `EnvChoice.make`.
+        ConfigError: There is no item for `split`; the message gives advice.
+        GemError: As in `EnvChoice.make`.
     """
     items = _split_of(source, split)[1]
     return None if items is None else len(items)
 
 
 def check_train_row(task: TaskRow) -> None:
-    """Refuse to train on a row whose item is for evaluation only, or that names no item of a data set.
+    """Check that a row may be used for training.
 
     Raises:
-        ConfigError: Says what to do.
-        GemError: As `EnvChoice.make`.
+        ConfigError: The item is for evaluation only, or the row of a data set names no item; the message
+            gives advice.
+        GemError: As in `EnvChoice.make`.
     """
     source = EnvChoice(task["env_id"], task["env_kwargs"])
     items, item = _split_of(source, "train")[1], task.get("item")
@@ -278,12 +278,12 @@ def check_train_row(task: TaskRow) -> None:
 
 
 def tasks_per_epoch(sources: Sequence[EnvChoice]) -> int | None:
-    """Number of training tasks in which every item is played once; None where no source has items.
+    """Return the number of training tasks that play every item once; None if no source has items.
 
-    Of several sources, the number that the slowest one takes on average to play its items.
+    With several sources, this is the average number of tasks until the slowest source has played its items.
 
     Raises:
-        GemError: As `count_items`.
+        GemError: As in `count_items`.
     """
     total = sum(source.weight for source in sources)
     counts = [(count_items(source, "train"), source.weight / total) for source in sources]
@@ -291,7 +291,7 @@ def tasks_per_epoch(sources: Sequence[EnvChoice]) -> int | None:
 
 
 def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write rows as JSON Lines; the file appears at once or not at all."""
+    """Write rows as JSON Lines, atomically: a reader never sees an incomplete file."""
     write_atomically(path, (json.dumps(row) + "\n" for row in rows))
 
 
@@ -332,10 +332,10 @@ def _rows(
 
 
 class _Deck:
-    """The items of a source, dealt one by one.
+    """The items of a source, drawn one by one without replacement.
 
     Raises:
-        GemError: As `count_items`.
+        GemError: As in `count_items`.
     """
 
     def __init__(self, source: EnvChoice, seed: int, split: Split) -> None:
@@ -344,15 +344,15 @@ class _Deck:
         self._shuffled = split == "train"
         self._order: tuple[int, Order] | None = None
         self.played = 0
-        """Items dealt so far, over all passes."""
+        """Number of items drawn so far, over all passes."""
 
     @property
     def is_used_up(self) -> bool:
-        """Whether every item was dealt once."""
+        """Whether every item was drawn once."""
         return self._items is not None and self.played >= len(self._items)
 
     def next(self) -> int | None:
-        """The next item; None where there are none."""
+        """Return the next item; None if the source has no items."""
         if self._items is None:
             return None
         number, place = divmod(self.played, len(self._items))
@@ -364,15 +364,15 @@ class _Deck:
 
 
 _splits: dict[tuple[str, Split], tuple[EnvSpec, dict[str, Any], Sequence[int] | None]] = {}
-"""What `_split_of` returned, with the spec it holds for, by label of the source."""
+"""Cache of `_split_of` by label of the source and split; valid while the spec is the same object."""
 
 
 def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence[int] | None]:
-    """Arguments and items of the tasks that `source` has for `split`; its environment is built only once.
+    """Return the arguments and items of `source` for `split`; its environment is built only once.
 
     Raises:
-        ConfigError: There is no such item; says what to do.
-        GemError: As `EnvChoice.make`.
+        ConfigError: There is no such item; the message gives advice.
+        GemError: As in `EnvChoice.make`.
     """
     env_spec = spec(source.env_id)
     known = _splits.get((source.label, split))
@@ -394,7 +394,7 @@ _OTHER: dict[Split, Split] = {"train": "eval", "eval": "train"}
 
 
 def _nothing_to_play(source: EnvChoice, split: Split, env_spec: EnvSpec, others: int) -> str:
-    """Why a source has no item for `split`, and what to do."""
+    """Return a message that says why a source has no item for `split`, with advice."""
     conflict = [key for key in env_spec.eval_kwargs if key in source.env_kwargs]
     if split == "eval":
         advice = f"leave out {conflict[0]}=" if conflict else "evaluate on another environment"

@@ -1,8 +1,7 @@
-r"""Reading answers out of a model's text: every parser of the package.
+r"""Parsers for answers in the text of a model; every parser of the package is here.
 
-Each takes any string, never raises on its content, and needs time linear in its length, because
-the text comes from a model that may be broken or hostile. The functions return None where there is
-nothing to read.
+Each parser takes any string, never raises because of its content, and runs in linear time, because the text
+comes from a model that may be broken or hostile. A parser returns None if it finds no answer.
 """
 
 from __future__ import annotations
@@ -11,29 +10,29 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-# An escaped brace does not count, nor does one behind "\\" count as escaped. "\\boxed{" with a
-# doubled backslash is a box all the same: models write it where text was escaped once too often.
+# An escaped brace does not count as a brace; a brace after "\\" is not escaped. "\\boxed{" with a doubled
+# backslash is a box, too: models write it if text was escaped twice.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
 _BOXES = 100
 _PLACEHOLDERS = frozenset(("", "answer", "final answer", "your answer", "number", "...", "\u2026"))
 _PLACEHOLDER = 30
-"""Characters of a box that may be a placeholder."""
+"""Maximum number of characters of a box that may be a placeholder."""
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS}}}")
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox)\s*\{")
 _BLANK = re.compile(r"(?<!\\)\\(?:[ ,;:!]|q?quad(?![A-Za-z]))|~")
 _DECORATIONS = 4
-"""Wrappers within wrappers that are taken off."""
+"""Maximum number of nested wrappers that are removed."""
 _DECORATED = 10_000
-"""Characters of a text that decoration is looked for in."""
+"""Maximum number of characters of a text whose decoration is removed."""
 
 
 def boxes(text: str) -> Iterator[str]:
-    r"""Contents of the complete ``\boxed{...}``, as they stand, from the last to the first.
+    r"""Yield the contents of the complete ``\boxed{...}``, verbatim, from the last to the first.
 
     Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes only the innermost are
-    read, a box that is never closed is skipped, and no more than the last 100 boxes are read.
+    read, unclosed boxes are skipped, and at most the last 100 boxes are read.
 
     >>> list(boxes(r"first \boxed{1}, then \boxed{\frac{1}{2}}"))
     ['\\frac{1}{2}', '1']
@@ -42,9 +41,7 @@ def boxes(text: str) -> Iterator[str]:
     if not box:
         return
     content, closed, _ = rest.partition("}")
-    if (
-        closed and "{" not in content and "\\" not in content
-    ):  # the usual case, without a walk over all braces
+    if closed and "{" not in content and "\\" not in content:  # the usual case, without matching all braces
         yield content
         yield from islice(_earlier_boxes(before), _BOXES - 1)
     else:
@@ -64,7 +61,7 @@ def _earlier_boxes(text: str) -> Iterator[str]:
 
 
 def _nested_boxes(text: str) -> Iterator[str]:
-    open_boxes: list[int] = []  # content start of each open brace, -1 for one that opens no box
+    open_boxes: list[int] = []  # start of the content for each open box, -1 for each other open brace
     complete: list[tuple[int, int]] = []
     for token in _BRACES.finditer(text):
         kind = token.lastgroup
@@ -74,13 +71,13 @@ def _nested_boxes(text: str) -> Iterator[str]:
             open_boxes.append(-1)
         elif kind == "close" and open_boxes:
             opened = open_boxes.pop()
-            if opened >= 0 and not (complete and complete[-1][0] > opened):  # holds no other box
+            if opened >= 0 and not (complete and complete[-1][0] > opened):  # contains no other box
                 complete.append((opened, token.start()))
     return (text[start:end] for start, end in reversed(complete))
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last complete ``\boxed{...}``, or None; see `boxes`.
+    r"""Return the content of the last complete ``\boxed{...}``, or None; see `boxes`.
 
     >>> last_boxed(r"first \boxed{1}, then \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
@@ -89,10 +86,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""Content of the last ``\boxed{...}`` that holds an answer, or None if there is no box.
+    r"""Return the content of the last ``\boxed{...}`` that holds an answer, or None if there is no box.
 
-    Empty boxes and echoes of a prompt, such as ``\boxed{answer}``, hold none; where nothing else is in a
-    box, the last one counts. Only one box is ever read, so several boxes are not several guesses.
+    Empty boxes and placeholders from the prompt, such as ``\boxed{answer}``, hold no answer; if there are no
+    other boxes, the last one counts. Only one box counts, so several boxes are not several guesses.
 
     >>> boxed_answer(r"It is \boxed{5}, as asked in \boxed{}.")
     '5'
@@ -106,15 +103,15 @@ def boxed_answer(text: str) -> str | None:
 
 
 def undecorated(text: str, *, full_stop: bool = False) -> str:
-    r"""What is left of an answer without the LaTeX and Markdown that models dress it in.
+    r"""Return an answer without the LaTeX and Markdown that models put around it.
 
-    Taken off, where it is around the whole text: ``\text{...}`` and its like (``\textbf``, ``\mathrm``),
-    ``$...$``, ``**...**``, blanks, and a full stop at the end. Within the text ``\ ``, ``\,``, ``\quad`` and
-    ``~`` are blanks.
+    The function removes ``\text{...}`` and similar commands (``\textbf``, ``\mathrm``), ``$...$`` and
+    ``**...**`` around the whole text, spaces at both ends, and a period at the end. Within the text, ``\ ``,
+    ``\,``, ``\quad`` and ``~`` become spaces.
 
     Args:
         text: The answer.
-        full_stop: Whether a full stop at the end stays.
+        full_stop: Whether to keep a period at the end.
 
     >>> undecorated(r"$\textbf{3 \, 4}$.")
     '3   4'
@@ -148,7 +145,7 @@ def _without_wrapper(text: str) -> str:
 
 
 def first_tag(text: str, name: str) -> str | None:
-    """Content of the first ``<name>...</name>``, as it stands; None when it is not there or not closed.
+    """Return the content of the first ``<name>...</name>``, verbatim; None if it is missing or not closed.
 
     >>> first_tag("<think>?</think> <search>gems</search>", "search")
     'gems'
@@ -163,7 +160,7 @@ def first_tag(text: str, name: str) -> str | None:
 
 
 def last_tag(text: str, name: str) -> str | None:
-    """Content of the last complete ``<name>...</name>``, as it stands; None when there is none.
+    """Return the content of the last complete ``<name>...</name>``, verbatim; None if there is none.
 
     >>> last_tag("<answer>1</answer> no: <answer>2</answer>", "answer")
     '2'
@@ -175,21 +172,23 @@ def last_tag(text: str, name: str) -> str | None:
 
 
 def first_code_block(text: str, language: str | None = None) -> str | None:
-    """Content of the first fenced code block, without the line break before the closing fence.
+    """Return the content of the first fenced code block, without the line break before the closing fence.
 
-    A fence is three or more backticks or tildes at the start of a line, which may be indented; the
-    closing one has at least as many. A block inside a block, or one that is never closed, does not
-    count.
+    A fence is three or more backticks or tildes at the start of a line, which may be indented; the closing
+    fence has at least as many. Nested and unclosed blocks are ignored.
 
     Args:
-        text: Markdown, more or less.
-        language: First word after the opening fence, in any case; None takes any block.
+        text: Text in Markdown, not necessarily valid.
+        language: First word after the opening fence, case-insensitive; None accepts any block.
+
+    Returns:
+        The content; None if there is no such block.
     """
     return next(_code_blocks(text, language), None)
 
 
 def last_code_block(text: str, language: str | None = None) -> str | None:
-    """Content of the last fenced code block; see `first_code_block`."""
+    """Return the content of the last fenced code block; see `first_code_block`."""
     last = None
     for last in _code_blocks(text, language):  # noqa: B007  # the last one is wanted
         pass
@@ -197,7 +196,7 @@ def last_code_block(text: str, language: str | None = None) -> str | None:
 
 
 def _code_blocks(text: str, language: str | None) -> Iterator[str]:
-    fence = ""  # of the block that is open
+    fence = ""  # fence of the open block
     wanted = False
     content: list[str] = []
     for line in text.split("\n"):
@@ -212,7 +211,7 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
         elif mark.startswith(("```", "~~~")):
             label = mark.lstrip(mark[0])
             if mark[0] == "`" and "`" in label:
-                continue  # code within a line
+                continue  # inline code
             fence = mark[: len(mark) - len(label)]
             word = (label.split(maxsplit=1) or [""])[0]
             wanted = language is None or word.lower() == language.lower()
@@ -220,14 +219,14 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
 
 
 def integer(text: str) -> int | None:
-    """The whole number that `text` is: at most 18 ASCII digits, with an optional sign."""
+    """Return the whole number in `text`: up to 18 ASCII digits with an optional sign; else None."""
     if len(text) <= _DIGITS and text.isascii() and text.isdigit():
         return int(text)  # the usual case, three times as fast
     return int(text) if _INTEGER.fullmatch(text) else None
 
 
 def integers(text: str) -> list[int] | None:
-    """The whole numbers that `text` lists, separated by blanks or commas; None when it lists none."""
+    """Return the whole numbers in `text`, separated by spaces or commas; None if there is anything else."""
     words = text.replace(",", " ").split()
     if len(text) <= _DIGITS and text.isascii() and "".join(words).isdigit():
         return list(map(int, words))  # the usual case, twice as fast
@@ -241,7 +240,7 @@ def integers(text: str) -> list[int] | None:
 
 
 def direction(text: str) -> str | None:
-    """``up``, ``down``, ``left`` or ``right``, written in either case."""
+    """Return ``up``, ``down``, ``left`` or ``right`` if `text` is that word in any case; else None."""
     if text in _DIRECTIONS:
         return text  # the usual case
     word = text.lower()
@@ -249,13 +248,13 @@ def direction(text: str) -> str | None:
 
 
 def word(text: str) -> str | None:
-    """The word that `text` is, in lower case: ASCII letters, which blanks may separate (``C R A N E``)."""
+    """Return the word of ASCII letters in `text`, in lower case; spaces may separate them (``C R A N E``)."""
     letters = text if text.isalpha() else "".join(text.split())
     return letters.lower() if letters.isascii() and letters.isalpha() else None
 
 
 def command(text: str) -> tuple[str, str] | None:
-    """Name and argument of ``name[argument]``; None where there is no name or an empty argument.
+    """Return the name and argument of ``name[argument]``; None if either is missing or empty.
 
     >>> command("Search[a red (large) shirt]")
     ('search', 'a red (large) shirt')
