@@ -1,1 +1,1 @@
-"""What every part of gem_core needs and none of them owns. Not part of the public interface."""
+"""Helpers that all parts of gem_core share. Not part of the public interface."""

@@ -1,4 +1,4 @@
-"""Checks of arguments and options, with one grammar of messages: ``name=value: expected ...``.
+"""Checks of arguments and options, with messages of one form: ``name=value: expected ...``.
 
     self.max_turns = check_int("max_turns", max_turns, 1)
     self.decay = check_number("decay", decay, 0, 1)
@@ -41,7 +41,7 @@ def check_int(
 
     Args:
         name: Name of the argument, for the message.
-        value: An int, or an integer of numpy, which is converted.
+        value: Value to check: an int, or a numpy integer, which is converted.
         low: Smallest allowed value; None means no bound.
         high: Largest allowed value; None means no bound.
         optional: Whether None is allowed.
@@ -85,17 +85,17 @@ def check_number(
 
     Args:
         name: Name of the argument, for the message.
-        value: An int or a float.
+        value: Value to check: an int or a float.
         low: Smallest allowed value; None means no bound.
         high: Largest allowed value; None means no bound.
-        above: The value must be greater than this; an alternative to `low`.
+        above: Exclusive lower bound, as an alternative to `low`; None means no bound.
         optional: Whether None is allowed.
 
     Returns:
         The value, unchanged.
 
     Raises:
-        ConfigError: The value is anything else; infinity and NaN included.
+        ConfigError: The value is anything else, such as infinity or NaN.
     """
     if value is None and optional:
         return None
@@ -131,7 +131,7 @@ def check_choice(name: str, value: T, choices: Collection[Any], *, optional: boo
     """Check that a value is one of `choices`; with `optional`, None is allowed as well.
 
     Raises:
-        ConfigError: The value is none of them.
+        ConfigError: The value is not one of them.
     """
     if not (value is None and optional) and value not in choices:
         raise expected(name, value, messages.join_or(map(str, choices)), optional)
@@ -149,11 +149,11 @@ def check_names(
     """Check that all `names` are known.
 
     Args:
-        names: For example the keys of a section of a config.
+        names: Names to check, such as the keys of a section of a config.
         known: The names that exist.
-        kind: What the names are, for the message.
+        kind: Kind of the names, for the message.
         owner: What the known names belong to, for the message.
-        prefix: What a user writes before each name.
+        prefix: What users write before each name, for the message.
 
     Raises:
         ConfigError: A name is unknown; the message holds the closest ones and all known ones.
@@ -164,10 +164,16 @@ def check_names(
 
 
 def expected(name: str, value: object, what: str, optional: bool = False) -> ConfigError:
-    """Return the error of a check that this module does not have.
+    """Return the error for a check that this module does not provide.
 
-    if not url.startswith("https://"):
-        raise expected("url", url, "an https address")
+        if not url.startswith("https://"):
+            raise expected("url", url, "an https address")
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The rejected value.
+        what: Description of the allowed values.
+        optional: Whether None is allowed.
     """
     return ConfigError(f"{name}={value!r:.200}: expected {what}{', or None' if optional else ''}")
 

@@ -18,15 +18,16 @@ logger = logging.getLogger(__name__)
 
 _loaded_groups: set[str] = set()
 lock = threading.RLock()
-"""Held while a group is loaded; what a group calls may load another one."""
+"""Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
 
 def load_entry_points(group: str) -> None:
     """Let installed packages register their contributions to `group`, once per process.
 
-    An entry point names a module to import or a function to call. One that fails is logged and skipped.
+    An entry point names a module to import or a function to call. An entry point that fails is logged and
+    skipped.
     """
-    with lock:  # another thread waits until all have been loaded
+    with lock:  # other threads wait until all entry points are loaded
         if group in _loaded_groups:
             return
         _loaded_groups.add(group)
@@ -45,22 +46,22 @@ def load_entry_points(group: str) -> None:
 
 
 def check_entry_point(name: str, entry_point: object) -> None:
-    """Check the form of an entry point; anything but a str passes.
+    """Check the form of an entry point; a value that is not a str passes.
 
     Raises:
-        ConfigError: It is a str, and not of the form ``module:attribute``.
+        ConfigError: The entry point is a str that is not of the form ``module:attribute``.
     """
     if isinstance(entry_point, str) and entry_point.count(":") != 1:
         raise ConfigError(f"{name}: entry point {entry_point!r} is not of the form 'module:attribute'")
 
 
 def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any:
-    """Import what an entry point ``module:attribute`` names.
+    """Import the object that an entry point ``module:attribute`` names.
 
     Args:
-        name: What the entry point belongs to, for messages.
-        entry_point: ``module:attribute``.
-        extra: Extra of gem-core with the packages that the module needs.
+        name: Name of the owner of the entry point, for messages.
+        entry_point: The entry point, ``module:attribute``.
+        extra: Extra of gem-core with the packages that the module needs; None if it needs no extra.
 
     Raises:
         MissingDependency: A package of `extra` is not installed.
@@ -83,7 +84,7 @@ def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any
 
 
 def check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-    """Check keyword arguments against a signature before anything is built.
+    """Check keyword arguments against the signature of a factory, without calling it.
 
     Raises:
         TypeError: An argument is unknown or missing; the message names the accepted ones.
@@ -104,7 +105,7 @@ def argument_names(factory: Callable[..., Any]) -> list[str]:
 def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     import inspect
 
-    # Env.__new__ records any arguments, so the constructor's own signature is that of __init__.
+    # Env.__new__ accepts any arguments, so __init__ has the signature of the constructor.
     return inspect.signature(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
 
 

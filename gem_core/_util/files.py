@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, and folders that one run at a time writes to."""
+"""Atomic file writes, and run folders that only one run at a time may write to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ except ImportError:  # Windows
 
 
 def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
-    """Write `parts` to `path`: the whole file appears at once, or the old one stays as it was.
+    """Write `parts` to `path` atomically: on failure, an existing file stays unchanged.
 
-    Missing parent folders are made. Something that is not a regular file (``/dev/stdout``, a named
-    pipe) is written to directly, since it cannot be replaced. Of several writers at the same time, in
-    one process or on several machines, the last one's file stays.
+    Missing parent folders are created. A target that is not a regular file (``/dev/stdout``, a named pipe) is
+    written to directly, because it cannot be replaced. If several processes or machines write at the same
+    time, the last writer wins.
 
     Args:
-        path: Where to; an existing file is replaced.
+        path: Path of the file; an existing file is replaced.
         parts: Text (written as UTF-8) or bytes, in order.
 
     Raises:
-        OSError: A full disk, a folder that may not be written to; names the file, and nothing is left behind.
+        OSError: The file cannot be written; the error names it, and no temporary file remains.
     """
     target = Path(path)
     if target.exists() and not target.is_file():
@@ -37,7 +37,7 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
         return
     target = target.resolve()  # the file behind a symbolic link, not the link, is replaced
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Not the process id, which threads share and which two containers may have alike.
+    # The process id would not be unique: threads share it, and two containers may have the same one.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -45,7 +45,7 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except OSError as error:  # name the file that was asked for: a full disk names none
+    except OSError as error:  # name the requested file; a full disk names none
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
         raise OSError(error.errno, error.strerror, str(target)) from error
@@ -55,14 +55,14 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
 
 @contextlib.contextmanager
 def claimed(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder of a run while the block runs.
+    """Lock the folder of a run while the ``with`` block runs.
 
     Args:
-        folder: Made where it is missing.
-        what: What the run is, for messages.
+        folder: The folder; created if missing.
+        what: Kind of run, for messages.
 
     Raises:
-        ConfigError: Another run holds it, or it cannot be written.
+        ConfigError: Another run holds the lock, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -35,18 +35,18 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def unknown(
     kind: str, name: str, known: Iterable[str], *, owner: str = "", prefix: str = "", hint: str | None = None
 ) -> str:
-    """Return the message about a name that does not exist.
+    """Return the error message for an unknown name.
 
         >>> unknown("option", "gama", ["gamma", "lam"])
         "unknown option 'gama'. Did you mean gamma? Available: gamma, lam"
 
     Args:
-        kind: What the name was supposed to be, such as "option" or "wrapper".
+        kind: Kind of name, such as "option" or "wrapper".
         name: The unknown name.
         known: The names that exist.
         owner: What the known names belong to, if `kind` alone does not say.
-        prefix: What a user writes before the name.
-        hint: Replaces the list of the known names, for when there are too many of them.
+        prefix: What users write before the name.
+        hint: Text that replaces the list of known names, if there are too many to list; None lists them.
     """
     names = list(known)
     rest = f"Available: {', '.join(names) or 'none'}" if hint is None else hint
@@ -54,6 +54,6 @@ def unknown(
 
 
 def join_or(words: Iterable[str]) -> str:
-    """Join words as in "a, b or c"; no words are "nothing"."""
+    """Join words as in "a, b or c"; an empty list gives "nothing"."""
     *first, last = list(words) or ["nothing"]
     return f"{', '.join(first)} or {last}" if first else last

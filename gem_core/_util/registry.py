@@ -1,4 +1,4 @@
-"""Values by name: the one `Registry` of environments, wrappers, tools, estimators and other parts."""
+"""`Registry`: values by name, used for environments, wrappers, tools, estimators and other parts."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Values by name.
+    """A mapping from names to registered values.
 
         tools: Registry[str] = Registry("tool", group="gem_core.tools")
         tools.register("python", "gem_core.tools.python:PythonTool")
         tools.get("pyton")  # UnknownName: unknown tool 'pyton'. Did you mean python? Available: ...
 
-    A name is registered once: the same value again changes nothing, another value is an error.
+    Registering the same value again has no effect; a different value under the same name is an error.
 
     Args:
-        kind: What the values are, for messages.
+        kind: Kind of the values, for messages.
         group: Entry-point group whose packages register more values. It is loaded before the names are
             listed, and before a name is reported as unknown.
-        load: Called with a name that is not registered, or with "*" before the names are listed; may register
-            values. For values that are expensive to find. It comes before `group`.
-        error: Raised for an unknown name.
-        hint: What the message about an unknown name says instead of listing all names.
+        load: Function that may register more values, for values that are expensive to find. It is called with
+            a name that is not registered before `group` is loaded, and with the pattern before the names are
+            listed.
+        error: Error type for an unknown name.
+        hint: Text that replaces the list of all names in the message about an unknown name.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Registry(Generic[T]):
         """Return the value registered under `name`.
 
         Raises:
-            UnknownName: There is none (or the `error` of this registry); the message holds the closest names.
+            UnknownName: The name is unknown; the message holds the closest names. A registry with another
+                `error` raises that instead.
         """
         if name not in self._values and self._load is not None:
             self._load(name)
@@ -70,7 +72,7 @@ class Registry(Generic[T]):
             raise self._error(unknown(self._kind, name, sorted(self._values), hint=self._hint)) from None
 
     def names(self, pattern: str = "*") -> list[str]:
-        """Return the sorted names, all of them or those that match a shell-style pattern."""
+        """Return the sorted names that match a shell-style pattern."""
         from fnmatch import filter
 
         if self._group is not None:
@@ -80,7 +82,7 @@ class Registry(Generic[T]):
         return sorted(filter(self._values, pattern))
 
     def registered(self) -> dict[str, T]:
-        """Return a copy of what is registered so far, without loading more."""
+        """Return a copy of the values registered so far, without loading more."""
         return dict(self._values)
 
     def __contains__(self, name: object) -> bool:

@@ -2,8 +2,9 @@
 
     order = derive_rng(seed, "update", step, epoch)
 
-A stream is named by text: the seed and what tells this stream from the others, joined. The random numbers of
-recorded results depend on these texts: do not change the parts of a stream, their order or the separator.
+The name of a stream is a text that joins the seed and the parts that distinguish the stream. The random
+numbers of recorded results depend on these names: do not change the parts of a name, their order or the
+separator.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from random import Random
 
 
 def derive_seed(*parts: object, sep: str = " ") -> str:
-    """Return the name of a stream, which seeds `random.Random` and from which further streams may be derived.
+    """Return the name of a stream, which can seed `random.Random` or be part of further names.
 
     Args:
-        *parts: The seed and what tells this stream from others, each with a stable `str`.
-        sep: What is put between them.
+        *parts: The seed and the parts that distinguish the stream, each with a stable `str`.
+        sep: Separator of the parts.
     """
     return sep.join(map(str, parts))
 
 
 def derive_rng(*parts: object, sep: str = " ") -> Random:
-    """Return the generator of the stream that `derive_seed` names."""
+    """Return a generator seeded with the stream name from `derive_seed`."""
     return Random(derive_seed(*parts, sep=sep))
 
 
 def derive_int(*parts: object, sep: str = " ") -> int:
-    """Return an integer seed of 31 bits, for libraries and servers that take no text."""
+    """Return an integer seed of 31 bits, for libraries and servers that do not accept text."""
     digest = hashlib.sha256(derive_seed(*parts, sep=sep).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

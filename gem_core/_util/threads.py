@@ -2,8 +2,8 @@
 
     observation, info = await in_thread(env.reset, 0)
 
-A call that nobody waits for any more (it took too long, or its caller was cancelled) keeps its thread, and a
-new thread replaces that one. No thread keeps the interpreter from exiting.
+A call is abandoned if it takes too long or its caller is cancelled. It keeps its thread, and a new thread
+replaces that one. No thread keeps the interpreter from exiting.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ T = TypeVar("T")
 CallOutcome: TypeAlias = tuple[T, None] | tuple[None, Exception | SystemExit]
 
 MAX_THREADS = 32
-"""Calls of environments that run at the same time; further ones wait for a free thread."""
+"""Maximum number of calls of environments that run concurrently; further calls wait for a free thread."""
 _IDLE_SECONDS = 30.0
-"""A thread ends when it has had nothing to do for this time."""
+"""Idle time in seconds after which a thread ends."""
 
 
 class Overdue(Exception):
-    """Raised when a call takes longer than it may."""
+    """Raised when a call exceeds its time limit."""
 
 
 def after_fork(reset: Callable[[], None]) -> None:
-    """Have `reset` called in every forked child, where locks may be held for ever and no thread runs."""
+    """Call `reset` in every forked child, where locks may be held for ever and no other thread runs."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
         os.register_at_fork(after_in_child=reset)
 
 
 class ThreadPool(Executor):
-    """Daemon threads that start when they are needed.
+    """A pool of daemon threads that start on demand.
 
     Args:
         size: Maximum number of threads, not counting those of abandoned calls.
@@ -78,7 +78,7 @@ class ThreadPool(Executor):
         """End the threads once they have finished their calls.
 
         Args:
-            wait: Whether to wait for the calls, abandoned ones excluded.
+            wait: Whether to wait for the calls, except abandoned ones.
             cancel_futures: Whether to drop the calls that have not begun.
             timeout: Maximum number of seconds to wait; None means no limit.
         """
@@ -130,7 +130,7 @@ class ThreadPool(Executor):
             self._running[future] = thread
         try:
             result = function()
-        except BaseException as error:  # whatever it is, the waiting caller gets it
+        except BaseException as error:  # any error is passed to the waiting caller
             future.set_exception(error)
         else:
             future.set_result(result)
@@ -149,10 +149,10 @@ def _reset_pools() -> None:
 after_fork(_reset_pools)
 
 ENV_THREADS = ThreadPool(MAX_THREADS, "gem-env")
-"""For the calls of environments, in the whole process."""
+"""Threads for all calls of environments in this process."""
 TOOL_THREADS = ThreadPool(MAX_THREADS, "gem-tool")
-"""For the calls of tools, which a thread of `ENV_THREADS` may be waiting for."""
-atexit.register(TOOL_THREADS.shutdown, timeout=5.0)  # a session that is being closed ends its programs
+"""Threads for the calls of tools. They are separate because a thread of `ENV_THREADS` may wait for a tool."""
+atexit.register(TOOL_THREADS.shutdown, timeout=5.0)  # closing sessions still end their programs
 
 
 class ThreadCall(Generic[T]):
@@ -160,10 +160,10 @@ class ThreadCall(Generic[T]):
 
     Args:
         function: The function, called with the context variables of the caller.
-        executor: Where it runs; None means `ENV_THREADS`.
+        executor: Executor of the call; None means `ENV_THREADS`.
 
     Attributes:
-        future: Done when the call has returned, even if nobody waits for it any more.
+        future: Future that is done when the call has returned, even if it was abandoned.
     """
 
     def __init__(self, function: Callable[[], T], executor: Executor | None = None) -> None:
@@ -176,14 +176,15 @@ class ThreadCall(Generic[T]):
     async def outcome(self, timeout: float | None = None) -> CallOutcome[T]:
         """Wait for the call and return its result or its exception, as values.
 
-        A `StopIteration` cannot cross an asyncio future, and a `SystemExit` is an exception like others here,
-        because a thread cannot end the process.
+        The exception is a value because a `StopIteration` cannot be raised through an asyncio future. A
+        `SystemExit` is treated like other exceptions, because a thread cannot end the process.
 
         Args:
-            timeout: Maximum number of seconds, from the moment that a thread starts the call.
+            timeout: Maximum number of seconds, from the moment that a thread starts the call; None means no
+                limit.
 
         Raises:
-            Overdue: The call has taken longer. It is abandoned.
+            Overdue: The call exceeded the time limit and was abandoned.
         """
         waiting = asyncio.wrap_future(self.future)
         left = timeout
