@@ -81,6 +81,9 @@ class RolloutOptions(EpisodeLimits):
         """Return the limits of an episode, with changes.
 
             episode = await pool.play(task, policy, context, options.limits(max_tokens_per_turn=n))
+
+        Args:
+            changes: New values by name of the limit.
         """
         chosen = {item.name: getattr(self, item.name) for item in fields(EpisodeLimits)}
         return EpisodeLimits(**chosen | changes)

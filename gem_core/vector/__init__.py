@@ -1,8 +1,10 @@
 """Vector environments: many environments behind one object.
 
-envs = make_vec("game:GuessTheNumber-v0", 64)
-observations, infos = envs.reset(seed=0)
-observations, rewards, terminated, truncated, infos = envs.step(actions)
+    envs = make_vec("game:GuessTheNumber-v0", 64)
+    observations, infos = envs.reset(seed=0)
+    observations, rewards, terminated, truncated, infos = envs.step(actions)
+
+`make_vec` chooses a backend: the calling thread, threads, worker processes or Ray actors.
 """
 
 from __future__ import annotations
