@@ -1,9 +1,9 @@
-"""Checkpoints: folders that are there as a whole or not at all, and exact resumption from them.
+"""Checkpoints that are written atomically and resume a run exactly.
 
-A checkpoint ``checkpoints/step-000050`` is a Hugging Face folder (model and tokenizer) with the
-trainer's own ``trainer_state.pt`` in it: optimiser, critic, random states and the metrics so far.
-The weights of an agent that has its own are another such folder in it, ``agents/<name>``.
-It is written under another name and renamed when it is complete and on disk.
+A checkpoint ``checkpoints/step-000050`` is a Hugging Face folder (model and tokenizer) that also contains
+the trainer's ``trainer_state.pt``: optimizer, critic, random states, and the metrics so far. An agent with
+separate weights has its own Hugging Face folder inside, ``agents/<name>``. A checkpoint is written under a
+temporary name, and renamed when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 @contextlib.contextmanager
 def replace_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of `target` when the block ends without an error.
+    """Yield an empty folder that replaces `target` when the block ends without an error.
 
     Raises:
-        CheckpointError: It cannot be written; what was at `target` is untouched.
+        CheckpointError: The folder cannot be written; `target` is unchanged.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise CheckpointError(f"cannot write {target}: {error.strerror or error}") from error
     try:
-        # mkdtemp's folder is private; this one is to be read by whoever may read its neighbours.
+        # mkdtemp creates a private folder; this one gets the default permissions.
         temporary.chmod(0o777 & ~_umask())
         yield temporary
         for path in temporary.rglob("*"):  # safetensors writes private files
@@ -66,24 +66,24 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def agent_folder(checkpoint: Path, agent: str) -> Path:
-    """Folder in a checkpoint with the model of an agent; that of all others, named "", is the checkpoint."""
+    """Return the folder of an agent's model; the shared model, named "", is in `checkpoint` itself."""
     return checkpoint / "agents" / agent if agent else checkpoint
 
 
 def save_checkpoint(
     run: Path, step: int, models: Mapping[str, tuple[Any, Any]], state: dict[str, Any], keep: int
 ) -> Path:
-    """Write ``checkpoints/step-<step>`` of a run, then drop all but the newest `keep`.
+    """Write ``checkpoints/step-<step>`` of a run, then delete all but the newest `keep` checkpoints.
 
     Args:
         run: Folder of the run.
         step: Number of the step.
-        models: Model and processor by agent, as in `agent_folder`.
-        state: What else there is to restore, plain data and tensors.
-        keep: Number of checkpoints.
+        models: Maps an agent, as in `agent_folder`, to its model and processor.
+        state: Everything else to restore, as plain data and tensors.
+        keep: Number of checkpoints to keep.
 
     Raises:
-        CheckpointError: It cannot be written; the checkpoints before are untouched.
+        CheckpointError: The checkpoint cannot be written; earlier checkpoints are unchanged.
     """
     target = run / "checkpoints" / f"step-{step:06d}"
     with replace_folder(target) as folder:
@@ -97,9 +97,9 @@ def save_checkpoint(
 
 
 def save_processor(processor: Any, folder: Path) -> None:
-    """Save a tokenizer, or the parts of a processor, so that transformers 4 and 5 both load them.
+    """Save a tokenizer, or the parts of a processor, in a form that transformers 4 and 5 both load.
 
-    5 writes a class name of its own, and a list under a key that 4 knows as a dict.
+    Version 5 writes a class name that version 4 lacks, and a list under a key where version 4 expects a dict.
     """
     if is_processor(processor):
         processor.image_processor.save_pretrained(folder)
@@ -114,7 +114,7 @@ def save_processor(processor: Any, folder: Path) -> None:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove the folders that a killed run left half written; the caller holds the run's folder."""
+    """Remove the incomplete folders of a killed run; the caller must hold the lock of the run's folder."""
     for path in [*run.glob(".tiny.*"), *(run / "checkpoints").glob(".step-*")]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -124,7 +124,7 @@ def drop_checkpoints(run: Path) -> None:
     """Remove the checkpoints of a run.
 
     Raises:
-        CheckpointError: One of them cannot be removed.
+        CheckpointError: A checkpoint cannot be removed.
     """
     for checkpoint in list_checkpoints(run):
         try:
@@ -134,7 +134,7 @@ def drop_checkpoints(run: Path) -> None:
 
 
 def list_checkpoints(run: Path) -> list[Path]:
-    """Complete checkpoints of a run, oldest first."""
+    """Return the complete checkpoints of a run, oldest first."""
     folder = run / "checkpoints"
     if not folder.is_dir():
         return []
@@ -143,23 +143,23 @@ def list_checkpoints(run: Path) -> list[Path]:
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:
-    """The trainer's own state in a checkpoint.
+    """Return the trainer's state in a checkpoint.
 
     Raises:
-        CheckpointError: It cannot be read.
+        CheckpointError: The state cannot be read.
     """
     try:
         state: dict[str, Any] = torch.load(checkpoint / STATE_NAME, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises whatever its unpickler raises
+    except Exception as error:  # torch passes on any error of its unpickler
         raise CheckpointError(f"cannot read {checkpoint / STATE_NAME}: {_reason(error)}") from error
     return state
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a file of a run as `write_atomically` does.
+    """Write a file of a run atomically.
 
     Raises:
-        CheckpointError: It cannot be written; what was at `target` is untouched.
+        CheckpointError: The file cannot be written; `target` is unchanged.
     """
     try:
         write_atomically(target, [text])
@@ -168,7 +168,7 @@ def write_text(target: Path, text: str) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the files on disk before the rename makes them visible."""
+    """Flush the files to disk before the rename makes them visible."""
     for path in [*folder.rglob("*"), folder]:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -178,7 +178,7 @@ def _sync(folder: Path) -> None:
 
 
 def _says_disk(error: Exception) -> bool:
-    """Whether torch or safetensors report a failed write, which they do not do as an OSError."""
+    """Return whether an error of torch or safetensors, which is not an OSError, means a failed write."""
     signs = ("SafetensorError", "file write failed", "PytorchStreamWriter")
     return any(sign in f"{type(error).__name__} {error}" for sign in signs)
 

@@ -1,4 +1,4 @@
-"""`TrainConfig`: every option of the reference trainer, checked before anything is loaded."""
+"""`TrainConfig`: every option of the reference trainer, checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 TINY = "tiny"
-"""The model that is made on the spot."""
+"""Name of the tiny model that is made for the environments of a run."""
 
 Schedule: TypeAlias = Literal["constant", "linear"]
 
@@ -27,12 +27,12 @@ class TrainConfig(EpisodeLimits):
     """Options of a training run; the command line has a flag for each field.
 
     Raises:
-        ConfigError: A value is out of range, or two of them do not go together.
-        UnknownEnv: No such environment.
-        UnknownName: No such estimator.
+        ConfigError: A value is out of range, or two values are incompatible.
+        UnknownEnv: An environment does not exist.
+        UnknownName: The estimator does not exist.
     """
 
-    # what is trained on what
+    # model and environments
     model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = TINY
     agent_model: Annotated[
         list[str] | None, "AGENT=MODEL: separate weights for an agent of a multi-agent game"
@@ -167,25 +167,25 @@ class TrainConfig(EpisodeLimits):
 
     @property
     def learning_rate(self) -> float:
-        """`lr`, or the default for the kind of model."""
+        """Value of `lr`, or the default for the kind of model."""
         if self.lr is not None:
             return self.lr
         return 3e-3 if self.model == TINY else 1e-5
 
     @property
     def agent_models(self) -> dict[str, str]:
-        """Models of the agents that have their own, by agent."""
+        """Models of the agents with separate weights, by agent."""
         pairs = (text.partition("=") for text in self.agent_model or ())
         return {agent: model for agent, _, model in pairs}
 
     @property
     def sources(self) -> list[EnvChoice]:
-        """The environments of `env`, with their arguments and weights."""
+        """Environments of `env`, with their arguments and weights."""
         return [EnvChoice.parse(text) for text in self.env]
 
     @property
     def eval_sources(self) -> list[EnvChoice]:
-        """The environments of `eval_env`, or else those of `env`."""
+        """Environments of `eval_env`, or the training environments if it is None."""
         return [EnvChoice.parse(text) for text in self.eval_env or self.env]
 
     @property
@@ -199,21 +199,21 @@ class TrainConfig(EpisodeLimits):
         return "values" in get_estimator(self.estimator).needs
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return the options as JSON-serializable data."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
-        """Fields whose value would make a resumed run differ from the recorded one."""
+        """Return the fields whose values would make a resumed run differ from the recorded one."""
         free = {"out", "resume", "save_every", "keep_checkpoints"}
         free |= {"tensorboard", "wandb", "threads", "device"}
         mine = self.to_dict().items()
         return [name for name, value in mine if name not in free and recorded.get(name) != value]
 
     def prepare_folder(self) -> Path:
-        """Make the folder of the run and prove that it can be written.
+        """Create the folder of the run and check that it is writable.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: The folder cannot be created or written.
         """
         folder = Path(self.out)
         try:

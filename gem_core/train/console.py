@@ -1,4 +1,4 @@
-"""The trainer on a terminal: a live table with a progress bar, or plain lines where there is none."""
+"""Console output of the trainer: a live table with a progress bar on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _SHOWN_ROWS = 8
 
 
 def quiet_transformers() -> None:
-    """No progress bars for loading and saving models: they would tear a live table, and be read as errors."""
+    """Turn off transformers' progress bars, which would disrupt the live table and look like errors."""
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
 
 
 class ConsoleReporter(TrainReporter):
-    """Prints a run to a stream; on a terminal the recent steps are a table that updates in place.
+    """Reporter that prints a run to a stream; on a terminal, recent steps are in a table updated in place.
 
     Args:
-        config: Of the run.
-        stream: None is standard output.
+        config: Options of the run.
+        stream: Stream to print to; None for standard output.
     """
 
     def __init__(self, config: TrainConfig, stream: TextIO | None = None) -> None:
@@ -85,7 +85,7 @@ class ConsoleReporter(TrainReporter):
             self._live = None
 
     def finish(self, outcome: TrainOutcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
-        # The first one that there was something to learn from.
+        # The first unsuccessful episode, in which there was something to learn.
         shown = next((number for number, episode in enumerate(before) if not episode.success), 0)
         if before:
             self._episode("an episode before training", before[shown])
@@ -137,7 +137,7 @@ class ConsoleReporter(TrainReporter):
 
 
 def _number(metrics: Metrics, name: str) -> str:
-    """A metric for reading; a dash where no episode could be played."""
+    """Return a metric as text, or a dash if no episode could be played."""
     value = metrics.get(f"gem/{name}")
     return "-" if value is None else f"{value:.{2 if name == 'turns' else 3}f}"
 

@@ -1,4 +1,4 @@
-"""The main job in one command: a tiny agent learns to play a number game with REINFORCE + ReBN.
+"""Demo of the reference trainer: a tiny agent learns to play a number game with REINFORCE + ReBN.
 
 python -m gem_core.train.demo --out runs/demo
 """
@@ -15,23 +15,23 @@ from gem_core.train.config import TrainConfig
 
 ENV = "game:GuessTheNumber-v0-easy"
 SUCCESS, GAIN = 0.80, 0.25
-"""What the sampled policy has to reach on evaluation seeds: random play has a success of 0.34."""
+"""Required success of the sampled policy on evaluation seeds; random play has a success of 0.34."""
 
 
 def learned(before: float, after: float) -> bool:
-    """Whether these success rates on evaluation seeds are those of an agent that learned the game."""
+    """Return whether the success rates on evaluation seeds show that the agent learned the game."""
     return after >= SUCCESS and after - before >= GAIN
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train, and say whether the agent learned; the exit code says it, too."""
+    """Train, and report whether the agent learned in the output and the exit code."""
     parser = argparse.ArgumentParser(description="Train a tiny agent on a number game with ReBN.")
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="folder of the run")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is random")
     arguments = parser.parse_args(argv)
     began = time.monotonic()
     try:
-        # Imported here, so that a missing package is one clear line as well.
+        # Imported here so that a missing package is also reported in one clear line.
         from gem_core.train import train
         from gem_core.train.console import ConsoleReporter
 

@@ -1,4 +1,4 @@
-"""One set of weights that learns from episodes: advantages, loss and optimizer."""
+"""Training of one set of weights on episodes: advantages, loss, and optimizer."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gem_core.train.objective import Batch, make_batch, policy_loss, score_token
 
 
 class _Weights(NamedTuple):
-    """Of the regularisers, at one step."""
+    """Weights of the regularizers at one step."""
 
     entropy: float
     kl: float
 
 
 class Learner:
-    """A model with its tokenizer, optimizer and, where they are needed, critic and first weights.
+    """A model with its tokenizer and optimizer, and with a critic and initial weights if they are needed.
 
     Args:
-        config: Of the run.
-        source: Folder or name of the first weights.
-        checkpoint: Folder of the weights to go on with; None for the first ones.
+        config: Options of the run.
+        source: Folder or name of the initial weights.
+        checkpoint: Folder of the weights to continue with; None to start from the initial weights.
 
     Raises:
         ModelError: The model or its tokenizer cannot be loaded.
@@ -62,7 +62,11 @@ class Learner:
         )
 
     def policy(self, seed: str) -> BatchingPolicy:
-        """Samples with the weights as they are; `seed` and the request's id make the random numbers."""
+        """Return a policy that samples with the current weights.
+
+        Args:
+            seed: Determines the random numbers, together with the id of each request.
+        """
         ends = {self.tokenizer.eos_token_id, self.context.end_of_turn_id} - {None}
         pad = self.tokenizer.pad_token_id
         return BatchingPolicy(
@@ -76,25 +80,28 @@ class Learner:
         )
 
     def learn(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Set the advantages of the episodes and update the weights with them; returns metrics.
+        """Set the advantages of the episodes, update the weights, and return metrics.
 
         Args:
             step: Number of the training step, from 1.
-            episodes: Trainable ones, at least one.
+            episodes: Trainable episodes, at least one.
+
+        Returns:
+            Metrics of the advantages and of the update.
         """
         batch = make_batch(episodes, image_processor=self.context.image_processor)
         metrics, targets = self._set_advantages(episodes, batch)
         return metrics | self._update(step, batch.with_advantages(episodes), targets)
 
     def state(self) -> dict[str, Any]:
-        """What has to be restored beside the weights."""
+        """Return the state to restore in addition to the weights."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "critic": self.critic.state_dict() if self.critic else None,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` returned."""
+        """Restore what `state` returned."""
         self.optimizer.load_state_dict(state["optimizer"])
         if self.critic is not None:
             self.critic.load_state_dict(state["critic"])
@@ -104,7 +111,7 @@ class Learner:
     def _set_advantages(
         self, episodes: Sequence[Episode], batch: Batch
     ) -> tuple[dict[str, float], torch.Tensor]:
-        """Set `Turn.advantage` of every turn; return metrics and the critic's target for each turn."""
+        """Set `Turn.advantage` of every turn, and return metrics and the critic's target for each turn."""
         config = self.config
         rewards = trainable_turn_rewards(episodes)
         stats = ReturnStats.from_returns(returns(rewards, config.gamma))
@@ -130,7 +137,7 @@ class Learner:
 
     @torch.no_grad()
     def _values(self, episodes: Sequence[Episode], batch: Batch) -> list[list[float]]:
-        """The critic's value of the state before each turn, per episode."""
+        """Return the critic's value of the state before each turn, by episode."""
         values = torch.zeros(int(batch.turn_ids.max()) + 1)
         for part in batch.chunks(self.config.max_tokens_per_pass):
             part = part.to(self.model.device)
@@ -141,7 +148,7 @@ class Learner:
         return [[next(remaining) for _ in episode.turns] for episode in episodes]
 
     def _turn_values(self, part: Batch, hidden: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Critic's values at the token before each turn's first one, and the numbers of those turns."""
+        """Return the critic's value at the token before each turn, and the indices of these turns."""
         assert hidden is not None
         assert self.critic is not None
         before = (part.turn_ids[:, 1:] >= 0) & (part.turn_ids[:, 1:] != part.turn_ids[:, :-1])
@@ -195,7 +202,10 @@ class Learner:
         regular: _Weights,
         several_updates: bool,
     ) -> tuple[torch.Tensor, float]:
-        """Loss of a part of a minibatch with so many tokens and turns; its share of the mean entropy."""
+        """Return the loss of a part of a minibatch, and the part's share of the mean entropy.
+
+        The number of tokens and turns is that of the whole minibatch.
+        """
         config = self.config
         scores = score_tokens(
             self.model,
@@ -207,8 +217,8 @@ class Learner:
         assert scores.entropy is not None
         loss = policy_loss(
             scores.logprobs,
-            # One update a step is on policy: the ratio is 1 by definition, whatever the rounding
-            # of the sampler.
+            # A single update per step is on-policy, so the ratio is exactly 1, regardless of rounding in
+            # the sampler.
             part.logprobs if several_updates else scores.logprobs.detach(),
             part.advantages,
             part.response_mask,

@@ -1,4 +1,4 @@
-"""The model that a run of the trainer starts from."""
+"""The model from which a training run starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gem_core.train.tiny import TinyOptions, recorded_options, save_tiny
 
 
 def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> str:
-    """Folder or name of a model of `config`; makes the tiny one where it is asked for."""
+    """Return the folder or name of a model of the run, after making the tiny model if it is requested."""
     if model != TINY:
         return model
     folder = Path(config.out) / TINY

@@ -1,17 +1,17 @@
-"""The objective of the reference trainer, exactly.
+"""The objective of the reference trainer.
 
-For trainable episodes with response tokens y_k (k runs over all response tokens of the batch, N of
-them), log-probabilities logp_k under the current weights, old_logp_k under the weights that sampled
-and the advantage A_k of the token's turn, one minibatch adds
+Let k run over the N response tokens of the trainable episodes of a minibatch, with log-probability logp_k
+under the current weights, log-probability old_logp_k under the weights that sampled the token, and advantage
+A_k of the token's turn. The loss of the minibatch is
 
     token-mean   loss = -(1/N) * sum_k A_k * ratio_k
     turn-mean    loss = -(1/M) * sum_turns mean_{k in turn} A_k * ratio_k        (M turns)
 
-with ratio_k = exp(logp_k - old_logp_k), clipped as in PPO when `clip` is given. While the weights
-are those that sampled, ratio_k = 1 and the gradient is that of -(1/N) * sum_k A_k * logp_k: the
-gradient that every trainer plugin is compared with (`policy_gradient`). Prompt and observation
-tokens, pads and untrainable episodes contribute nothing, neither to the sum nor to N. Log-probs are
-those of the distribution that was sampled from: logits divided by the temperature.
+with ratio_k = exp(logp_k - old_logp_k), clipped as in PPO if `clip` is not None. While the weights equal the
+sampling weights, ratio_k = 1, and the gradient equals the gradient of -(1/N) * sum_k A_k * logp_k, which is
+the reference for every trainer plugin (`policy_gradient`). Prompt tokens, observation tokens, padding, and
+untrainable episodes contribute neither to the sum nor to N. Log-probabilities refer to the sampling
+distribution, whose logits are divided by the temperature.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Batch:
     """Rows of tokens, right-padded; every tensor has shape (rows, tokens).
 
     Attributes:
-        token_ids: int64.
-        attention_mask: int64, 1 on tokens, 0 on padding.
-        response_mask: float32, 1.0 on response tokens, 0.0 elsewhere.
-        turn_ids: int64, number of the turn within the batch on response tokens, -1 elsewhere.
-        logprobs: float32, what the sampler reported, 0.0 elsewhere.
-        advantages: float32, the turn's advantage on its response tokens, 0.0 elsewhere.
-        images: Data URLs of the images of each row, whose places are in `token_ids`.
-        image_processor: Makes model inputs of them; None where there are none.
+        token_ids: Tokens, int64.
+        attention_mask: 1 on tokens and 0 on padding, int64.
+        response_mask: 1.0 on response tokens and 0.0 elsewhere, float32.
+        turn_ids: Index of the turn within the batch on response tokens and -1 elsewhere, int64.
+        logprobs: Log-probabilities reported by the sampler on response tokens and 0.0 elsewhere, float32.
+        advantages: Advantage of the turn on its response tokens and 0.0 elsewhere, float32.
+        images: Data URLs of the images of each row; their placeholders are in `token_ids`.
+        image_processor: Converts the images to model inputs; None if there are no images.
     """
 
     token_ids: torch.Tensor
@@ -60,20 +60,20 @@ class Batch:
         return len(self.token_ids)
 
     def select(self, rows: Sequence[int]) -> Batch:
-        """The given rows, without columns that are padding in all of them."""
+        """Return a batch of the given rows, without columns that are padding in all of them."""
         width = int(self.attention_mask[rows].sum(1).max())
         cut = self._with(lambda tensor: tensor[rows, :width])
         return replace(cut, images=[self.images[row] for row in rows])
 
     def to(self, device: Any) -> Batch:
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         return self._with(lambda tensor: tensor.to(device))
 
     def seen_by(self, model: Any) -> dict[str, torch.Tensor]:
-        """What a vision-language model is given beside the tokens; nothing where no row has an image.
+        """Return the image inputs of a vision-language model; empty if no row has an image.
 
         Raises:
-            ConfigError: There are images, and the batch was made without `image_processor`.
+            ConfigError: A row has images, but the batch was made without `image_processor`.
         """
         if not any(self.images):
             return {}
@@ -82,22 +82,22 @@ class Batch:
         return image_inputs(model, self.image_processor, self.token_ids, self.attention_mask, self.images)
 
     def with_advantages(self, episodes: Sequence[Episode]) -> Batch:
-        """Return the same batch with the advantages that the turns have now.
+        """Return the same batch with the current advantages of the turns.
 
         Args:
-            episodes: The trainable episodes the batch was made of, in the same order.
+            episodes: Trainable episodes from which the batch was made, in the same order.
         """
         of_turns = [turn.advantage or 0.0 for episode in episodes for turn in episode.turns]
-        # The number of a turn is its index here; -1, off the responses, is the 0 at the end.
+        # Turn ids index this list; -1, outside of responses, selects the 0 at its end.
         return replace(self, advantages=torch.tensor([*of_turns, 0.0], dtype=torch.float32)[self.turn_ids])
 
     def chunks(self, max_tokens: int) -> Iterator[Batch]:
-        """The parts that `row_chunks` names."""
+        """Yield batches of the rows that `row_chunks` yields."""
         for rows in self.row_chunks(max_tokens):
             yield self.select(rows)
 
     def row_chunks(self, max_tokens: int) -> Iterator[list[int]]:
-        """Rows in parts of at most `max_tokens` tokens, padding counted, but at least one row each."""
+        """Yield lists of rows with at most `max_tokens` tokens including padding, but at least one row."""
         lengths = self.attention_mask.sum(1).tolist()
         rows: list[int] = []
         for row in sorted(range(len(self)), key=lambda row: lengths[row]):
@@ -109,24 +109,24 @@ class Batch:
             yield rows
 
     def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        """The same batch with every tensor changed."""
+        """Return the batch with `change` applied to every tensor."""
         held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         changed = {name: change(value) for name, value in held.items() if isinstance(value, torch.Tensor)}
         return Batch(**held | changed)
 
 
 class TokenScores(NamedTuple):
-    """What one forward pass says about every token; shape (rows, tokens), column 0 is 0."""
+    """Results of a forward pass for every token, of shape (rows, tokens); column 0 is 0."""
 
     logprobs: torch.Tensor
-    """Of each token given those before it, float32."""
+    """Log-probability of each token given the tokens before it, float32."""
     entropy: torch.Tensor | None
-    """Of the distribution the token was drawn from, in nats; None when not asked for."""
+    """Entropy in nats of the distribution from which the token was drawn; None if not requested."""
     distribution: torch.Tensor
-    """Log-probabilities of the whole vocabulary in front of each response token, (response tokens,
-    vocabulary), rows in order."""
+    """Log-probabilities of the whole vocabulary at each response token, of shape (response tokens,
+    vocabulary), with the tokens ordered by row."""
     hidden: torch.Tensor | None
-    """Last hidden state per token, (rows, tokens, width); None when not asked for."""
+    """Last hidden state of each token, of shape (rows, tokens, width); None if not requested."""
 
 
 def make_batch(
@@ -135,11 +135,13 @@ def make_batch(
     """Lay out the trainable episodes as rows, on the CPU.
 
     Args:
-        episodes: Episodes; those that are not trainable are skipped. A turn without an advantage counts as
-            one with advantage 0.
+        episodes: Episodes; untrainable ones are skipped. A turn without an advantage counts as 0.
         rows: "episode" for one row per episode, "turn" for one row per turn, "auto" for episode rows
-            wherever the context mode allows them. All give the same gradient.
+            if the context mode allows them. All give the same gradient.
         image_processor: `AppendContext.image_processor` of the context, for episodes with images.
+
+    Returns:
+        The batch, with rows in the order of the episodes.
     """
     trainable = [episode for episode in episodes if episode.trainable]
     laid_out: list[Row] = []
@@ -180,14 +182,14 @@ def score_tokens(
     entropy: bool = False,
     hidden: bool = False,
 ) -> TokenScores:
-    """One forward pass over the batch, with gradients unless the caller switched them off.
+    """Run one forward pass over the batch, with gradients unless the caller disabled them.
 
-    Only the positions before a response token go through the vocabulary layer.
+    The vocabulary layer is applied only at the positions before response tokens.
     """
     targets = batch.response_mask[:, 1:] > 0
-    # The logits before a token are those that it was drawn from. Picking the positions in front of
-    # the vocabulary layer, and not behind it, works for every architecture and saves most of the
-    # cost: few tokens of a long episode are responses.
+    # A token is drawn from the logits at the position before it. Selecting positions before the
+    # vocabulary layer rather than after it works for every architecture and saves most of the cost,
+    # because few tokens of a long episode are responses.
     head = model.get_output_embeddings()
     handle = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, :-1][targets][None],))
     try:
@@ -217,7 +219,7 @@ def score_tokens(
 
 
 def compute_logprobs(model: Any, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probability of every response token, (rows, tokens), 0 elsewhere."""
+    """Return the log-probability of every response token, of shape (rows, tokens), and 0 elsewhere."""
     return score_tokens(model, batch, temperature=temperature).logprobs
 
 
@@ -232,18 +234,18 @@ def policy_loss(
     clip: float | None = None,
     denominator: float | None = None,
 ) -> torch.Tensor:
-    """The policy loss of the module's docstring, a scalar.
+    """Return the policy loss that the module's docstring defines, a scalar.
 
     Args:
-        logprobs: Under the current weights, (rows, tokens).
-        old_logprobs: Under the weights that sampled; no gradient flows into them.
-        advantages: Per token.
-        mask: 1 on response tokens.
-        turn_ids: Needed for "turn-mean": the turn of each response token, -1 elsewhere.
+        logprobs: Log-probabilities under the current weights, of shape (rows, tokens), like all tensors here.
+        old_logprobs: Log-probabilities under the sampling weights; no gradient flows into them.
+        advantages: Advantage of each token.
+        mask: 1 on response tokens and 0 elsewhere.
+        turn_ids: Turn of each response token and -1 elsewhere; required for "turn-mean".
         scale: "token-mean" or "turn-mean".
-        clip: PPO's epsilon; None takes the ratio as it is.
-        denominator: N (or M) of the whole minibatch when this is only a part of it; None counts
-            the tokens (or turns) given.
+        clip: PPO's epsilon; None for no clipping.
+        denominator: N (or M) of the whole minibatch, if the rows are only a part of it. None counts the
+            tokens (or turns) of the rows.
     """
     ratio = (logprobs - old_logprobs.detach()).exp()
     gain = advantages * ratio
@@ -255,7 +257,7 @@ def policy_loss(
 
 
 def token_weights(mask: torch.Tensor, turn_ids: torch.Tensor | None, scale: LossScale) -> torch.Tensor:
-    """Weight of each token before the division: 1, or 1 / (length of its turn) for "turn-mean"."""
+    """Return the weight of each token before the division: 1, or 1 / (length of its turn) for "turn-mean"."""
     if scale == "token-mean":
         return mask
     if turn_ids is None:
@@ -274,12 +276,20 @@ def policy_gradient(
     max_tokens: int = 16384,
     image_processor: ImageProcessor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Gradient of ``-(1/N) * sum_k A_k * logp_k`` over all response tokens of the episodes.
+    """Return the gradient of ``-(1/N) * sum_k A_k * logp_k`` over all response tokens of the episodes.
 
-    Advantages are read from `Turn.advantage`. The model's own `.grad` fields are left alone.
+    Advantages are read from `Turn.advantage`. The `.grad` fields of the model are unchanged.
+
+    Args:
+        model: Causal language model.
+        episodes: Episodes; untrainable ones are skipped.
+        temperature: Sampling temperature.
+        rows: As in `make_batch`.
+        max_tokens: Maximum number of tokens per forward pass, padding included.
+        image_processor: As in `make_batch`.
 
     Returns:
-        Parameter name to gradient, for the parameters that need one.
+        Maps the name of each parameter that requires a gradient to its gradient.
     """
     batch = make_batch(episodes, rows=rows, image_processor=image_processor)
     tokens = float(batch.response_mask.sum())

@@ -1,4 +1,4 @@
-"""What a run leaves to look at: the learning curve, and its best and worst episodes as text."""
+"""Results of a training run: the learning curve, and the best and worst episodes as text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLOURS = ("#1b7f5c", "#2c5fa8", "#b0562a")
 
 @dataclass
 class TrainOutcome:
-    """Result of a run.
+    """Result of a training run.
 
     Attributes:
-        folder: Of the run.
-        checkpoint: The last one, a Hugging Face folder.
-        history: One dict per step.
-        before: Environment id to metrics on the evaluation seeds, with the first weights.
-        after: The same with the last weights.
+        folder: Folder of the run.
+        checkpoint: Last checkpoint, a Hugging Face folder.
+        history: Metrics, one dict per step.
+        before: Maps an environment id to its metrics on the evaluation seeds with the initial weights.
+        after: Maps an environment id to its metrics on the evaluation seeds with the final weights.
     """
 
     folder: Path
@@ -39,45 +39,49 @@ class TrainOutcome:
     after: dict[str, Metrics]
 
     def mean(self, when: str, metric: str) -> float:
-        """A metric of the evaluation ``"before"`` or ``"after"``, mean over the environments that have it.
+        """Return the mean of a metric over the environments that have it; NaN if none has it.
 
-        An environment whose episodes all failed has no metrics of play; NaN where no environment has any.
+        An environment whose episodes all failed has no metrics of play.
+
+        Args:
+            when: Evaluation, ``"before"`` or ``"after"`` training.
+            metric: Name of the metric.
         """
         values = [metrics[metric] for metrics in getattr(self, when).values() if metric in metrics]
         return fmean(values) if values else math.nan
 
 
 class TrainReporter:
-    """Told about a run while it runs; this one keeps quiet."""
+    """Base class for observers of a training run; its methods do nothing."""
 
     def note(self, text: str) -> None:
-        """One line about what happens now."""
+        """Report the current activity in one line."""
 
     def start(self, steps: int, done: int) -> None:
-        """Training begins, with `done` of `steps` behind it."""
+        """Report the start of training, with `done` of `steps` already complete."""
 
     def step(self, metrics: Metrics) -> None:
-        """A step is complete."""
+        """Report the metrics of a completed step."""
 
     def stop(self) -> None:
-        """Training is over; evaluation follows."""
+        """Report the end of training, before the evaluation."""
 
     def finish(self, outcome: TrainOutcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
-        """The run is over; the episodes are those of the two evaluations."""
+        """Report the end of the run, with the episodes of the evaluations before and after training."""
 
     def close(self) -> None:
-        """No more calls will follow."""
+        """Finish reporting; no calls follow this one."""
 
 
 def write_report(outcome: TrainOutcome, config: TrainConfig, episodes: Sequence[Episode]) -> None:
-    """Write ``curve.png`` and ``episodes.txt``; `episodes` are those of the last evaluation."""
+    """Write ``curve.png`` and ``episodes.txt``; `episodes` come from the last evaluation."""
     write_text(outcome.folder / "episodes.txt", best_and_worst(episodes))
     title = f"{', '.join(config.env)}: {config.estimator}, gamma {config.gamma:g}"
     plot_curve(outcome, title, outcome.folder / "curve.png")
 
 
 def best_and_worst(episodes: Sequence[Episode], count: int = 3) -> str:
-    """The episodes with the highest and the lowest returns; among equals the shorter is the better."""
+    """Return the episodes with the highest and lowest returns as text; shorter episodes win ties."""
     played = [episode for episode in episodes if episode.trainable]
     order = sorted(played, key=lambda episode: (-episode.total_reward, len(episode.turns)))
     parts = []
@@ -87,7 +91,7 @@ def best_and_worst(episodes: Sequence[Episode], count: int = 3) -> str:
 
 
 def episode_text(episode: Episode) -> str:
-    """An episode as a conversation."""
+    """Return an episode as the text of a conversation."""
     end = "solved" if episode.success else episode.error or episode.stop_reason
     lines = [f"{episode.env_id}, seed {episode.seed}: return {episode.total_reward:.2f}, {end}"]
     for number, turn in enumerate(episode.turns, 1):
@@ -100,12 +104,12 @@ def episode_text(episode: Episode) -> str:
 
 
 def smooth(values: Sequence[float], window: int) -> list[float]:
-    """Mean of each value and the up to `window` - 1 values before it."""
+    """Return the mean of each value and of up to `window` - 1 values before it."""
     return [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]
 
 
 def new_figure(columns: int) -> tuple[Any, Any]:
-    """A matplotlib figure that needs no display, and its row of axes."""
+    """Return a matplotlib figure that needs no display, and its axes, all in one row."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -123,7 +127,7 @@ def new_figure(columns: int) -> tuple[Any, Any]:
 
 
 def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:
-    """Success, return and turns over the steps, with the evaluations as dots."""
+    """Plot success, return and turns by step, with the evaluations as dots."""
     figure, axes = new_figure(3)
     for axis, (metric, name, colour) in zip(
         axes,

@@ -1,4 +1,4 @@
-"""Many episodes at once: a pool of environments played by one batching policy."""
+"""Concurrent episodes: a pool of environments played by batching policies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gem_core.train.config import TrainConfig
 
 
 def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
-    """Episodes of a training step, a function of the run's seed and the step alone.
+    """Return the tasks of a training step, which depend only on the options of the run and the step.
 
-    Nothing of it has to be saved: a resumed run goes on where the interrupted one was, in the middle of a
-    pass over a data set too.
+    No state has to be saved: a resumed run continues where the interrupted one stopped, even in the middle of
+    a pass over a data set.
 
     Args:
-        config: Of the run.
-        step: From 1 on.
+        config: Options of the run.
+        step: Number of the step, from 1.
     """
     tasks = config.episodes_per_step // config.group_size
     return list(
@@ -33,14 +33,14 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
 
 
 Players: TypeAlias = Mapping[str, tuple[Policy, Context]]
-"""Policy and context by agent; the one named "" plays those that are not named, and what has no agents."""
+"""Policy and context by agent; the entry "" plays all other agents, and environments without agents."""
 
 
 def require_environments(config: TrainConfig) -> None:
-    """Build every environment once and close it, so that a mistake shows before a model is made for it.
+    """Build and close every environment once, so that mistakes are reported before a model is made.
 
     Raises:
-        ConfigError: One cannot be built, or `agent_model` names an agent that is in none of them.
+        ConfigError: An environment cannot be built, or no environment has an agent that `agent_model` names.
         GemError: As `EnvChoice.make`.
     """
     agents: set[str] = set()
@@ -56,15 +56,15 @@ def require_environments(config: TrainConfig) -> None:
 
 
 class Rollouts:
-    """Plays tasks concurrently; keeps its environments and one event loop for the whole run.
+    """Plays tasks concurrently, with one pool of environments and one event loop for the whole run.
 
     Args:
-        config: Environments, their arguments and the limits of an episode.
-        players: Who will play them, so that what they cannot play shows at once.
-        max_total_tokens: Most tokens of an episode; None for no limit.
+        config: Environments, their arguments, and the limits of an episode.
+        players: Players of the run, checked against the environments at once.
+        max_total_tokens: Maximum number of tokens of an episode; None for no limit.
 
     Raises:
-        ConfigError: An environment cannot be built or shown.
+        ConfigError: An environment cannot be built, or its observations cannot be shown to the players.
     """
 
     def __init__(self, config: TrainConfig, players: Players, max_total_tokens: int | None) -> None:
@@ -76,23 +76,22 @@ class Rollouts:
         self._loop = asyncio.new_event_loop()
 
     def play(self, tasks: Sequence[TaskRow], players: Players, *, name: str) -> list[Episode]:
-        """Play all tasks, in any order of turns; the episodes come in the order of the tasks.
+        """Play all tasks concurrently and return the episodes in the order of the tasks.
 
-        A task of several agents gives an episode of each that had a turn. The player of an episode is that of
+        A task with several agents yields one episode per agent that had a turn. The agent of an episode is in
         its ``metadata["agent"]``.
 
         Args:
-            tasks: What to play.
-            players: As those that the environments were checked with.
-            name: Tells the episodes of one call from those of another: request ids are made of it,
-                and with them the random numbers of sampling.
+            tasks: Tasks to play.
+            players: Players like those that the environments were checked with.
+            name: Name of this call, part of the request ids and therefore of the random numbers of sampling.
         """
 
         async def one(number: int, task: TaskRow) -> list[Episode]:
             return await self._play(task, players, f"{name}/{number}")
 
         async def all_of_them() -> list[list[Episode]]:
-            at_once = self.config.max_batch  # no more environments than rows of a batch
+            at_once = self.config.max_batch  # no more environments than rows in a batch
             await self._envs.reserve(tasks[:at_once], self.config.step_timeout)
             return await play_tasks(tasks, one, at_once=at_once)
 
@@ -101,7 +100,7 @@ class Rollouts:
 
     async def _play(self, task: TaskRow, players: Players, request_id: str) -> list[Episode]:
         metadata = {"request": request_id, "group": task["index"]}
-        # Of an environment in which one agent plays against others.
+        # The agent that is played, if an environment has one agent play against others.
         side = str(task["env_kwargs"].get("agent", ""))
         if side and side in players:
             metadata["agent"] = side
@@ -115,22 +114,22 @@ class Rollouts:
             max_total_tokens=self.max_total_tokens,
             request_id=request_id,
             metadata=metadata,
-            log_errors=False,  # the trainer has one line for those of a step
+            log_errors=False,  # the trainer logs one line for all errors of a step
         )
         if len(episodes) == 1:
             return episodes
-        for episode in episodes:  # compared with others in the same role only
+        for episode in episodes:  # compared only with episodes in the same role
             episode.metadata["group"] = f"{task['index']}/{episode.metadata['agent']}"
         return [episode for episode in episodes if episode.turns or episode.error]
 
     def close(self) -> None:
         """Close the environments and the event loop."""
-        # After an interrupt or a failure of the model there are episodes halfway; cancelled, they
-        # close their environments.
+        # After an interrupt or a failure of the model, some episodes are unfinished; cancelling them
+        # closes their environments.
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
-            with contextlib.suppress(KeyboardInterrupt):  # asyncio raises it again from who awaits
+            with contextlib.suppress(KeyboardInterrupt):  # asyncio raises it again in the awaiting call
                 self._loop.run_until_complete(_settled(tasks))
         self._envs.close()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -138,7 +137,7 @@ class Rollouts:
 
 
 def _every_source(config: TrainConfig) -> list[EnvChoice]:
-    """Those of training and evaluation, each once."""
+    """Return the environments of training and evaluation, without duplicates."""
     return list({source.label: source for source in (*config.sources, *config.eval_sources)}.values())
 
 

@@ -1,4 +1,4 @@
-"""Where the metrics of a run go: JSON Lines always, TensorBoard and Weights & Biases when asked for."""
+"""Sinks for the metrics of a run: always JSON Lines, and optionally TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gem_core.train.config import TrainConfig
 
 
 class MetricSinks:
-    """Writes one dict a step; ``metrics.jsonl`` is rewritten to `history` first.
+    """Writes the metrics of each step, after resetting ``metrics.jsonl`` to `history`.
 
     Args:
-        config: Which sinks.
-        folder: Of the run.
-        history: Steps taken already. Lines beyond them belong to steps that a killed run took
-            after its last checkpoint, and that will be taken again.
+        config: Options of the run, including the sinks.
+        folder: Folder of the run.
+        history: Metrics of the steps up to the checkpoint. Further lines in the file belong to steps that a
+            killed run took after its last checkpoint, and that will be repeated.
     """
 
     def __init__(self, config: TrainConfig, folder: Path, history: Sequence[dict[str, float]]) -> None:
@@ -36,10 +36,10 @@ class MetricSinks:
             self._wandb = _wandb(config, folder, resumed=bool(history))
 
     def write(self, metrics: dict[str, float]) -> None:
-        """Append one step.
+        """Append the metrics of one step.
 
         Raises:
-            CheckpointError: The disk is full; what was written before is whole.
+            CheckpointError: The disk is full; earlier lines are intact.
         """
         try:
             self._file.write(json.dumps(metrics) + "\n")
@@ -54,8 +54,8 @@ class MetricSinks:
             self._wandb.log(metrics, step=step)
 
     def close(self) -> None:
-        """Close everything."""
-        with contextlib.suppress(OSError):  # a line that a full disk refused, and `write` has reported
+        """Close all sinks."""
+        with contextlib.suppress(OSError):  # a line lost to a full disk, already reported by `write`
             self._file.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
@@ -64,10 +64,10 @@ class MetricSinks:
 
 
 def require_packages(config: TrainConfig) -> None:
-    """Find out before the first step, and not after the last, that a package is missing.
+    """Check for missing packages before the first step instead of after the last one.
 
     Raises:
-        MissingDependency: Names it, with the pip command.
+        MissingDependency: A package is missing; the message contains the pip command.
     """
     needed = [("matplotlib", "matplotlib", "'gem-core[train]'")]
     if config.tensorboard:
@@ -90,7 +90,7 @@ def _tensorboard(folder: Path, next_step: int) -> Any:
 def _wandb(config: TrainConfig, folder: Path, resumed: bool) -> Any:
     import wandb
 
-    # The id is kept in the folder, so that a resumed run goes on in the same place there as well.
+    # The id is stored in the folder, so that a resumed run continues the same W&B run.
     path = folder / "wandb_id"
     if not (resumed and path.exists()):
         write_text(path, uuid.uuid4().hex)

@@ -1,12 +1,12 @@
-"""A tiny causal LM and its tokenizer, made on the spot for the environments it will play.
+"""A tiny causal language model and its tokenizer, made for the environments that it will play.
 
-The tokenizer is a byte-level BPE trained on the text of those environments: the lines that they
-repeat become single tokens, so that an episode is a few dozen tokens long. The model is a small
-Llama. Both are saved as an ordinary Hugging Face folder that any trainer or engine loads.
+The tokenizer is a byte-level BPE trained on the text of these environments. Repeated lines become single
+tokens, so an episode is a few dozen tokens long. The model is a small Llama. Both are saved as an ordinary
+Hugging Face folder that any trainer or engine can load.
 
-The warm start teaches the format and nothing else: supervised learning on *random legal play*
-(`Env.sample_random_action`, never the oracle's actions). The model then knows how an answer looks
-and how the environment talks; which answer is good is left to reinforcement learning.
+The warm start teaches only the format, by supervised learning on *random legal play*
+(`Env.sample_random_action`, never the oracle's actions). Afterwards the model knows the format of answers
+and the text of the environment; which answers are good is left to reinforcement learning.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ CHAT_TEMPLATE = (
 )
 
 _PIECES = r"\\boxed\{[^{}\n]*\}|[^\n\\]*\n+|[^\n\\]+|\\"
-"""What the tokenizer never merges across: an answer is a piece, and so is each line around it."""
+"""Pieces whose boundaries no token crosses: an answer, and each line around it."""
 
 
 @dataclass(frozen=True)
 class TinyOptions:
-    """How a tiny model is made; the same options give the same model.
+    """Options of a tiny model; the same options give the same model.
 
     Attributes:
         envs: Environments whose text the tokenizer learns and whose format the model learns: ids, or
             ids with arguments such as ``game:GuessTheNumber-v0(max_number=50)``.
-        hidden_size: Width; a multiple of 32 times `heads`' share (head size 32 suits every engine).
-        layers: Decoder layers.
-        vocab_size: Most tokens; rounded up to a multiple of 64 in the model.
+        hidden_size: Width of the model, a multiple of the head size 32, which every engine supports.
+        layers: Number of decoder layers.
+        vocab_size: Maximum size of the vocabulary; the model rounds it up to a multiple of 64.
         max_positions: Longest context in tokens.
-        warm_start_steps: Supervised steps on random legal play; 0 leaves the weights random.
-        warm_start_tokens: Tokens of random play to learn from, all environments together.
-        warm_start_batch: Tokens per step, but at least one episode.
+        warm_start_steps: Number of supervised steps on random legal play; 0 keeps the weights random.
+        warm_start_tokens: Number of tokens of random play to learn from, over all environments.
+        warm_start_batch: Number of tokens per step, but at least one episode.
         warm_start_lr: Learning rate of Adam.
-        corpus_episodes: Random episodes per environment from which the tokenizer learns.
-        seed: Of the weights and of the random play.
+        corpus_episodes: Number of random episodes per environment from which the tokenizer learns.
+        seed: Random seed for the weights and the random play.
     """
 
     envs: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
@@ -102,12 +102,12 @@ class TinyOptions:
             raise ConfigError(f"vocab_size must be at least 512, not {self.vocab_size}")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return the options as JSON-serializable data."""
         return {**asdict(self), "envs": list(self.envs)}
 
 
 def recorded_options(folder: Path) -> dict[str, Any] | None:
-    """The options that a tiny model was made with; None where there is no tiny model."""
+    """Return the options with which a tiny model was made, or None if the folder holds no tiny model."""
     path = folder / RECORD_NAME
     if not path.exists():
         return None
@@ -119,17 +119,16 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
     """Make the model and its tokenizer in memory.
 
     Returns:
-        ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; where one of the
-        environments shows images, a `Qwen2VLForConditionalGeneration` and a
-        `gem_core.rollout.vision.Processor`.
+        ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; if an environment
+        shows images, a `Qwen2VLForConditionalGeneration` and a `gem_core.rollout.vision.Processor`.
     """
     sources = [EnvChoice.parse(text) for text in options.envs]
     for source in sources:
-        count_items(source, "train")  # rejects an environment that is for evaluation only
+        count_items(source, "train")  # rejects evaluation-only environments
     envs = [_one_agent(source.make()) for source in sources]
     try:
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # sums in one order, whatever the machine: the same weights
+        torch.set_num_threads(1)  # a fixed order of summation, so that every machine gets the same weights
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             processor = _make_tokenizer(_corpus(envs, options), options.vocab_size)
@@ -148,11 +147,11 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
     """Make a tiny model and save it as a Hugging Face folder.
 
     Args:
-        folder: Replaced as a whole once the new one is complete.
-        options: See `TinyOptions`.
+        folder: Path of the folder, which is replaced atomically.
+        options: Options of the model.
 
     Returns:
-        SHA-256 over the files of the folder; also recorded in ``gem_tiny.json`` there.
+        SHA-256 of the files in the folder, also recorded in its ``gem_tiny.json``.
     """
     target = Path(folder)
     if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
@@ -168,7 +167,7 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
 
 
 def folder_hash(folder: Path) -> str:
-    """SHA-256 over the names and contents of the files in a folder, the record excluded."""
+    """Return the SHA-256 of the names and contents of the files in a folder, except ``gem_tiny.json``."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.name != RECORD_NAME:
@@ -177,15 +176,15 @@ def folder_hash(folder: Path) -> str:
 
 
 def _one_agent(env: Env) -> Env:
-    """`env`, or a random side of it where it has several agents; the others play at random, too."""
+    """Return `env` or, if it has several agents, a random one of them; the others also play at random."""
     return OneAgent(env) if isinstance(env, MultiAgentEnv) else env
 
 
-# -- the parts --------------------------------------------------------------------------------
+# -- parts ------------------------------------------------------------------------------------
 
 
 class RandomPlayer:
-    """A `Policy` that answers with random legal actions of one environment."""
+    """A `Policy` that plays random legal actions of one environment."""
 
     takes_images = True
 
@@ -202,10 +201,10 @@ class RandomPlayer:
 
 
 def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
-    """What a conversation is made of, in random legal play: prompts, actions and replies."""
+    """Yield the texts of conversations in random legal play: prompts, actions, and replies."""
     bytes_only = _byte_tokenizer()
     for env in envs:
-        # The tokens of this play are not used, so the places of images may be those of any tokenizer.
+        # Only the texts are used here, so any tokenizer can provide the image placeholders.
         processor = make_processor(_byte_tokenizer()) if env.shows_images else bytes_only
         play = _random_play(env, processor, derive_seed(options.seed, "corpus", sep="/"))
         for episode in itertools.islice(play, options.corpus_episodes):
@@ -217,7 +216,7 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
 def _random_play(
     env: Env, processor: Any, stream: str, max_total_tokens: int | None = None
 ) -> Iterator[Episode]:
-    """Random legal play without end, on seeds of its own stream and items to train on."""
+    """Yield episodes of random legal play without end, on training items and a separate stream of seeds."""
     context, tokenizer = AppendContext(processor), tokenizer_of(processor)
     player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)
@@ -241,7 +240,7 @@ def _random_play(
 
 
 def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Episode]:
-    """Random episodes with `tokens` tokens in all, but at least one episode."""
+    """Return random episodes with a total of `tokens` tokens, but at least one episode."""
     drawn = []
     while tokens > 0:
         drawn.append(random.choice(episodes))
@@ -250,7 +249,7 @@ def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Epis
 
 
 def _byte_tokenizer() -> Any:
-    """The tokenizer before it has learned anything: one token a byte."""
+    """Return the untrained tokenizer, with one token per byte."""
     return _wrap(Tokenizer(models.BPE(vocab=_alphabet(), merges=[])))
 
 
@@ -309,8 +308,8 @@ def _make_model(processor: Any, options: TinyOptions) -> Any:
         num_attention_heads=heads,
         num_key_value_heads=heads,
         max_position_embeddings=options.max_positions,
-        # 1 / sqrt(fan in): with the usual 0.02 so narrow a model takes three times as many steps
-        # to see what is in its context.
+        # 1 / sqrt(fan in), because with the usual 0.02, such a narrow model needs three times as many
+        # steps before it attends to its context.
         initializer_range=options.hidden_size**-0.5,
         tie_word_embeddings=True,
         head_dim=32,
@@ -322,10 +321,10 @@ def _make_model(processor: Any, options: TinyOptions) -> Any:
 
 
 def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOptions) -> None:
-    """Next-token prediction on transcripts of random legal play.
+    """Train next-token prediction on transcripts of random legal play.
 
-    The environment's words are learned as well as the actions: a model that knows what the replies
-    say needs fewer episodes to learn what to do about them.
+    The text of the environment is learned as well as the actions, because a model that can predict the
+    replies needs fewer episodes to learn how to react to them.
     """
     if not options.warm_start_steps:
         return

@@ -21,11 +21,11 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 _MOST_PIXELS = 112 * 112
-"""Larger images are scaled down to this: 16 tokens of 28 times 28 pixels."""
+"""Maximum number of pixels of an image, above which it is scaled down: 16 tokens of 28 x 28 pixels."""
 
 
 def make_processor(tokenizer: Any) -> Processor:
-    """A processor around `tokenizer`, which learns the tokens of images and another chat template.
+    """Return a processor for `tokenizer`, and give the tokenizer image tokens and another chat template.
 
     Raises:
         MissingDependency: Pillow is not installed.
@@ -38,12 +38,12 @@ def make_processor(tokenizer: Any) -> Processor:
 
 
 def make_vision_model(tokenizer: Any, hidden_size: int, layers: int, max_positions: int) -> Any:
-    """A `Qwen2VLForConditionalGeneration` with random weights.
+    """Return a `Qwen2VLForConditionalGeneration` with random weights.
 
     Args:
-        tokenizer: That of `make_processor`.
-        hidden_size: Width, a multiple of 32.
-        layers: Decoder layers; there is one layer that looks at images.
+        tokenizer: Tokenizer to which `make_processor` has added image tokens.
+        hidden_size: Width of the model, a multiple of 32.
+        layers: Number of decoder layers; the vision encoder has one layer.
         max_positions: Longest context in tokens.
     """
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
@@ -73,7 +73,7 @@ def make_vision_model(tokenizer: Any, hidden_size: int, layers: int, max_positio
             "hidden_size": hidden_size,
             "num_heads": heads,
             "mlp_ratio": 2,
-            "initializer_range": 0.6 * scale,  # what images have in common drowns less of what they show
+            "initializer_range": 0.6 * scale,  # so that common image features mask differences less
         },
         tie_word_embeddings=True,
         vision_start_token_id=start,

@@ -3,8 +3,8 @@
     outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], gamma=0.9, out="runs/guess"))
     outcome.mean("after", "gem/success")
 
-A step is a function of the run's seed, the step's number and the state in the last checkpoint, so
-a run that was killed goes on as if nothing had happened.
+A step depends only on the seed of the run, the number of the step, and the state after the previous step, so
+a killed run resumes exactly from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -58,23 +58,26 @@ _EVALUATION = "evaluation"
 
 
 def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOutcome:
-    """Train, evaluate before and after, and leave a folder with everything there is to see.
+    """Train a model, and evaluate it before and after training.
 
-    The folder `config.out` holds ``metrics.jsonl`` (one line a step), ``evaluation.json``,
+    The folder `config.out` holds the results: ``metrics.jsonl`` (one line per step), ``evaluation.json``,
     ``curve.png``, ``episodes.txt``, ``traces.jsonl``, ``config.json`` and ``checkpoints/``.
 
     Args:
-        config: Checked already; see `TrainConfig`.
-        reporter: Told what happens while it happens; None tells nobody.
+        config: Options of the run.
+        reporter: Observer that is notified of the progress; None for no observer.
+
+    Returns:
+        Metrics of every step and of both evaluations, and the last checkpoint.
 
     Raises:
         ConfigError: The folder cannot be written, another run is using it, or a limit does not fit the
             model.
         ModelError: The model or its tokenizer cannot be loaded.
         CheckpointError: A checkpoint cannot be written or does not belong to this run.
-        EnvError: No episode of a step, or of an environment's evaluation before training, could be
-            trained on; the state before that step has been saved.
-        MissingDependency: A package that the run would need later is not installed.
+        EnvError: All episodes of a step, or of an environment's evaluation before training, were untrainable;
+            the state before that step has been saved.
+        MissingDependency: A package that the run needs is not installed.
     """
     with contextlib.ExitStack() as resources:
         return Trainer(config, reporter or TrainReporter(), resources).run()
@@ -82,17 +85,17 @@ def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOu
 
 @dataclass
 class Progress:
-    """What a checkpoint holds besides weights; plain data."""
+    """State in a checkpoint besides weights, as plain data."""
 
     step: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    """One dict per step."""
+    """Metrics, one dict per step."""
     before: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Evaluation of the first weights: environment id to metrics."""
+    """Evaluation of the initial weights: maps an environment id to its metrics."""
 
 
 class Trainer:
-    """One run; `train` is the way in, and closes what is put in `resources`."""
+    """One training run, started by `train`, which closes everything in `resources`."""
 
     def __init__(self, config: TrainConfig, reporter: TrainReporter, resources: contextlib.ExitStack) -> None:
         self.config = config
@@ -123,7 +126,7 @@ class Trainer:
             )
             for agent, model in {"": config.model, **config.agent_models}.items()
         }
-        """By agent; the one named "" plays and learns for all that have none."""
+        """Learners by agent; the entry "" plays and learns for all agents without separate weights."""
         limits = [learner.max_total_tokens for learner in self.learners.values()]
         shortest = min((limit for limit in limits if limit is not None), default=None)
         rollouts = Rollouts(config, self._players(derive_seed(config.seed, "check", sep="/")), shortest)
@@ -134,7 +137,7 @@ class Trainer:
         self.progress = Progress()
         if state is not None:
             self._restore(state)
-        else:  # those of a run that is replaced would be taken for this one's
+        else:  # checkpoints of a replaced run must not be mistaken for checkpoints of this one
             drop_checkpoints(self.folder)
         write_text(self.folder / "config.json", json.dumps(config.to_dict(), indent=2) + "\n")
         self._keep_traces_of_the_past()
@@ -144,7 +147,7 @@ class Trainer:
     # -- the run ------------------------------------------------------------------------------
 
     def run(self) -> TrainOutcome:
-        """Evaluate, train to the last step, evaluate again, write the report."""
+        """Evaluate, train to the last step, evaluate again, and write the report."""
         config, progress = self.config, self.progress
         if progress.step == 0:
             progress.before, first = self._evaluate("before")
@@ -204,7 +207,7 @@ class Trainer:
     def _play(
         self, tasks: Sequence[TaskRow], seed: str, name: str, step: int, *, may_fail: bool = False
     ) -> list[Episode]:
-        """Play tasks; `may_fail` says that the run goes on although nothing could be played."""
+        """Play tasks; with `may_fail`, the run continues even if no episode could be played."""
         episodes = self.rollouts.play(tasks, self._players(seed), name=name)
         failed = [episode for episode in episodes if not episode.trainable]
         if failed:
@@ -221,7 +224,7 @@ class Trainer:
         return {agent: (learner.policy(seed), learner.context) for agent, learner in self.learners.items()}
 
     def _learner_of(self, episode: Episode) -> str:
-        """Key in `learners`."""
+        """Return the key of the episode's learner in `learners`."""
         agent: str = episode.metadata.get("agent", "")
         return agent if agent in self.learners else ""
 
@@ -234,7 +237,7 @@ class Trainer:
             self.reporter.note(f"evaluation {when} training: {config.eval_episodes} evaluation seeds")
         for source in config.eval_sources if config.eval_episodes else ():
             tasks = evaluation_tasks(source, config.eval_episodes)
-            # The same name and so the same random numbers before and after: what differs is the policy.
+            # The same name, hence the same random numbers before and after; only the policy differs.
             name = f"{_EVALUATION} of {source.label}"
             episodes = self._play(
                 tasks,
@@ -262,7 +265,7 @@ class Trainer:
                 traces[self._learner_of(episode)].write(episode)
 
     def _keep_traces_of_the_past(self) -> None:
-        """Drop the traces of steps and evaluations that the resumed run will do again."""
+        """Drop the traces of steps and evaluations that the resumed run will repeat."""
         path, rewritten = self.folder / TRACES_NAME, f".{TRACES_NAME}.{os.getpid()}"
         if not path.exists():
             return
