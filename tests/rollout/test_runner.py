@@ -376,12 +376,15 @@ def test_images_are_refused_with_the_reason() -> None:
         play(ImageEnv(), ScriptedPolicy([tokens("x")]))
 
 
-def test_an_image_that_is_none_ends_the_episode_with_one_line() -> None:
-    for url in ("https://example.org/a.png", "data:image/png;base64,AAAA"):
+def test_an_observation_without_a_real_image_ends_the_episode_with_one_line() -> None:
+    for url, problem in (
+        ("https://example.org/a.png", "is not the data URL of an image"),
+        ("data:image/png;base64,AAAA", "are not an image"),
+    ):
         env = OneStep(first=([{"type": "image_url", "image_url": {"url": url}}], {}))
         episode = play(env, ScriptedPolicy([tokens("x")]))
         assert episode.stop_reason == "env_error"
-        assert re.search(r"part 0 of the observation: .* no image", str(episode.error))
+        assert re.search(rf"part 0 of the observation: .* {problem}", str(episode.error))
         assert "\n" not in str(episode.error)
 
 

@@ -61,7 +61,7 @@ def test_help_of_train_has_a_flag_for_every_option_and_examples(capsys):
     shown = capsys.readouterr().out
     for item in dataclasses.fields(TrainConfig):
         assert f"--{item.name.replace('_', '-')}" in shown
-    examples = shown.partition("examples:\n")[2].splitlines()
+    examples = shown.partition("examples:\n")[2].replace("\\\n", " ").splitlines()
     assert len(examples) >= 2
     assert all(shlex.split(example)[:2] == ["gem-core", "train"] for example in examples)
 
@@ -114,7 +114,6 @@ def test_tiny_prints_the_hash_that_is_in_the_folder(tmp_path, capsys):
         (["--env", "game:Nothing-v0"], "game:Nothing-v0"),
         (["--env", "game:GuessTheNumber-v0(depth=3)"], "unexpected keyword argument 'depth'"),
         (["--hidden-size", "48"], "hidden_size must be a multiple of 32, not 48"),
-        (["--warm-start-steps", "-1"], "warm_start_steps must be at least 0"),
     ],
 )
 def test_a_mistake_in_the_options_of_tiny_is_one_line(words, said, tmp_path, capsys):
@@ -124,4 +123,12 @@ def test_a_mistake_in_the_options_of_tiny_is_one_line(words, said, tmp_path, cap
     assert shown.startswith("gem-core: error: ")
     assert shown.count("\n") == 1
     assert said in shown
+
+
+def test_a_negative_number_of_steps_is_a_mistake_of_usage(tmp_path, capsys):
+    assert main(["tiny", f"--out={tmp_path / 'a'}", "--warm-start-steps", "-1"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert (
+        last == "gem-core tiny: error: argument --warm-start-steps: -1: expected a whole number of at least 0"
+    )
     assert not (tmp_path / "a").exists()

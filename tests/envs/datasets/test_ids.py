@@ -129,8 +129,8 @@ def test_geometry3k_with_images_of_every_form(tmp_path):
         ("../secret.png", "outside the folder of the data"),
         ("/etc/hostname", "outside the folder of the data"),
         ("https://example.org/a.png", "cannot be read"),
-        ({"bytes": "text"}, "cannot be read|no image"),
-        ("data:image/png;base64,AAAA", "no image"),
+        ({"bytes": "text"}, "cannot be read|not an image"),
+        ("data:image/png;base64,AAAA", "not an image"),
         (7, "not int"),
     ],
 )
