@@ -1,8 +1,8 @@
-"""Advantages at the level of turns: ReBN and its neighbours.
+"""Turn-level advantage estimators: ReBN, REINFORCE, GRPO, RLOO and GAE.
 
-This package is numpy only: lists of episodes in, lists of arrays out (`reference`). The same
-estimators on (rows, tokens) tensors live in `gem_core.advantages.tensors`, which needs torch, and
-`gem_core.advantages.registry` finds either form by name.
+The functions of this package need numpy only and take lists of episodes (`reference`). The same estimators
+for (rows, tokens) tensors are in `gem_core.advantages.tensors`, which needs torch.
+`gem_core.advantages.registry` returns either form by name.
 """
 
 from gem_core.advantages.reference import (

@@ -1,4 +1,4 @@
-"""Checks that keep a tensor, an array of tokens and a list of episodes apart. Numpy only."""
+"""Checks that tell tensors, arrays of tokens and lists of episodes apart. Requires numpy only."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def episode_arrays(name: str, episodes: Sequence[ArrayLike]) -> list[NDArray[np.
 
 
 def is_tensor(value: object) -> bool:
-    """Whether `value` is a torch tensor; does not import torch."""
+    """Return whether `value` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def describe(value: object) -> str:
-    """Type of a value and, where it has one, its shape."""
+    """Return a phrase with the type of a value and, if it has one, its shape."""
     kind = f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
     shape = getattr(value, "shape", None)
     return kind if shape is None else f"{kind} of shape {tuple(shape)}"

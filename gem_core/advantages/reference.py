@@ -1,19 +1,19 @@
 """The definition of every estimator, in numpy: lists of turn rewards in, one array per episode out.
 
-An episode is the list of the rewards of its turns; a batch is a list of episodes. Every turn gets one
-advantage, which `to_tokens` copies to the turn's response tokens. The steps are separate functions,
-because in a trainer the rewards, the batch and the tokens live in different processes:
+An episode is the list of its turn rewards; a batch is a list of episodes. Every turn gets one advantage,
+which `to_tokens` copies to the turn's response tokens. The steps are separate functions, because a trainer
+may hold the rewards, the batch and the tokens in different processes:
 
     gs = returns([[0, 0, 1], [0, 0]], gamma=0.9)      # per turn
     stats = ReturnStats.from_returns(gs)              # mergeable across ranks
     advantages = normalize(gs, stats)                 # per turn
 
-`rebn` composes them: ``rebn([[0, 0, 1], [0, 0]], gamma=0.9)``. All arrays are float64. Leave episodes
-out that are not trainable; an episode without turns yields an empty array and enters no statistics.
+`rebn` composes them: ``rebn([[0, 0, 1], [0, 0]], gamma=0.9)``. All arrays are float64. Leave out episodes
+that are not trainable; an episode without turns yields an empty array and is excluded from statistics.
 
-For a trainer's (rows, tokens) tensors use the functions of the same names in
-`gem_core.advantages.tensors`. The functions here refuse tensors and two-dimensional arrays, because they
-would take every token for a turn.
+For a trainer's (rows, tokens) tensors, use the functions of the same names in
+`gem_core.advantages.tensors`. The functions here reject tensors and two-dimensional arrays, because they
+would treat every token as a turn.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def normalize(
 
     Args:
         returns: One sequence of floats per episode, one return per turn.
-        stats: Statistics of the whole training batch: all ranks, all collected turns.
+        stats: Statistics of the whole training batch, over all ranks and all collected turns.
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``.
@@ -96,7 +96,7 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
         One float64 array per episode, of shape (tokens,); exactly 0 where the turn id is -1.
 
     Raises:
-        ConfigError: The numbers of episodes differ, or a turn id has no turn.
+        ConfigError: The numbers of episodes differ, or a turn id has no corresponding turn.
     """
     if len(advantages) != len(turn_ids):
         raise ConfigError(f"{len(advantages)} episodes of advantages but {len(turn_ids)} of turn ids")
@@ -246,7 +246,7 @@ def gae(
         values: One sequence of floats per episode, one per turn: the critic's value of the state in which
             the turn was chosen.
         gamma: Discount per turn, from 0 to 1.
-        lam: From 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
+        lam: Lambda, from 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
         bootstrap: One float per episode, the value after the last turn: 0 for a terminated episode, the
             critic's value for a truncated episode that is to be bootstrapped. None means 0 for all.
 
@@ -282,14 +282,14 @@ def gae(
 def grpo_scores(
     scores: FloatArray, groups: NDArray[np.int64], *, ddof: int, eps: float, min_std: float
 ) -> FloatArray:
-    """`grpo` on float64 scores of shape (episodes,); `groups` holds the index of each episode's group."""
+    """Compute `grpo` for float64 scores of shape (episodes,), with the group index of each episode."""
     count, mean, deviations = _group_deviations(scores, groups)
     m2 = np.bincount(groups, np.square(deviations), minlength=len(count))
     return deviations * inverse_std(count, mean, m2, ddof=ddof, eps=eps, min_std=min_std)[groups]
 
 
 def rloo_scores(scores: FloatArray, groups: NDArray[np.int64]) -> FloatArray:
-    """`rloo` on float64 scores of shape (episodes,).
+    """Compute `rloo` for float64 scores of shape (episodes,), with the group index of each episode.
 
     The deviation of score i from the mean of the other scores in a group of n is n / (n - 1) times its
     deviation from the mean of the group.
@@ -299,7 +299,7 @@ def rloo_scores(scores: FloatArray, groups: NDArray[np.int64]) -> FloatArray:
 
 
 def number_groups(group_ids: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Index of each id's group; groups are numbered from 0 in the order of their first episode."""
+    """Return the group index of each id; groups are numbered from 0 in the order of their first episode."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(group, len(numbers)) for group in group_ids], dtype=np.int64)
 
@@ -318,7 +318,7 @@ def check_values(values: FloatArray, where: str) -> None:
 def _group_deviations(
     scores: FloatArray, groups: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], FloatArray, FloatArray]:
-    """Size and mean of every group, and the deviation of every score from the mean of its group."""
+    """Return the size and mean of every group, and each score's deviation from the mean of its group."""
     count = np.bincount(groups)
     mean = np.bincount(groups, scores) / np.maximum(count, 1)
     return count, mean, scores - mean[groups]
@@ -352,7 +352,7 @@ def _checked(turn_rewards: Sequence[ArrayLike], gamma: float) -> list[FloatArray
 
 
 def _suffix_sums(values: FloatArray, factor: float) -> FloatArray:
-    """``s_t = x_t + factor * s_(t+1)``."""
+    """Return ``s_t = x_t + factor * s_(t+1)`` for every t."""
     sums: list[float] = []
     for value in reversed(values.tolist()):
         sums.append(value + factor * sums[-1] if sums else value)

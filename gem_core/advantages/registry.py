@@ -23,7 +23,7 @@ from gem_core.errors import MissingDependency
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
 TRAINER_NAMES = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
-"""Names in the configs of trainers, which have estimators of their own, to the names used here."""
+"""Estimator names by the names in trainer configs, which differ from the trainers' own estimators."""
 
 EstimatorFunction: TypeAlias = Callable[..., Any]
 Need: TypeAlias = Literal["group_ids", "values"]
@@ -35,14 +35,14 @@ class Estimator:
 
     Attributes:
         name: Name in configs.
-        reference_function: The numpy form, as ``module:attribute`` or a callable: takes a list of turn
-            rewards per episode, and as keyword arguments `gamma` and the arguments in `needs`; returns one
+        reference_function: The numpy form, as ``module:attribute`` or a callable. It takes a list of turn
+            rewards per episode, and as keyword arguments `gamma` and the arguments in `needs`; it returns one
             array per episode.
-        tensor_function: The torch form, likewise: takes (rows, tokens) tensors of rewards and mask, and as
-            keyword arguments `gamma`, `turn_ids` and the arguments in `needs`; returns
-            `tensors.Advantages`.
+        tensor_function: The torch form, as ``module:attribute`` or a callable. It takes (rows, tokens)
+            tensors of rewards and mask, and as keyword arguments `gamma`, `turn_ids` and the arguments in
+            `needs`; it returns `tensors.Advantages`.
         needs: Required arguments besides rewards and mask: "group_ids" (one per episode; the episodes of a
-            group share the seed) or "values" (of a critic).
+            group share the seed) or "values" (from a critic).
         uses_stats: Whether it normalizes by the statistics of the batch. It then also takes `stats` and
             `process_group`, because ranks must merge their statistics.
         options: Keyword arguments besides gamma that a config may set.

@@ -1,8 +1,8 @@
 """Mergeable statistics of returns, which data-parallel ranks exchange instead of the returns.
 
-Count, mean and M2 (the sum of squared deviations from the mean), in float64. They merge by the formula
-of Chan, Golub and LeVeque (1979), which never subtracts large sums from each other, so returns of
-1e8 +- 1 keep their standard deviation.
+The statistics are count, mean and M2 (the sum of squared deviations from the mean), in float64. They are
+merged by the formula of Chan, Golub and LeVeque (1979), which never subtracts large sums from each other, so
+returns of 1e8 +- 1 keep their standard deviation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ReturnStats:
     """Statistics of a set of returns.
 
     Attributes:
-        count: Number of returns, one per turn whatever its length in tokens.
+        count: Number of returns: one per turn, whatever its length in tokens.
         mean: Mean of the returns; 0.0 if there are none.
         m2: Sum of squared deviations from the mean.
     """
@@ -46,7 +46,7 @@ class ReturnStats:
 
         Raises:
             ConfigError: `returns` is a tensor or an array of tokens.
-            NonFiniteReward: A return is not finite, or too large for its square to fit in float64.
+            NonFiniteReward: A return is not finite, or its square overflows float64.
         """
         parts = episode_arrays("returns", [returns] if isinstance(returns, np.ndarray) else returns)
         values = np.concatenate(parts) if parts else np.zeros(0)
@@ -55,7 +55,7 @@ class ReturnStats:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = values.mean()
             deviations = values - mean
-            correction = deviations.mean()  # rounding of the mean, felt when it is large
+            correction = deviations.mean()  # rounding error of the mean, which matters if the mean is large
             m2 = np.square(deviations - correction).sum()
         if not (math.isfinite(mean) and math.isfinite(m2)):
             raise NonFiniteReward(
@@ -65,22 +65,22 @@ class ReturnStats:
         return cls(int(values.size), float(mean + correction), float(m2))
 
     def merge(self, *others: ReturnStats) -> ReturnStats:
-        """Statistics of the union; the order affects rounding only."""
+        """Return the statistics of the union; the order affects rounding only."""
         merged = self
         for other in others:
             merged = _merge(merged, other)
         return merged
 
     def std(self, ddof: int = 0) -> float:
-        """Population (`ddof=0`) or sample (`ddof=1`) standard deviation; 0.0 if it is undefined."""
+        """Return the population (`ddof=0`) or sample (`ddof=1`) standard deviation; 0.0 if undefined."""
         return float(standard_deviation(self.count, self.m2, ddof))
 
     def scale(self, *, ddof: int = 0, eps: float = 1e-8, min_std: float = 1e-6) -> float:
-        """The factor of ``advantage = (return - mean) * scale``; see `inverse_std`."""
+        """Return the factor in ``advantage = (return - mean) * scale``; see `inverse_std`."""
         return float(inverse_std(self.count, self.mean, self.m2, ddof=ddof, eps=eps, min_std=min_std))
 
     def metrics(self) -> dict[str, float]:
-        """Number of turns, mean and population standard deviation, under the names that trainers log."""
+        """Return number of turns, mean and population standard deviation, by the names that trainers log."""
         return {
             "rebn/turns": float(self.count),
             "rebn/return_mean": self.mean,
@@ -88,12 +88,12 @@ class ReturnStats:
         }
 
     def to_wire(self) -> tuple[float, float, float]:
-        """Count, mean and M2 as three floats, for a collective of float64 or a JSON list."""
+        """Return count, mean and M2 as three floats, for a float64 collective or a JSON list."""
         return float(self.count), self.mean, self.m2
 
     @classmethod
     def from_wire(cls, wire: Sequence[float]) -> ReturnStats:
-        """Inverse of `to_wire`.
+        """Create the statistics from the output of `to_wire`.
 
         Raises:
             ConfigError: `wire` is not a non-negative whole count, a finite mean and a non-negative M2.
@@ -111,7 +111,7 @@ class ReturnStats:
 
 
 def _merge(a: ReturnStats, b: ReturnStats) -> ReturnStats:
-    """Chan, Golub and LeVeque's update."""
+    """Merge two sets of statistics by the formula of Chan, Golub and LeVeque."""
     if not a.count or not b.count:
         return a if a.count else b
     count = a.count + b.count
@@ -122,7 +122,7 @@ def _merge(a: ReturnStats, b: ReturnStats) -> ReturnStats:
 
 
 def standard_deviation(count: Any, m2: Any, ddof: int) -> FloatArray:
-    """``sqrt(m2 / (count - ddof))``, elementwise; 0 where ``count <= ddof``."""
+    """Return ``sqrt(m2 / (count - ddof))``, elementwise; 0 where ``count <= ddof``."""
     check_choice("ddof", ddof, (0, 1))
     freedom = np.asarray(count, dtype=np.float64) - ddof
     squares = np.asarray(m2, dtype=np.float64)
@@ -132,10 +132,10 @@ def standard_deviation(count: Any, m2: Any, ddof: int) -> FloatArray:
 def inverse_std(
     count: Any, mean: Any, m2: Any, *, ddof: int = 0, eps: float = 1e-8, min_std: float = 1e-6
 ) -> FloatArray:
-    """``1 / (std + eps)``, elementwise; 0 where the returns count as equal.
+    """Return ``1 / (std + eps)``, elementwise; 0 where the returns count as equal.
 
     Returns count as equal if there is only one, or if ``std <= min_std * max(1, |mean|)``: the differences
-    are then rounding noise, which the division would blow up to advantages of size 1.
+    are then rounding noise, which the division would amplify to advantages of magnitude 1.
     """
     for name, value in (("eps", eps), ("min_std", min_std)):
         check_number(name, float(value), 0)

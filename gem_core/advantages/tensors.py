@@ -7,11 +7,11 @@ Definitions and formulas are in `gem_core.advantages.reference`. A row is an epi
 runs of ones in the response mask, or the tokens that share a turn id; pass turn ids wherever they can
 travel with the batch, because two adjacent turns look like one in the mask. The reward of a turn is the
 sum of `token_rewards` from its first token up to the first token of the next turn (or the end of the
-row), so a reward on the last response token, one on the environment's message and a KL penalty spread
-over the tokens all count. A row whose mask is 0 everywhere is padding or an episode that is not
-trainable: it enters no statistics and gets zeros.
+row), so a reward on the last response token, a reward on the environment's message and a KL penalty
+spread over the tokens all count. A row whose mask is 0 everywhere is padding or an episode that is not
+trainable: it is excluded from statistics and its advantages are zero.
 
-Sums and statistics are float64, whatever the dtype of the rewards. No gradient flows through.
+Sums and statistics are float64, whatever the dtype of the rewards. No gradients are computed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Advantages(NamedTuple):
     advantages: torch.Tensor
     """float32 (rows, tokens): the advantage of a turn on its response tokens, exactly 0 elsewhere."""
     returns: torch.Tensor
-    """float32 (rows, tokens): the return of a turn, for `gae` the critic's target; 0 elsewhere."""
+    """float32 (rows, tokens): the return of a turn (for `gae`, the critic's target); 0 elsewhere."""
     stats: ReturnStats
-    """Statistics of the returns over turns: those that `rebn` normalized by, otherwise for metrics only."""
+    """Statistics of the returns over turns; `rebn` normalizes by them, other estimators only report them."""
 
 
 def rebn(
@@ -61,16 +61,16 @@ def rebn(
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
-        stats: Statistics of the turns that this process collected for the update, used instead of those of
-            the batch, which may lack turns that a sampler dropped or repeat rows that it copied. None
+        stats: Statistics of the turns that this process collected for the update. They replace statistics of
+            the batch, which may lack turns that a sampler dropped or contain rows that it copied. None
             computes them from the batch.
         process_group: Group of `torch.distributed` over whose ranks the statistics are merged; all of its
-            ranks must make the call. None uses the statistics of this process alone.
+            ranks must call this function. None uses the statistics of this process only.
 
     Returns:
         Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
@@ -107,7 +107,7 @@ def reinforce(
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
 
     Returns:
@@ -142,7 +142,7 @@ def grpo(
         group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
             id. All rows of a group must be in this batch.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
         ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
         eps: Added to the standard deviation.
@@ -180,7 +180,7 @@ def rloo(
         group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
             id. All rows of a group must be in this batch.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
 
     Returns:
@@ -213,11 +213,11 @@ def gae(
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
         values: (rows, tokens), any float dtype. The value of a turn is read at its first response token: V
-            of the state in which the response was begun. Other positions are ignored.
+            of the state in which the response began. Other positions are ignored.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None takes every run of ones in the mask as a turn.
+            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
-        lam: From 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
+        lam: Lambda, from 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
         bootstrap: (rows,), any float dtype: the value after the last turn, 0 in terminated rows. None means
             0 in all rows.
 
@@ -227,8 +227,7 @@ def gae(
 
     Raises:
         ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
-            and 1, turn ids have a gap, or an option is out of range,
-            or a value is not finite.
+            and 1, turn ids have a gap, an option is out of range, or a value is not finite.
         NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
             the row and the turn.
     """
@@ -282,7 +281,7 @@ def _spread(layout: TurnLayout, advantages: FloatArray, gs: FloatArray, stats: R
 def _scores(
     layout: TurnLayout, gs: FloatArray, group_ids: torch.Tensor | Sequence[Hashable]
 ) -> tuple[FloatArray, IntArray]:
-    """Return from the first turn and group index of every row that has turns, in the order of rows."""
+    """Compute the score ``G_0`` and the group index of every row that has turns, in the order of rows."""
     if isinstance(group_ids, torch.Tensor) and group_ids.ndim != 1:
         raise ConfigError(f"group_ids has shape {tuple(group_ids.shape)}; expected ({layout.shape[0]},)")
     ids = group_ids.tolist() if isinstance(group_ids, torch.Tensor) else list(group_ids)
@@ -299,7 +298,7 @@ def _per_turn(layout: TurnLayout, advantages: FloatArray) -> FloatArray:
 
 
 def _merge(own: ReturnStats | None, process_group: ProcessGroup | None, device: torch.device) -> ReturnStats:
-    """Statistics over all ranks. A rank that failed passes None, so that the others do not wait for it."""
+    """Merge the statistics of all ranks. A failed rank passes None, so the others do not wait for it."""
     if process_group is None:
         return own or ReturnStats()
     import torch.distributed as dist

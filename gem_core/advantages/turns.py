@@ -1,8 +1,7 @@
-"""Turns in (rows, tokens) tensors: where they are, what they earned, and back to tokens.
+"""Turns in (rows, tokens) tensors: find them, sum their rewards, and copy numbers per turn to tokens.
 
-Only three steps touch every token, and they run on the device of the tensors: find where turns begin,
-sum rewards, spread advantages. The steps in between work on one number per turn, in float64 on the host,
-with the code of the numpy form.
+Only these three steps access every token, and they run on the device of the tensors. The steps in between
+work on one number per turn, in float64 on the host, with the code of the numpy form.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ IntArray: TypeAlias = NDArray[np.int64]
 class TurnLayout:
     """The turns of a batch of rows, in row-major order.
 
-    A row is cut into segments: stretches of tokens with the same mask and turn id. A turn owns the
-    segments from its first token up to the first token of the next turn. Finding the segments, summing
-    over them and repeating a number over them touches every token; all other work is per segment.
+    A row is divided into segments, which are runs of tokens with the same mask and turn id. A turn covers the
+    segments from its first token up to the first token of the next turn. Finding segments, summing over them
+    and repeating a number over them accesses every token; all other work is per segment.
 
     Args:
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere. A row that is 0
             everywhere (an episode that is not trainable, padding) has no turns.
         turn_ids: (rows, tokens), integers: -1 off-response, counted from 0 in each row without gaps.
-            Tokens of a turn whose mask is 0 get no advantage, but the turn still counts. None takes every
+            Tokens of a turn whose mask is 0 get no advantage, but the turn still counts. None treats every
             run of response tokens as a turn.
 
     Attributes:
@@ -86,23 +85,23 @@ class TurnLayout:
         turns_of_row = np.bincount(self.rows, minlength=self.shape[0])
         turns_before = np.cumsum(turns_of_row) - turns_of_row
         self.columns: IntArray = np.arange(len(first)) - turns_before[self.rows]
-        # Tokens are summed from the first one of a turn, or of a row, up to the next such place.
+        # Rewards are summed from the first token of a turn or row up to the next such token.
         spans = np.flatnonzero(opens | begins_row)
         self._span_starts: IntArray = self._starts[spans]
         self._span_is_turn = opens[spans]
-        # The turn whose number a segment shows; -1 for none.
+        # The turn whose value each segment gets; -1 for no turn.
         self._turn_of_segment: IntArray = np.where(shown, np.cumsum(opens) - 1, -1)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def sum_rewards(self, token_rewards: torch.Tensor) -> FloatArray:
-        """Reward of each turn: the sum over its first token up to the next turn's first token.
+        """Return the reward of each turn: the sum from its first token up to the next turn's first token.
 
-        Rewards before the first turn of a row, and those of rows without turns, belong to nobody.
+        Rewards before the first turn of a row and rewards in rows without turns are ignored.
 
         Raises:
-            NonFiniteReward: A sum is NaN or infinite; names the row and the turn.
+            NonFiniteReward: A sum is NaN or infinite; the message names the row and the turn.
         """
         self._check_tokens("token_rewards", token_rewards)
         sums = _segment_sums(token_rewards.detach().reshape(-1), self._span_starts, self.shape[1])
@@ -115,12 +114,12 @@ class TurnLayout:
         return rewards
 
     def at_first_tokens(self, name: str, tokens: torch.Tensor) -> FloatArray:
-        """The value of a (rows, tokens) tensor at the first token of each turn."""
+        """Return the value of a (rows, tokens) tensor at the first token of each turn."""
         self._check_tokens(name, tokens)
         return _take(tokens.detach().contiguous(), self._first_tokens).astype(np.float64)
 
     def suffix_sums(self, values: FloatArray, factor: float) -> FloatArray:
-        """``s_t = x_t + factor * s_(t+1)`` within each row, in log2(turns) passes over all turns."""
+        """Return ``s_t = x_t + factor * s_(t+1)`` within each row, in log2(turns) passes over all turns."""
         sums = np.array(values, dtype=np.float64)
         step, longest = 1, int(self.columns.max(initial=-1)) + 1
         with np.errstate(over="ignore", invalid="ignore"):
@@ -136,7 +135,7 @@ class TurnLayout:
         return sums
 
     def following(self, values: FloatArray, last: FloatArray) -> FloatArray:
-        """The value of the next turn in the row; after the last one `last`, one entry per row."""
+        """Return the value of the next turn in the row; after the last turn, the row's entry in `last`."""
         shifted = last[self.rows]
         same_row = self.rows[1:] == self.rows[:-1]
         shifted[:-1][same_row] = values[1:][same_row]
@@ -171,7 +170,7 @@ def check_tensor(name: str, value: object) -> None:
 
 
 def check_mask(response_mask: torch.Tensor) -> None:
-    """Raise a ConfigError unless the (rows, tokens) mask is bool, or holds nothing but 0 and 1."""
+    """Raise a ConfigError unless the (rows, tokens) mask is bool or holds only 0 and 1."""
     if response_mask.dtype == torch.bool:
         return
     other = (response_mask != 0) & (response_mask != 1)
@@ -185,7 +184,7 @@ def _wrong_mask(value: object, row: int) -> str:
 
 
 def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDArray[np.bool_]:
-    """Which segments begin a turn: those whose id is one more than the previous id in the row."""
+    """Return which segments begin a turn: the ones whose id is one more than the previous id in the row."""
     ids_on, rows_on = ids[on].astype(np.int64), rows[on]
     previous = np.full(len(ids_on), -1, dtype=np.int64)
     same_row = rows_on[1:] == rows_on[:-1]
@@ -203,12 +202,12 @@ def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDA
     return opens
 
 
-# Passes over all tokens. On the CPU numpy shares the memory, and one thread of it finds, sums and
-# repeats segments in 8 ms for (1024, 4096) where two threads of torch take 60 (AMD EPYC, 2 cores);
-# elsewhere torch keeps the tokens on the device.
+# Passes over all tokens. On the CPU, numpy shares the memory of the tensors; one numpy thread finds, sums and
+# repeats segments of (1024, 4096) tokens in 8 ms, two torch threads need 60 ms (AMD EPYC, 2 cores). On other
+# devices, torch keeps the tokens on the device.
 
 BLOCK = 1 << 18
-"""Numbers that are cast at a time: 2 MiB of float64."""
+"""Maximum number of values to cast at a time: 2 MiB of float64."""
 
 
 def _is_host(device: torch.device) -> bool:
@@ -216,13 +215,13 @@ def _is_host(device: torch.device) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """A numpy array on the host; bfloat16, which numpy lacks, becomes float32."""
+    """Return a numpy array on the host; bfloat16, which numpy lacks, becomes float32."""
     array: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
     return array
 
 
 def _segment_starts(labels: list[torch.Tensor]) -> IntArray:
-    """Flat positions where a row begins or where one of the (rows, tokens) labels changes."""
+    """Return the flat positions where a row begins or one of the (rows, tokens) labels changes."""
     if _is_host(labels[0].device):
         begins = np.ones(labels[0].shape, dtype=np.bool_)
         first, *others = map(to_numpy, labels)
@@ -236,20 +235,20 @@ def _segment_starts(labels: list[torch.Tensor]) -> IntArray:
 
 
 def _take(tokens: torch.Tensor, positions: IntArray) -> NDArray[Any]:
-    """Values at flat positions."""
+    """Return the values at flat positions."""
     if _is_host(tokens.device):
         return to_numpy(tokens).reshape(-1)[positions]
     return to_numpy(tokens.view(-1)[torch.from_numpy(positions).to(tokens.device)])
 
 
 def _segment_sums(values: torch.Tensor, starts: IntArray, row_length: int) -> FloatArray:
-    """float64 sums of the segments that begin at `starts` (the first at 0) and cover `values`."""
+    """Return the float64 sums of the segments that begin at `starts` (the first at 0) and cover `values`."""
     if not _is_host(values.device):
         offsets = torch.from_numpy(np.append(starts, values.numel())).to(values.device)
         return to_numpy(torch.segment_reduce(values.double(), "sum", offsets=offsets))
     array = to_numpy(values)
     sums = np.zeros(len(starts))
-    # reduceat is slow when it casts itself: cast a block that fits the cache, of whole rows.
+    # reduceat is slow if it has to cast, so blocks of whole rows that fit the cache are cast first.
     block = np.empty(min(len(array), max(BLOCK // max(row_length, 1), 1) * row_length))
     first = 0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -263,7 +262,7 @@ def _segment_sums(values: torch.Tensor, starts: IntArray, row_length: int) -> Fl
 
 
 def _repeat(values: NDArray[Any], lengths: IntArray, device: torch.device) -> torch.Tensor:
-    """Each value as often as its length says."""
+    """Repeat each value by its length."""
     if _is_host(device):
         return torch.from_numpy(np.repeat(values, lengths))
     index = torch.from_numpy(lengths).to(device)

@@ -254,7 +254,7 @@ class Episode:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Episode:
-        """Return the episode that `to_dict` converted.
+        """Create an episode from the output of `to_dict`.
 
         Raises:
             TraceError: The schema version is not supported, keys are missing or unknown, or a value has the
