@@ -173,6 +173,7 @@ def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML, in which ROLL's config is written")
     file, out = tmp_path / "recipe.json", tmp_path / "out"
     file.write_text(json.dumps(PLAIN))
     assert main(["repro", str(file), "--out", str(out), "--json"]) == OK

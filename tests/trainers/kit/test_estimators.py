@@ -6,11 +6,12 @@ import logging
 from typing import Any
 
 import pytest
-import torch
 
 from gem_core.advantages import ReturnStats
 from gem_core.errors import ConfigError, UnknownName
 from gem_core.trainers.estimators import TurnLog, check_gamma, read_estimator, unknown_estimator
+
+torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0]])
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 4.0, 0.0]])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gem_core import register
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.rollout import Generation, RolloutOptions, read_traces
@@ -15,6 +17,7 @@ from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 
+pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 register("test:KitScripted", ScriptedEnv)
 TASK = TaskRow(env_id="test:KitScripted", env_kwargs={}, seed=5, index=2, item=None)
 

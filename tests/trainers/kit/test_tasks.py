@@ -79,6 +79,7 @@ def test_a_wrong_task_is_named_where_it_has_a_place() -> None:
 
 
 def test_a_training_task_without_an_item_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("math_verify", reason="needs the extra 'math'")
     data = tmp_path / "rows.jsonl"
     data.write_text(
         "".join(json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(9))
