@@ -10,7 +10,7 @@ from gem_core.core import Env, StepResult
 from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 
 Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
-"""Index of a slot, name of one of its methods (``reset`` or ``step``), arguments."""
+"""Index of a slot, name of the method (``reset`` or ``step``), and its arguments."""
 
 SlotReply: TypeAlias = tuple[int, Any]
 """Index of a slot and what the method returned."""
@@ -32,8 +32,8 @@ class Backend(abc.ABC):
         """Start calls without waiting for them.
 
         Args:
-            calls: On distinct slots without a call under way.
-            batch: Whether the caller waits for all of them, so that their replies may travel together.
+            calls: Calls on distinct slots that have no running call.
+            batch: Whether the caller waits for all of them, so that their replies may be sent together.
         """
 
     @abc.abstractmethod
@@ -41,7 +41,7 @@ class Backend(abc.ABC):
         """Block until there is a reply, for at most `timeout` seconds; None means no limit.
 
         Returns:
-            All replies that are ready; none if the time is over or the backend was closed.
+            All replies that are ready; empty if the timeout expired or the backend was closed.
         """
 
     @abc.abstractmethod
@@ -50,7 +50,7 @@ class Backend(abc.ABC):
 
 
 class InlineBackend(Backend):
-    """Runs one environment after the other in the caller's thread; best for cheap ones."""
+    """Runs one environment after the other in the caller's thread; best for fast environments."""
 
     name = "inline"
 
@@ -66,7 +66,7 @@ class InlineBackend(Backend):
         return replies
 
     def step(self, indices: Sequence[int], actions: Sequence[str | None]) -> list[StepResult]:
-        """Do `submit` and `wait` in one, for the tightest loop; return results in the order of `indices`."""
+        """Combine `submit` and `wait`, for speed; return results in the order of `indices`."""
         slots = self._slots
         return [slots[i].step(action) for i, action in zip(indices, actions, strict=True)]
 
@@ -76,7 +76,7 @@ class InlineBackend(Backend):
 
 
 class WorkerBackend(Backend):
-    """Base class of the backends whose workers can be lost: tracks what to answer and what to rebuild."""
+    """Base class of backends whose workers can be lost; tracks the calls to answer and slots to rebuild."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None) -> None:
         self._plans = list(plans)
@@ -98,12 +98,11 @@ class WorkerBackend(Backend):
         self._replies.append((index, result))
 
     def _lose(self, indices: Collection[int], message: str) -> list[Call]:
-        """Give up the episodes of these slots, whose worker is gone.
+        """Cut the episodes of these slots, whose worker was lost.
 
         Returns:
-            The steps to repeat on the new slots, which answer that their episode was cut. A slot that was
-            lost during a reset or while being rebuilt is answered here, so that this cannot repeat for
-            ever.
+            The steps to repeat on the new slots, which report that their episode was cut. A slot that was
+            lost during a reset or a rebuild gets its reply here, so that it is not rebuilt for ever.
         """
         repeat = []
         for index in indices:
@@ -130,7 +129,7 @@ def build_slots(plans: Sequence[SlotPlan], probes: Mapping[int, Env]) -> list[Sl
     """Build all slots, or none: if one cannot be built, close the others.
 
     Args:
-        plans: One per slot.
+        plans: Plans, one per slot.
         probes: Environments that already exist, by the index of their slot.
     """
     slots: list[Slot] = []

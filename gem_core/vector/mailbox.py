@@ -1,4 +1,4 @@
-"""`Mailbox`: the calls of a vector env on their way to the backend and back."""
+"""`Mailbox`: tracks the running calls of a vector env and the results of its backend."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gem_core.vector.backend import Backend, Call
 
 
 class Mailbox:
-    """Running calls and results that nobody has taken yet.
+    """Running calls and results that have not been taken yet.
 
-    Any thread may wait for its own results. The first one that waits takes replies from the backend for all
-    of them.
+    Any thread may wait for its own results. The first waiting thread collects the replies of the backend for
+    all of them.
 
     Attributes:
-        changed: Its lock guards the other attributes. It is free while a thread waits.
+        changed: Condition whose lock guards the other attributes. The lock is free while a thread waits.
         running: Indices of the slots with a running call.
         results: Results of finished calls by index, oldest first.
         waiting: Whether a thread is waiting for the backend.
@@ -35,7 +35,7 @@ class Mailbox:
         self._abandoned: set[int] = set()  # slots with a call whose caller was interrupted
 
     def start(self, calls: Sequence[Call], *, batch: bool) -> None:
-        """Give calls to the backend. The caller must hold the lock."""
+        """Submit calls to the backend. The caller must hold the lock."""
         self.running.update(index for index, _, _ in calls)
         self._backend.submit(calls, batch=batch)
 
@@ -43,7 +43,7 @@ class Mailbox:
         """Wait for the calls on these slots and take their results."""
         try:
             self.wait_for(lambda: self.running.isdisjoint(indices), None)
-        except BaseException:  # such as Ctrl-C: nobody will ask for these results
+        except BaseException:  # such as Ctrl-C: these results will not be requested
             with self.changed:
                 self._abandoned.update(self.running.intersection(indices))
                 for index in indices:
@@ -58,7 +58,7 @@ class Mailbox:
             self.wait_for(lambda: not self._abandoned, None)
 
     def wait_for(self, enough: Callable[[], bool], timeout: float | None) -> None:
-        """Collect replies until `enough` returns True or the time is over. The lock must be free.
+        """Collect replies until `enough` returns True or the timeout expires. The lock must be free.
 
         Raises:
             CallOrderError: The vector env was closed in the meantime.
@@ -67,7 +67,7 @@ class Mailbox:
         with self.changed:
             at_once = enough() or (timeout is not None and timeout <= 0)
             if at_once and not self.waiting:
-                self._collect(0.0)  # whatever is there by now
+                self._collect(0.0)  # take the replies that are ready
             while not enough():
                 self.check_open()
                 left = None if deadline is None else deadline - time.monotonic()

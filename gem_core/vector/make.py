@@ -22,7 +22,7 @@ from gem_core.vector.vector_env import VectorEnv
 BackendName: TypeAlias = Literal["auto", "inline", "thread", "process", "ray"]
 
 MAX_THREADS = 64
-"""Default maximum of the thread backend; waiting threads cost little."""
+"""Default maximum number of threads in the thread backend; waiting threads are cheap."""
 
 
 def make_vec(
@@ -46,27 +46,27 @@ def make_vec(
     Args:
         id_or_ids: One id or spec for all environments, or one per environment.
         num_envs: Number of environments, with a single id; None means 1.
-        backend: ``inline`` (one after the other in this thread), ``thread`` (a bounded pool, for
+        backend: ``inline`` (one environment after the other in this thread), ``thread`` (a bounded pool, for
             environments that wait), ``process`` (worker processes with a slice each, for environments that
-            compute), ``ray`` (actors; needs the extra ``ray`` and a running Ray), or ``auto``: processes if
-            an environment has ``blocking = "cpu"`` and there is more than one core, else threads if one is
-            ``blocking`` or there is a `timeout`, else inline.
+            compute), ``ray`` (actors; needs the extra ``ray`` and a running Ray), or ``auto``. ``auto``
+            chooses processes if an environment has ``blocking = "cpu"`` and there is more than one core, else
+            threads if an environment is ``blocking`` or there is a `timeout`, else inline.
         wrappers: Wrappers around every environment, as in `make`. None means no wrapper.
         seed: Seed of the first `VectorEnv.reset` that is called without one.
         autoreset: What happens when an episode ends.
         timeout: Maximum number of seconds for one reset or step of one environment (an autoreset is part of
-            its step); None means no limit. A hung thread is abandoned, a hung worker is killed.
+            its step); None means no limit. Threads that hang are abandoned, workers that hang are killed.
         max_workers: Maximum number of threads, processes or actors. None means 64 threads, one process per
             available core, or one actor per CPU of the Ray cluster; there are never more than `num_envs`.
-        vec_kwargs: Constructor arguments of each environment, on top of `kwargs`. A ``seed`` among them seeds
-            the environment's first reset.
-        async_mode: Whether ``auto`` must not choose inline.
+        vec_kwargs: Constructor arguments of each environment, in addition to `kwargs`. A ``seed`` among them
+            seeds the environment's first reset.
+        async_mode: Whether to keep ``auto`` from choosing inline.
         **kwargs: Constructor arguments of all environments.
 
     Raises:
         UnknownEnv: There is no such id.
         TypeError: The environment does not accept a keyword argument.
-        ConfigError: An option is out of range, or options exclude each other.
+        ConfigError: An option is out of range, or options are incompatible.
         MissingDependency: The backend or an environment needs an extra.
     """
     own_kwargs, seeds = _split_seeds(vec_kwargs, seed)
@@ -148,7 +148,7 @@ def _build_backend(
 
 
 def _probe(plans: Sequence[SlotPlan]) -> dict[int, Env]:
-    """One environment per id, by the index of the first slot that it can serve."""
+    """Build one environment per id, by the index of the first slot with that id."""
     first = {plan.recipe.spec.id: plan for plan in reversed(plans)}
     probes: dict[int, Env] = {}
     try:
@@ -162,14 +162,14 @@ def _probe(plans: Sequence[SlotPlan]) -> dict[int, Env]:
 
 
 def _choose(blocking: Sequence[bool | Literal["cpu"]], concurrent: bool) -> BackendName:
-    """The rule of ``auto``, from the `Env.blocking` of each id."""
+    """Choose the backend for ``auto`` from the `Env.blocking` of each id."""
     if "cpu" in blocking and _usable_cores() > 1:
         return "process"
     return "thread" if concurrent or any(blocking) else "inline"
 
 
 def _usable_cores() -> int:
-    """Cores that this process may run on; a container often allows fewer than there are."""
+    """Return the number of cores that this process may use, which a container often restricts."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,7 +1,7 @@
 """The process backend: worker processes, for environments that compute.
 
-Workers are spawned, not forked: a fork of a process with threads (torch has some) can deadlock. As
-always with spawned processes, a script that makes one needs ``if __name__ == "__main__":``.
+Workers are spawned, not forked, because forking a process with threads (torch starts some) can deadlock. As
+always with spawned processes, a script that starts them needs ``if __name__ == "__main__":``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
             ) from error
         self._woken, self._wake = multiprocessing.Pipe(duplex=False)  # close() wakes a wait() elsewhere
         self._pipes: set[Connection] = set()
-        # a vector env that nobody closed: workers end when their pipe does, before the interpreter
-        # would join them for ever (daemons it would not join, but these may not have children)
+        # If the vector env is never closed, closing the pipes ends the workers before the interpreter would
+        # wait for them for ever. (Daemons would end by themselves, but must not have children.)
         self._finalizer = Finalize(self, _close_all, (self._pipes,), exitpriority=100)
         super().__init__(plans, timeout, workers)
 
@@ -72,12 +72,12 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
             ours.close()
             raise
         finally:
-            theirs.close()  # so that the pipe ends with the worker
+            theirs.close()  # so that the pipe closes when the worker ends
         self._pipes.add(ours)
         return ProcessWorker(process.pid or 0, indices, process, ours)
 
     def _post(self, worker: ProcessWorker, calls: Sequence[Call], batch: bool) -> None:
-        with contextlib.suppress(OSError):  # a dead worker: _poll finds out
+        with contextlib.suppress(OSError):  # if the worker is dead, _poll reports it
             worker.pipe.send((calls, batch))
 
     def _poll(self, timeout: float | None) -> list[tuple[ProcessWorker, list[SlotReply] | Ready | Died]]:
@@ -110,7 +110,7 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         self._wake.send_bytes(b"")
         with self._waiting:
             for worker in workers:
-                worker.pipe.close()  # the worker takes this as the end
+                worker.pipe.close()  # tells the worker to end
             end = time.monotonic() + GRACE
             for worker in workers:
                 worker.process.join(max(0.0, end - time.monotonic()))
@@ -136,9 +136,9 @@ def _kill_group(process: SpawnProcess) -> None:
 
 
 def _work(pipe: Connection, plans: Sequence[SlotPlan]) -> None:
-    """Run calls until the pipe ends; the main function of a worker."""
+    """Run calls until the pipe is closed; the main function of a worker."""
     if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C is the parent's business, and a kill reaches what environments started
+        os.setsid()  # the parent handles Ctrl-C, and a kill reaches the processes of environments
     try:
         slots = build_slice(plans)
     except BaseException as error:
@@ -146,7 +146,7 @@ def _work(pipe: Connection, plans: Sequence[SlotPlan]) -> None:
         return
     inbox: queue.SimpleQueue[tuple[Sequence[Call], bool] | None] = queue.SimpleQueue()
     finished = threading.Event()
-    # the pipe is read all the time, so that the parent never blocks and its end is noticed
+    # a thread always reads the pipe, so the parent never blocks and its end is detected
     threading.Thread(target=_read, args=(pipe, inbox, finished), daemon=True).start()
     try:
         pipe.send(Ready())

@@ -1,4 +1,4 @@
-"""The Ray backend: actors anywhere in the cluster."""
+"""The Ray backend: actors on any node of the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gem_core.vector.slot import Slot, SlotPlan
 
 
 class RayWorker(Worker):
-    """An actor."""
+    """A Ray actor that holds a slice of the slots."""
 
     def __init__(self, indices: Sequence[int], actor: Any) -> None:
         super().__init__(f"Ray actor (environments {indices[0]} to {indices[-1]})", indices)
@@ -25,8 +25,8 @@ class RayWorker(Worker):
 class RayBackend(SliceBackend[RayWorker]):
     """Actors that hold a slice of the environments each, spread over the cluster.
 
-    The actors ask Ray for no CPU of their own (``num_cpus=0``): trainers often reserve all of them
-    for their own groups, and an actor that is never scheduled hangs its owner.
+    The actors reserve no CPU (``num_cpus=0``): trainers often reserve all CPUs for their placement groups,
+    and waiting for an actor that is never scheduled would hang.
     """
 
     name = "ray"
@@ -35,7 +35,7 @@ class RayBackend(SliceBackend[RayWorker]):
         self._ray = _import_ray()
         if not self._ray.is_initialized():
             raise ConfigError("backend 'ray' needs a running Ray: call ray.init() first")
-        # filled by Ray's own thread; None wakes a wait() whose vector env is being closed
+        # filled by Ray's thread; close() puts None to wake a wait()
         self._events: queue.SimpleQueue[tuple[RayWorker, Future[Any]] | None] = queue.SimpleQueue()
         options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_restarts": 0}
         self._actor_class = self._ray.remote(SlotActor).options(**options)
@@ -73,7 +73,7 @@ class RayBackend(SliceBackend[RayWorker]):
         self._ray.kill(worker.actor)
 
     def _stop(self, workers: Sequence[RayWorker]) -> None:
-        if not self._ray.is_initialized():  # its actors ended with it
+        if not self._ray.is_initialized():  # the actors ended with Ray
             return
         self._events.put(None)
         refs = [worker.actor.close.remote() for worker in workers]
@@ -83,14 +83,14 @@ class RayBackend(SliceBackend[RayWorker]):
 
 
 class SlotActor:
-    """Holds a slice of the slots in the cluster."""
+    """The actor class: holds a slice of the slots."""
 
     def __init__(self, plans: Sequence[SlotPlan]) -> None:
         self._plans = plans
         self._slots: dict[int, Slot] = {}
 
     def ready(self) -> Ready:
-        """Build the environments; in the constructor, an error would lose its type on the way."""
+        """Build the environments. (An error in the constructor would reach the parent without its type.)"""
         try:
             self._slots = build_slice(self._plans)
         except BaseException as error:

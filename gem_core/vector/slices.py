@@ -18,14 +18,14 @@ from gem_core.vector.slot import Slot, SlotPlan
 
 @dataclass(eq=False)
 class Worker:
-    """A worker as its owner sees it.
+    """The state of a worker in the parent process.
 
     Attributes:
         name: Name for messages.
         indices: Indices of its slots.
-        ready: Whether it has built its slots.
-        pending: Indices of the slots with a call that it has not answered, oldest first.
-        since: When it began to work on the oldest of them, in seconds of `time.monotonic`.
+        ready: Whether the worker has built its slots.
+        pending: Indices of the slots with an unanswered call, oldest first.
+        since: Time at which the worker began the oldest of these calls, in seconds of `time.monotonic`.
     """
 
     name: str
@@ -40,14 +40,14 @@ WorkerType = TypeVar("WorkerType", bound=Worker)
 
 @dataclass(frozen=True)
 class Died:
-    """Event: the worker is gone. `reason` continues a sentence that starts with its name."""
+    """Event: the worker has ended. `reason` completes a sentence that starts with its name."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: the worker has built its slots, or failed with `error`."""
+    """Event: the worker has built its slots, or failed with `error` (None if it did not fail)."""
 
     error: BaseException | None = None
 
@@ -55,21 +55,22 @@ class Ready:
 class SliceBackend(WorkerBackend, Generic[WorkerType]):
     """Distributes the slots over workers and replaces a worker that hangs or dies.
 
-    All slots of such a worker are gone with it: each is cut, at the step under way or at its next
-    one, and rebuilt in a new worker. With ``max_workers=num_envs`` no slot shares that fate.
+    All slots of such a worker are lost with it. The episode of each slot is cut, at the running step or at
+    the next one, and the slot is rebuilt in a new worker. With ``max_workers=num_envs``, every slot has its
+    own worker.
 
-    A worker carries out its calls one after the other, so a slow environment does hold back the
-    others of its slice, though nobody else.
+    A worker runs its calls one after the other, so a slow environment delays the other environments in its
+    slice, but no others.
     """
 
     _start_advice = ""
-    """Advice for a user whose workers cannot start."""
+    """Advice in the error message if workers cannot start."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
         super().__init__(plans, timeout)
         self._closing = threading.Event()
-        self._waiting = threading.Lock()  # held by wait(): close() must not pull workers away under it
-        self._state = threading.Lock()  # of the workers: submit() must not give calls to one being replaced
+        self._waiting = threading.Lock()  # held by wait(), so that close() does not remove workers under it
+        self._state = threading.Lock()  # guards workers, so that submit() never uses one being replaced
         self._workers: list[WorkerType] = []
         try:
             # contiguous slices whose sizes differ by one at most
@@ -83,28 +84,29 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
             raise
         self._holder = [k for k, worker in enumerate(self._workers) for _ in worker.indices]
 
-    # -- what a subclass knows ----------------------------------------------------------------
+    # -- implemented by subclasses ------------------------------------------------------------
 
     @abc.abstractmethod
     def _start(self, indices: Sequence[int]) -> WorkerType:
-        """Start a worker for the plans of these slots, without waiting for it."""
+        """Start a worker for these slots, without waiting for it."""
 
     @abc.abstractmethod
     def _post(self, worker: WorkerType, calls: Sequence[Call], batch: bool) -> None:
-        """Give calls to a worker; a dead one is noticed by `_poll`."""
+        """Send calls to a worker; if it is dead, `_poll` reports it."""
 
     @abc.abstractmethod
     def _poll(self, timeout: float | None) -> list[tuple[WorkerType, list[SlotReply] | Ready | Died]]:
-        """Block until a worker has something to say, for at most `timeout` seconds."""
+        """Block until there are events of workers, for at most `timeout` seconds; return them."""
 
     @abc.abstractmethod
     def _kill(self, worker: WorkerType) -> None:
-        """End a worker at once."""
+        """Kill a worker."""
 
     @abc.abstractmethod
     def _stop(self, workers: Sequence[WorkerType]) -> None:
-        """Wake a `wait` elsewhere, let workers close their environments and end, for at most `GRACE`
-        seconds, then kill them.
+        """Wake a `wait` in another thread, and stop the workers.
+
+        Workers have `GRACE` seconds to close their environments and end; then they are killed.
         """
 
     # -- Backend ------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
         if not worker.pending:
             worker.since = time.monotonic()
         worker.pending.update((index, None) for index, _, _ in calls)
-        # with a time limit each reply comes by itself: it starts the clock of the next call
+        # with a time limit, replies are sent individually, because each starts the clock of the next call
         self._post(worker, calls, batch and self._timeout is None)
 
     def _handle(self, events: Sequence[tuple[WorkerType, list[SlotReply] | Ready | Died]]) -> None:
@@ -197,18 +199,18 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
 
 
 def build_slice(plans: Sequence[SlotPlan]) -> dict[int, Slot]:
-    """In the worker: the slots, by index."""
+    """Build the slots of a worker, by index (runs in the worker)."""
     return {plan.index: slot for plan, slot in zip(plans, build_slots(plans, {}), strict=True)}
 
 
 def run_call(slots: dict[int, Slot], call: Call) -> SlotReply:
-    """In the worker: carry out one call."""
+    """Run one call (in the worker)."""
     index, method, args = call
     return index, slots[index].call(method, args)
 
 
 def portable(error: BaseException) -> BaseException:
-    """In the worker: the error itself when it survives the way to the parent, else one that does."""
+    """Return the error if it can be pickled, else an `EnvError` with its text (runs in the worker)."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

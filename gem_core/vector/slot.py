@@ -1,7 +1,7 @@
 """A slot of a vector env: an environment with autoreset and repair.
 
-Every backend runs the same `Slot` code, in the caller's thread, in a pool, in another process or in a Ray
-actor, so their results are equal.
+Every backend runs the same `Slot` code, whether in the caller's thread, in a pool, in another process or in a
+Ray actor, so the results are equal.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ logger = logging.getLogger(__name__)
 
 
 class AutoresetMode(enum.Enum):
-    """What happens to an environment whose episode ended; names and meaning as in Gymnasium 1.x."""
+    """What happens when an episode ends; names and meanings as in Gymnasium 1.x."""
 
     NEXT_STEP = "NextStep"
     """The next step ignores its action, resets, and returns reward 0 and both flags False."""
     SAME_STEP = "SameStep"
-    """The step that ends the episode returns the next one's first observation and info; the last
-    ones of the episode are in ``info["final_obs"]`` and ``info["final_info"]``."""
+    """The step that ends the episode returns the first observation and info of the next one; the last
+    observation and info of the ended episode are in ``info["final_obs"]`` and ``info["final_info"]``."""
     DISABLED = "Disabled"
-    """Nothing; stepping it raises `ResetNeeded` until `VectorEnv.reset(mask=...)` resets it."""
+    """The environment is not reset; a step raises `ResetNeeded` until `VectorEnv.reset(mask=...)`."""
 
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """How to build one environment in any process.
+    """The information to build one environment in any process.
 
-    It carries the spec, not its id, and the table of wrapper names, so a worker knows what the program
-    registered without running that code.
+    It contains the spec instead of the id, and the table of wrapper names, so a worker can use what the
+    program registered without running the program's code.
     """
 
     spec: EnvSpec
@@ -61,16 +61,16 @@ class EnvRecipe:
 
 @dataclass
 class SlotPlan:
-    """Everything needed to build a slot in any worker, however often workers are lost.
+    """The information to build a slot in any worker, also after workers were lost.
 
     Attributes:
-        index: Number of the slot in the vector env.
-        recipe: How to build its environment.
-        autoreset: What happens at the end of an episode.
+        index: Index of the slot in the vector env.
+        recipe: Recipe for its environment.
+        autoreset: What happens when an episode ends.
         seed: Seed of the last seeded reset; None if there was none.
-        losses: How often the slot's worker was lost since that reset.
-        lost: Why the running episode was lost; None if it was not. A slot built from a plan with a reason
-            reports it at its next step, and builds the environment only then.
+        losses: Number of times that the slot's worker was lost since that reset.
+        lost: Why the running episode was lost; None if it was not lost. A slot that is built from a plan with
+            a reason reports it at its next step, and builds the environment only then.
     """
 
     index: int
@@ -81,19 +81,19 @@ class SlotPlan:
     lost: str | None = None
 
     def note_reset(self, seed: int | None) -> None:
-        """Remember a reset that is about to run."""
+        """Record a reset that is about to run."""
         self.lost = None
         if seed is not None:
             self.seed, self.losses = seed, 0
 
     def note_loss(self, message: str) -> None:
-        """Remember that the slot was lost with its worker."""
+        """Record that the slot was lost with its worker."""
         self.lost = message
         self.losses += 1
 
 
 class Slot:
-    """An environment with autoreset, checks and repair. No method raises because of the environment."""
+    """An environment with autoreset, checks and repair. Failures of the environment never raise."""
 
     def __init__(self, plan: SlotPlan, env: Env | None = None) -> None:
         """Use `env`, or build the environment unless the plan says that its episode is lost."""
@@ -112,7 +112,7 @@ class Slot:
     def reset(self, seed: int | None, options: ResetOptions | None = None) -> ResetResult | ConfigError:
         """Start an episode; if that fails, the observation is empty and the info has ``error``.
 
-        Options that the environment rejects are the caller's mistake: the error itself is returned.
+        If the environment rejects `options`, which is an error of the caller, the ConfigError is returned.
         """
         if seed is not None:
             self._seed, self._losses, self._rebuilds = seed, 0, 0
@@ -134,7 +134,7 @@ class Slot:
         try:
             result = env.step(action)  # type: ignore[arg-type]  # None only where it is ignored
             observation, reward, terminated, truncated, info = result
-            if not (  # the usual case is decided here, the rest in _checked
+            if not (  # fast path for the usual case; _checked does the rest
                 type(reward) is float
                 and reward - reward == 0.0  # neither NaN nor infinite
                 and type(terminated) is bool
@@ -150,14 +150,14 @@ class Slot:
         return self._end(result) if terminated or truncated else result
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Call a method in a worker, which must survive even a SystemExit."""
+        """Call a method in a worker, which must not end even on a SystemExit."""
         try:
             return getattr(self, method)(*args)
         except BaseException as error:
             return self.fail(method, error)
 
     def fail(self, method: str, error: BaseException) -> Any:
-        """Discard the environment and return what `method` returns instead of raising `error`."""
+        """Discard the failed environment and return the result with which `method` reports `error`."""
         message = self._discard(error)
         if method == "step":
             return self._cut(message)
@@ -165,7 +165,7 @@ class Slot:
         return failed_reset(message)
 
     def close(self) -> None:
-        """Close the environment; log what it raises."""
+        """Close the environment; an error is logged."""
         env, self._env = self._env, None
         if env is not None:
             try:
@@ -224,11 +224,11 @@ class Slot:
         try:
             return self._start()
         except Exception as error:
-            self._lost = self._discard(error)  # the next step says so
+            self._lost = self._discard(error)  # the next step reports it
             return "", {}
 
     def _discard(self, error: BaseException) -> str:
-        """Drop the failed environment and return a line on what happened."""
+        """Discard the failed environment and return one line about the error."""
         message = error_line(error)
         logger.warning("env %d (%s): %s", self._index, self._recipe.spec.id, message, exc_info=error)
         self.close()

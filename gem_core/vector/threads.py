@@ -1,4 +1,4 @@
-"""The thread backend: a bounded pool, for environments that wait for something."""
+"""The thread backend: a bounded pool, for environments that wait for external results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gem_core.vector.slot import Slot, SlotPlan
 
 
 class ThreadBackend(WorkerBackend):
-    """Threads that take the next call, whichever slot it is for.
+    """Runs each call in the next free thread, whichever slot it belongs to.
 
-    A thread cannot be killed. One that hangs past the timeout is abandoned together with its slot,
-    and another thread replaces it; should it ever come back, it closes its environment and ends. It does not
+    A thread cannot be killed. If a call exceeds the time limit, its thread and slot are abandoned and
+    replaced by new ones. If the call ever returns, its thread closes the environment and ends. Threads do not
     keep the interpreter from exiting.
     """
 
@@ -33,8 +33,8 @@ class ThreadBackend(WorkerBackend):
         self._done: queue.SimpleQueue[SlotReply | None] = queue.SimpleQueue()
         # guards _slots and _began: a call is either delivered or abandoned, never both
         self._lock = threading.Lock()
-        self._began: dict[int, float] = {}  # by index of the slot, of the calls that run
-        self._futures: dict[int, Future[None]] = {}  # by index of the slot, of the last calls
+        self._began: dict[int, float] = {}  # start time of each running call, by index of the slot
+        self._futures: dict[int, Future[None]] = {}  # of the last calls, by index of the slot
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
         self._begin(calls)
@@ -73,7 +73,7 @@ class ThreadBackend(WorkerBackend):
     # -- parts --------------------------------------------------------------------------------
 
     def _call(self, slot: Slot, call: Call) -> None:
-        """In a thread: carry out a call and deliver the result, unless the slot was abandoned meanwhile."""
+        """Run a call in a thread and deliver the result, unless the slot was abandoned meanwhile."""
         index, method, args = call
         with self._lock:
             self._began[index] = time.monotonic()
@@ -89,11 +89,11 @@ class ThreadBackend(WorkerBackend):
     def _enqueue(self, calls: Sequence[Call]) -> None:
         for call in calls:
             slot = self._slots[call[0]]
-            if slot is not None:  # None once closed
+            if slot is not None:  # None after close()
                 self._futures[call[0]] = self._pool.submit(self._call, slot, call)
 
     def _time_to_wait(self, end: float | None, now: float) -> float | None:
-        """Until `end` or the first call that may be overdue by then; None is without limit.
+        """Return the seconds until `end` or until a call may be overdue; None means no limit.
 
         A call that starts later than now is overdue later than ``now + timeout``.
         """

@@ -30,7 +30,7 @@ _BEFORE_RESET = "the vector env was not reset yet; call reset() for all environm
 
 
 class VectorStep(NamedTuple):
-    """What `VectorEnv.step` returns for n environments; entry i belongs to environment i."""
+    """The result of `VectorEnv.step` for n environments; entry i belongs to environment i."""
 
     observations: list[Observation]
     rewards: NDArray[np.float64]
@@ -43,25 +43,25 @@ class VectorStep(NamedTuple):
 
 
 class VectorEnv:
-    """n environments that are stepped together, or one by one as their actions arrive.
+    """n environments that are stepped together, or individually as their actions arrive.
 
     In lockstep:
 
         observations, infos = envs.reset(seed=0)
         observations, rewards, terminated, truncated, infos = envs.step(actions)
 
-    At each environment's own pace, so that a slow one holds nobody back:
+    Individually, so that a slow environment does not delay the others:
 
         envs.send({i: policy(o) for i, o in enumerate(observations)})
         while running:
             ready = envs.recv()
             envs.send({i: policy(result[0]) for i, result in ready.items()})
 
-    An environment that raises, takes longer than the time-out, returns something malformed or loses
-    its worker is cut: reward 0, truncated, an empty observation and the reason in ``info["error"]``.
-    It is rebuilt from its spec, with a seed derived from the one it had; the others go on.
+    If an environment raises, exceeds the time limit, returns malformed values or loses its worker, its
+    episode is cut: reward 0, truncated, an empty observation, and the reason in ``info["error"]``. The
+    environment is rebuilt from its spec, with a seed derived from its last one; the others continue.
 
-    Built by `make_vec`. `close` it, or use it in a ``with`` statement.
+    Create it with `make_vec`, and `close` it or use it in a ``with`` statement.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class VectorEnv:
         self.autoreset = autoreset
         self._backend = backend
         self._seed = seed
-        self._observations: list[Observation] = []  # the latest of each; empty before the first reset
+        self._observations: list[Observation] = []  # latest observation of each; empty before the first reset
         self._ended: set[int] = set()  # not kept in SAME_STEP, where the next episode begins at once
-        self._sent: set[int] = set()  # with a step whose result is for recv
+        self._sent: set[int] = set()  # with a step whose result recv returns
         self._mail = Mailbox(backend)
         self._lock = self._mail.changed  # async calls run in threads; free while one of them waits
 
@@ -101,16 +101,16 @@ class VectorEnv:
         Args:
             seed: Environment i gets ``seed + i``, or entry i of a sequence. None continues with each
                 environment's own generator; the first reset then uses the seed given to `make_vec`.
-            options: For all environments, or one per environment; see `ResetOptions`.
-            mask: Shape (n,); which environments to reset, None for all.
+            options: Options for all environments, or one entry per environment; see `ResetOptions`.
+            mask: Array of shape (n,) that selects the environments to reset; None resets all.
 
         Returns:
-            Observations and infos of all n environments; one that is not reset has its latest
+            Observations and infos of all n environments. An environment that is not reset has its latest
             observation and an empty info. An environment that failed has an empty observation and
             ``info["error"]``; its next step is cut.
 
         Raises:
-            ConfigError: An environment refuses its options, a seed is negative or not a whole number,
+            ConfigError: An environment rejects its options, a seed is negative or not a whole number,
                 or an argument has the wrong length.
             CallOrderError: An environment to be reset has an unfinished step.
         """
@@ -146,18 +146,19 @@ class VectorEnv:
             return list(self._observations), infos
 
     def step(self, actions: Sequence[str | None] | Mapping[int, str | None]) -> VectorStep:
-        """Step every environment, or those of a mapping, and wait for all of them.
+        """Step all environments, or the ones in a mapping, and wait for all results.
 
         Args:
-            actions: n responses, or a response by index: then only these environments are stepped,
-                and entry k of the result belongs to the k-th of them. None is allowed only where it
-                is ignored: in `NEXT_STEP` mode, for an environment whose episode just ended.
+            actions: Sequence of n responses, or mapping from index to response. With a mapping, only these
+                environments are stepped, and entry k of the result belongs to the k-th of them. None is
+                allowed as an action only if it is ignored: in `NEXT_STEP` mode, for an environment whose
+                episode just ended.
 
         Raises:
-            ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
+            ResetNeeded: There was no reset yet, or in `DISABLED` mode an episode has ended.
             TypeError: `actions` is a single str or has the wrong length, or an action is not a str.
             IndexError: There is no environment with that index.
-            CallOrderError: An environment is busy with an action that was sent.
+            CallOrderError: An environment is still busy with an action from `send`.
         """
         self._mail.settle()
         with self._lock:
@@ -188,7 +189,7 @@ class VectorEnv:
 
         Raises:
             ConfigError: The mode is `NEXT_STEP`, whose reset steps exist in lockstep only.
-            ResetNeeded: Before the first reset, or in `DISABLED` mode for an ended episode.
+            ResetNeeded: There was no reset yet, or in `DISABLED` mode an episode has ended.
             CallOrderError: An environment is still busy, or its last result was not received.
         """
         if self.autoreset is AutoresetMode.NEXT_STEP:
@@ -204,16 +205,16 @@ class VectorEnv:
             self._mail.start([(i, "step", (action,)) for i, action in actions.items()], batch=False)
 
     def recv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
-        """Wait for sent steps and take every result that is ready.
+        """Wait for sent steps and return all results that are ready.
 
         Args:
-            min_ready: Number of results to wait for, or all that were sent if these are fewer; 0 does not
-                wait.
-            timeout: Seconds after which to return whatever is ready, even nothing; None means no limit.
+            min_ready: Number of results to wait for; at most the number of sent steps. 0 does not wait.
+            timeout: Seconds after which to return the results so far, even if there are none; None means no
+                limit.
 
         Returns:
-            ``{index: (observation, reward, terminated, truncated, info)}``, in the order in which
-            the steps were finished.
+            ``{index: (observation, reward, terminated, truncated, info)}``, in the order in which the steps
+            finished.
 
         Raises:
             CallOrderError: All results of sent steps have been received.
@@ -231,15 +232,15 @@ class VectorEnv:
         options: ResetOptions | Sequence[ResetOptions | None] | None = None,
         mask: Sequence[bool] | NDArray[np.bool_] | None = None,
     ) -> tuple[list[Observation], list[Info]]:
-        """`reset` without blocking the event loop."""
+        """Call `reset` without blocking the event loop."""
         return await self._off_loop(lambda: self.reset(seed, options=options, mask=mask))
 
     async def astep(self, actions: Sequence[str | None] | Mapping[int, str | None]) -> VectorStep:
-        """`step` without blocking the event loop."""
+        """Call `step` without blocking the event loop."""
         return await self._off_loop(lambda: self.step(actions))
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
-        """`recv` without blocking the event loop; if it is cancelled, no result is lost."""
+        """Call `recv` without blocking the event loop; if the call is cancelled, no result is lost."""
         self._check_sent()
         await self._off_loop(lambda: self._mail.wait_for(lambda: self._missing(min_ready) <= 0, timeout))
         return self._take()
@@ -273,7 +274,7 @@ class VectorEnv:
         return call() if self.backend == "inline" else await asyncio.to_thread(call)
 
     def _missing(self, min_ready: int) -> int:
-        """Return how many more results `recv` has to wait for."""
+        """Return the number of results that `recv` still waits for."""
         ready = len(self._sent & self._mail.results.keys())
         return min(min_ready, len(self._sent)) - ready
 
@@ -378,5 +379,5 @@ class VectorEnv:
 
 
 def _whole(seed: Any) -> int:
-    """Check a seed here: in an environment, a bad one would look like a failure and be repaired."""
+    """Check a seed; in the environment, a wrong seed would count as a failure and cause a rebuild."""
     return check_int("seed", seed, 0)
