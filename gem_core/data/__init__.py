@@ -1,7 +1,7 @@
 """Rows of data sets from local files, the Hugging Face hub, or a generator.
 
-`open_rows` finds and opens a data set; the result reads rows on demand and is shared by all environments of
-the process.
+`open_rows` opens a data set. The returned object reads rows on demand, and all environments of the process
+share it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows in files: parquet, JSON Lines, JSON and CSV.
 
-Parquet is read by row group through a memory map, JSON Lines through an index of its lines, so a data set may
-be larger than memory. JSON and CSV files are read as a whole on first access.
+Parquet files are read by row group through a memory map, JSON Lines files through an index of their lines, so
+a data set may be larger than memory. JSON and CSV files are read as a whole on first access.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from gem_core.errors import DataError, MissingDependency
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 _BATCH = 1000
 _GROUPS = 4
-"""Number of cached row groups of a parquet file; a group has about 1,000 rows (hub) to 1,000,000."""
+"""Number of cached row groups per parquet file; a group has about 1,000 (hub) to 1,000,000 rows."""
 
 
 class FileRows:
-    """The concatenated rows of some files, opened on first access.
+    """The concatenated rows of several files, which are opened on first access.
 
     Args:
         name: Name of the data set, for messages.
-        parts: The files, or functions that open a remote file for binary reading.
+        parts: Paths of local files, or functions that open a remote file for binary reading.
+        suffix: Suffix that determines the format of all parts; one of `SUFFIXES`.
     """
 
     def __init__(self, name: str, parts: Sequence[Path | Callable[[], BinaryIO]], suffix: str) -> None:
         self.name = name
         self.is_local = all(isinstance(part, Path) for part in parts)
-        """Whether reading all rows is cheap, because no part is fetched over the network."""
+        """Whether all parts are local files, so that reading all rows is cheap."""
         self._parts = parts
         self._suffix = suffix
         self._lock = threading.Lock()
@@ -100,7 +101,7 @@ class FileRows:
 
 
 class _Part:
-    """One file."""
+    """The rows of one file."""
 
     columns: Sequence[str]
     where: str
@@ -112,7 +113,7 @@ class _Part:
         raise NotImplementedError
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
-        """Yield all rows in batches, with at least these columns."""
+        """Yield all rows in batches; each row has at least these columns."""
         for start in range(0, len(self), _BATCH):
             yield [self.row(index) for index in range(start, min(start + _BATCH, len(self)))]
 

@@ -1,8 +1,8 @@
-"""Data sets of the Hugging Face hub: the files of a split and their location on this machine.
+"""Data sets on the Hugging Face hub: the files of a split and their location on this machine.
 
 The client library transfers and caches the files, and its environment variables apply (``HF_ENDPOINT``,
-``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection the cache is used; without either, an
-error says within `PATIENCE` seconds what to do.
+``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection, the cache is used; if the cache lacks
+the data set, an error with advice follows within `PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def hub_rows(
     """Return the rows of a data set on the hub.
 
     Args:
-        id: ``owner/name``.
+        id: Id of the data set, ``owner/name``.
         split: Split of the data set; None if it has only one.
-        subset: Folder of the repository, for data sets with several subsets.
+        subset: Folder of the repository, for data sets with several subsets; None if there is only one.
         revision: Branch, tag or commit; None means the newest.
         streaming: Whether to read rows on demand over the network instead of downloading files.
 
     Raises:
-        DataError: The hub cannot be reached, or has no such data set.
+        DataError: The hub has no such data set, or cannot be reached and the cache lacks the data set.
         ConfigError: The split or subset does not exist, or one must be chosen.
         MissingDependency: The client library is not installed.
     """
@@ -62,7 +62,7 @@ def hub_rows(
             PATIENCE,
             lambda: api.dataset_info(id, revision=revision, timeout=_ANSWER),
         )
-    except Exception as error:  # from one of two HTTP libraries, depending on the version of the client
+    except Exception as error:  # the HTTP library depends on the version of the client
         if _absent(error):
             raise DataError(
                 f"the hub has no data set {id!r} that this account may read; check the id, or set HF_TOKEN"
@@ -98,6 +98,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
 
     Raises:
         ConfigError: The split or subset does not exist, or one must be chosen.
+        DataError: No file has a supported format.
     """
     data = sorted(f for f in files if PurePosixPath(f).suffix in SUFFIXES and not _is_about(f))
     if not data:
@@ -159,7 +160,11 @@ def _no(what: str, given: str, name: str, known: Sequence[str]) -> list[str]:
 def _cached(
     id: str, split: str | None, subset: str | None, revision: str | None, error: Exception
 ) -> tuple[list[Path], str]:
-    """Files of an earlier download, or the error that says why there are none."""
+    """Return the files of an earlier download and their suffix.
+
+    Raises:
+        DataError: There was no earlier download; the message includes `error`, why the hub failed.
+    """
     import huggingface_hub as hub
 
     try:
@@ -193,7 +198,7 @@ def _absent(error: Exception) -> bool:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of `call`, or raise TimeoutError; a hanging call stays in a daemon thread."""
+    """Return the result of `call`, or raise TimeoutError and leave the call in a daemon thread."""
     done: list[T] = []
     failed: list[Exception] = []
 

@@ -1,4 +1,4 @@
-"""`open_rows`: opens any data set, once per process."""
+"""`open_rows`: opens a data set, once per process."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def open_rows(
     revision: str | None = None,
     streaming: bool = False,
 ) -> FileRows:
-    """Open a data set, or return the open one; the environments of a process share it.
+    """Open a data set, or return it if it is open already; the environments of a process share it.
 
     Args:
-        source: Path of a parquet, jsonl, ndjson, json or csv file or of a folder of such files, or else the
-            id of a data set on the Hugging Face hub.
-        split: Split of the data set; None if there is only one, and for a single file.
+        source: Path of a parquet, jsonl, ndjson, json or csv file, path of a folder of such files, or id of a
+            data set on the Hugging Face hub.
+        split: Split of the data set; None for a single file, or if there is only one split.
         subset: Folder within the data set, if it has several subsets.
         revision: Branch, tag or commit of a data set on the hub; None means the newest.
         streaming: Whether to read a data set on the hub over the network on demand, without downloading it.

@@ -1,4 +1,4 @@
-"""Seeded random orders of the items of a data set, computed without a list."""
+"""Seeded permutations of the items of a data set, computed without a list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _MASK = 2**64 - 1
 class Order:
     """A permutation of ``range(size)`` that is computed one position at a time.
 
-    A shuffled list would cost milliseconds and megabytes at each seeded reset of a large data set; this takes
-    microseconds. It is a Feistel network of four rounds on the next larger power of four, walked
-    until the result is in range (fewer than four steps on average).
+    For a large data set, a shuffled list would take milliseconds and megabytes at each seeded reset; this
+    permutation takes microseconds. It is a Feistel network of four rounds on the next larger power of four,
+    repeated until the result is in range (fewer than four times on average).
 
     Args:
         size: Number of items, at least 1.

@@ -1,4 +1,4 @@
-"""The interface of data sets for environments: numbered rows."""
+"""`Rows`, the interface through which environments read data sets, and generated rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRAWS = 1000
 
 
 class Rows(Protocol):
-    """Interface of the rows of a split."""
+    """Interface of the numbered rows of a split."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class Rows(Protocol):
 
 
 class GeneratedRows:
-    """Rows generated from their number. A subclass defines how to draw a row:
+    """Rows that are generated from their index. A subclass defines how to draw a row:
 
         class Sums(GeneratedRows):
             columns = ("problem", "answer")
@@ -50,8 +50,8 @@ class GeneratedRows:
                 a, b = random.randrange(10), random.randrange(10)
                 return {"problem": f"{a} + {b}", "answer": str(a + b)}
 
-    A checksum of its `key` column decides the split of a row, so the splits share no question. Row i of a
-    split is the first row of that split in the stream of draws seeded by i.
+    The split of a row is determined by a checksum of its `key` column, so the splits share no question. Row i
+    of a split is the first row of that split in the stream of draws seeded by i.
 
     Args:
         split: "train" or "test".
@@ -69,7 +69,7 @@ class GeneratedRows:
         self.name = f"{type(self).__name__}({split})"
 
     def draw(self, random: Random) -> Row:
-        """Return a row drawn from `random` only."""
+        """Return a row drawn with `random` as the only source of randomness."""
         raise NotImplementedError
 
     def __len__(self) -> int:

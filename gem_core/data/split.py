@@ -73,7 +73,7 @@ def split_by_number(size: int) -> ItemSplit:
 
 
 def undivided(size: int, eval_only: bool, split: Split) -> range:
-    """Return the items of a data set that is not divided: all belong to one split.
+    """Return the items of an undivided data set, whose items all belong to one split.
 
     Args:
         size: Number of items.
