@@ -1,15 +1,15 @@
-"""`check_env`: does an environment keep the contract?
+"""`check_env`: checks of the environment contract.
 
-As a function, which raises `CheckFailed` with the rule, the evidence and the remedy:
+A function, which raises `CheckFailed` with the broken rule, the evidence, and the remedy:
 
     report = gem_core.check_env("game:GuessTheNumber-v0")
 
-as a pytest mixin, one test per rule:
+a pytest mixin with one test per rule:
 
     class TestMyEnv(EnvContract):
         env_id = "my:Env-v0"
 
-and on the command line, ``gem-core check my:Env-v0``. The rules are the functions in
+and a command, ``gem-core check my:Env-v0``. The rules are the functions in
 `gem_core.checker.rules`, `gem_core.checker.replay_rules` and `gem_core.checker.trust_rules`.
 """
 
@@ -35,12 +35,12 @@ __all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What `check_env` found: no rule was broken.
+    """Result of `check_env` when no rule is broken.
 
     Attributes:
         env: Name of the environment.
         passed: Names of the rules that hold.
-        skipped: Name of each rule that does not apply, with the reason.
+        skipped: Maps the name of each rule that does not apply to the reason.
     """
 
     env: str
@@ -63,24 +63,24 @@ def check_env(
     rules: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> CheckReport:
-    """Play an environment in every way that the contract names.
+    """Check that an environment follows every rule of the contract.
 
     Args:
-        env: An id, a spec, a class or other factory, or an instance (of which siblings are spawned;
-            it is left alone itself).
-        seeds: One episode is played for each, many times over; from 0 on.
-        max_turns: Every episode has to end within this number of steps.
-        patience: Seconds of CPU time that one step may take on a text of a megabyte.
+        env: Id, spec, class or other factory, or instance. An instance is not played itself, only siblings
+            spawned from it.
+        seeds: Nonnegative seeds, one per episode; each episode is played many times.
+        max_turns: Maximum number of steps within which every episode has to end.
+        patience: Seconds of CPU time allowed for one step on a text of one megabyte.
         rules: Names of the rules to check; None for all.
-        **kwargs: For `make` or the factory, so ``wrappers=...`` as well.
+        **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
     Returns:
-        The rules that hold, and those that do not apply with the reason: a spec that says
-        ``deterministic=False`` or ``stateful=False`` is excused from exactly the rules about that.
+        The rules that hold, and the rules that do not apply with the reason. A spec with
+        ``deterministic=False`` or ``stateful=False`` is exempt from exactly the rules on that property.
 
     Raises:
-        CheckFailed: A rule is broken; the message says which, what was seen and what to do.
-        ConfigError: The arguments do not fit.
+        CheckFailed: A rule is broken; the message names the rule, the evidence, and the remedy.
+        ConfigError: An argument is invalid.
     """
     unknown = set(rules or ()) - {rule.name for rule in RULES}
     if unknown:
@@ -100,9 +100,9 @@ def check_env(
 
 
 class EnvContract:
-    """Pytest mixin: a subclass whose name begins with ``Test`` gets one test per rule.
+    """Pytest mixin that gives a subclass whose name begins with ``Test`` one test per rule.
 
-    Set `env_id`, or override `make_env` for an environment that is not registered.
+    Set `env_id`, or override `make_env` for an unregistered environment.
     """
 
     env_id: ClassVar[str] = ""
@@ -112,7 +112,7 @@ class EnvContract:
     patience: ClassVar[float] = 5.0
 
     def make_env(self) -> Env:
-        """A new instance."""
+        """Return a new instance."""
         return make(self.env_id)
 
 

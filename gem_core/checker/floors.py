@@ -1,7 +1,7 @@
-"""The floor of an environment: how often a player that solves nothing succeeds.
+"""The floor of an environment: the success rate of a player that solves nothing.
 
-`floors.json` holds the measured floors of the environments that come with the package; tools/floors.py of
-the repository writes it. Other packages declare theirs in `gem_core.register(..., floor=...)`.
+`floors.json` holds the measured floors of the environments in this package; tools/floors.py in the
+repository writes it. Other packages declare floors with `gem_core.register(..., floor=...)`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class Floor(NamedTuple):
     """The best success rate of the null policies."""
 
     success: float
-    """Share of the episodes."""
+    """Share of successful episodes."""
     policy: str | None = None
-    """Player that reached it; None where the author declared the floor, or where none ever succeeded."""
+    """Name of the best policy; None if the author declared the floor, or if no policy ever succeeded."""
     seeds: int | None = None
-    """Episodes of each player, seeds from 0 on; None where the author declared the floor."""
+    """Number of episodes per policy, with seeds from 0 on; None if the author declared the floor."""
 
 
 def documented(spec: EnvSpec) -> Floor | None:
-    """The floor that the spec declares, else the measured one of its id; None when there is neither.
+    """Return the floor that the spec declares, or else the measured floor of its id, or None.
 
-    It holds for the registered arguments.
+    The floor applies to the registered arguments.
     """
     if spec.floor is not None:
         return Floor(spec.floor)

@@ -1,4 +1,4 @@
-"""What a text that runs could change on this machine: a snapshot to compare with and to restore."""
+"""Snapshot of the state that running code could change on this machine, for comparison and restoration."""
 
 from __future__ import annotations
 
@@ -23,25 +23,29 @@ _WATCHED = frozenset(
 _PACKAGES = ("gem_core", "reasoning_gym")
 _GONE = object()
 _GRACE = 1.0
-"""Seconds in which a process that is being ended may still be there."""
+"""Seconds that a terminating process may take to disappear."""
 _SPIN = 0.2
 
 
 class Host:
-    """This process and its machine at one moment.
+    """Snapshot of this process and its machine.
 
-    It watches the attributes of `builtins`, `sys`, `os` and other modules of the standard library, of numpy,
-    gem_core, reasoning-gym and the modules that are asked for, and of the classes that these define; the
-    environment variables; the working directory; a folder for files; and the processes whose command line
-    holds `token`, which the package's own workers never do.
+    It covers the attributes of modules of the standard library (`builtins`, `sys`, `os` and others), numpy,
+    gem_core, reasoning-gym and the requested modules, and of the classes that these define; the environment
+    variables; the working directory; a folder for files; and the processes with `token` in their command
+    line, which the package's own workers never have.
 
     Attributes:
-        folder: An empty folder.
-        token: A text that occurs nowhere else.
+        folder: Empty folder for files.
+        token: Text that occurs nowhere else.
     """
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
-        """Take the snapshot; `modules` are watched besides, by name."""
+        """Take the snapshot.
+
+        Args:
+            modules: Names of further modules to cover.
+        """
         self.token = f"gem-core-attack-{token_hex(8)}"
         self._temporary = tempfile.TemporaryDirectory(prefix="gem-core-attack-")
         self.folder = Path(self._temporary.name)
@@ -61,7 +65,7 @@ class Host:
         self._cwd = Path.cwd()
 
     def changes(self) -> list[str]:
-        """What is different now, in words; processes that were started are given a second to end."""
+        """Return descriptions of the changes; new processes get a second to end before they count."""
         found = [f"it wrote the file {path.name!r}" for path in sorted(self.folder.iterdir())]
         found += [f"{name}.{key} changed" for name, _, key, _ in self._changed()]
         names = {*self._environ, *os.environ} - _OWN_VARIABLES
@@ -78,7 +82,7 @@ class Host:
         return found + [f"process {number} is still running" for number in started]
 
     def restore(self) -> None:
-        """Take the changes back, and delete the folder."""
+        """Undo the changes, and delete the folder."""
         for _, place, key, before in self._changed():
             if before is _GONE:
                 delattr(place, key)
@@ -88,13 +92,13 @@ class Host:
         os.environ.update(self._environ)
         os.chdir(self._cwd)
         for number in self._processes():
-            with suppress(ProcessLookupError, ChildProcessError):  # it has ended, or is a worker's child
+            with suppress(ProcessLookupError, ChildProcessError):  # it has ended, or is a child of a worker
                 os.kill(number, signal.SIGKILL)
                 os.waitpid(number, 0)
         self._temporary.cleanup()
 
     def _changed(self) -> list[tuple[str, Any, str, Any]]:
-        """Name, module or class, attribute and former value of each change; new submodules are none."""
+        """Return name, module or class, attribute, and old value of each change, ignoring new submodules."""
         changed = []
         for name, place, before in self._places:
             now = vars(place)
@@ -105,7 +109,7 @@ class Host:
         return changed
 
     def _processes(self) -> list[int]:
-        """Processes whose command line holds the token; none where there is no /proc."""
+        """Return the ids of processes with the token in their command line; empty without /proc."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):  # it has just ended
@@ -116,14 +120,13 @@ class Host:
 
 _OWN_VARIABLES = {"PYTEST_CURRENT_TEST", "LINES", "COLUMNS"}
 _BOOKKEEPING = {"__warningregistry__", "_abc_impl", "last_type", "last_value", "last_traceback", "last_exc"}
-"""Attributes that the interpreter sets itself."""
+"""Attributes that the interpreter itself sets."""
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds that `call` takes, as if nothing else ran on the machine.
+    """Return the seconds that `call` would take if nothing else ran on the machine.
 
-    That is the time on the clock, without the time in which this process and its children wanted to
-    compute and others did.
+    This is the wall-clock time minus the time in which this process and its children waited for a CPU.
     """
     start, used = time.perf_counter(), _computed()
     call()
@@ -132,7 +135,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def _slowdown() -> float:
-    """How many times as long as its CPU time a computation takes at present."""
+    """Return the current ratio of wall-clock time to CPU time of a computation."""
     start, used = time.perf_counter(), time.process_time()
     while time.process_time() - used < _SPIN:
         pass
@@ -140,7 +143,7 @@ def _slowdown() -> float:
 
 
 def _computed() -> float:
-    """CPU time of this process and all below it, also of those that have ended; of this one without /proc."""
+    """Return the CPU time of this process and its descendants, even ended ones, or without /proc, its own."""
     times: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

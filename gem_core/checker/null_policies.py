@@ -1,9 +1,9 @@
-r"""Players that solve nothing: each gives one answer that it could give without understanding the task.
+r"""Null policies: players that give one answer without understanding the task.
 
-`POLICIES` holds them, `FORMS` the ways in which an environment may want an answer to be written. `play`
-plays all of them on one item. An environment whose reward such a player earns often has few answers, a
-skewed distribution of answers, or a scorer that can be fooled; `gem_core.checker.floors` has the measured
-success rates.
+`POLICIES` holds the policies, and `FORMS` the formats in which environments expect answers. `play` plays all
+of them on one item. If such a policy is often rewarded, the environment has few possible answers, a skewed
+distribution of answers, or a scorer that can be fooled; `gem_core.checker.floors` has the measured success
+rates.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FORMS: dict[str, str] = {
     "command": "```bash\n%s\n```",
     "bare": "%s",
 }
-"""Ways of writing an answer, by name; ``%s`` is where it goes."""
+"""Formats of an answer, by name; ``%s`` stands for the answer."""
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _WORD = re.compile(r"[^\W\d_]+")
 _ITEM = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?(?:[A-Z]|\d{1,2})[.):])[ \t]+(\S.{0,200})$", re.MULTILINE)
 _ALTERNATIVES = re.compile(r"[\"'`]([^\"'`\n]{1,40})[\"'`](?:, [\"'`][^\"'`\n]{1,40}[\"'`])*,? or [\"'`]")
 _LONGEST = 50_000
-"""Characters of a prompt that are read."""
+"""Maximum number of characters of a prompt that are read."""
 
 
 def _constant(text: str) -> NullPolicy:
@@ -53,7 +53,7 @@ def _last_number(prompt: str, random: Random) -> str:
 
 
 def _first_option(prompt: str, random: Random) -> str:
-    """The first of several quoted alternatives, else the first item of a list, else the first word."""
+    """Return the first of several quoted alternatives, else the first list item, else the first word."""
     match = _ALTERNATIVES.search(prompt) or _ITEM.search(prompt) or _WORD.search(prompt)
     return match[match.lastindex or 0].strip() if match else ""
 
@@ -77,33 +77,33 @@ POLICIES: dict[str, NullPolicy] = {
     "shown box": _shown_box,
     "question": lambda prompt, random: prompt,
 }
-"""The players by name. ``shown box`` repeats the box in which the prompt shows how to answer."""
+"""Null policies by name; ``shown box`` repeats the box in which the prompt shows the answer format."""
 
 
 class NullOutcome(NamedTuple):
-    """One episode of one player."""
+    """Result of one episode of one policy."""
 
     form: str
     policy: str
     success: bool
     total_reward: float
     readable: bool
-    """Whether any of its answers was read as an answer."""
+    """Whether the environment could read any of the answers."""
 
 
 def play(
     env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 1000
 ) -> Iterator[NullOutcome]:
-    """Every player in each of `forms` on the item of `seed`; the same answer every turn.
+    """Play every policy in each form on one item, with the same answer in every turn.
 
     Args:
-        env: Is reset, and left in some position.
-        seed: Of the item.
+        env: Environment, which is reset and left in an arbitrary state.
+        seed: Random seed of the item.
         forms: Names from `FORMS`.
-        max_turns: An episode that goes on after so many steps has failed.
+        max_turns: Number of steps after which an unfinished episode counts as failed.
 
     Yields:
-        One outcome for each form and player, in the order of `FORMS` and `POLICIES`.
+        One outcome per form and policy, in the order of `FORMS` and `POLICIES`.
     """
     observation, info = env.reset(seed=seed)
     prompt = _text(render_observation(observation, info))[:_LONGEST]
@@ -123,9 +123,10 @@ def play(
 
 
 def readable_forms(outcomes: Iterable[NullOutcome]) -> list[str]:
-    """The forms in which the environment read an answer; the question may hold one in any form.
+    """Return the forms in which the environment could read an answer.
 
-    A program that is read in one kind of code block is read in the other as well: one of them is enough.
+    The policy that repeats the question is ignored, because a question may contain any form. A program that
+    is read in one kind of code block is also read in the other, so only one is returned.
     """
     read = {outcome.form for outcome in outcomes if outcome.readable and outcome.policy != "question"}
     return [form for form in FORMS if form in read and (form != "command" or "program" not in read)]
@@ -143,7 +144,7 @@ def _episode(env: Env, answer: str, max_turns: int) -> tuple[bool, float, bool]:
 
 
 def _text(observation: Any) -> str:
-    """What can be read of an observation; images are left out."""
+    """Return the text of an observation, without images."""
     if isinstance(observation, str):
         return observation
     return "\n".join(part["text"] for part in observation if part.get("type") == "text")

@@ -1,4 +1,4 @@
-"""The rules about repeating an episode: by seed, from a saved state, in other threads and processes."""
+"""Rules on repeating an episode: by seed, from a saved state, and in other threads and processes."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def sampling_changes_nothing(subject: Subject) -> None:
 @rule()
 def global_random_is_left_alone(subject: Subject) -> None:
     """The generators of `random` and `numpy.random` are neither used nor seeded."""
-    before = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is the point
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002  # on purpose: the global generator
     deterministic = subject.spec is None or subject.spec.deterministic
     try:
-        for number, recording in enumerate(subject.recordings(), 123_456):  # seeds that no caller gives
+        for number, recording in enumerate(subject.recordings(), 123_456):  # seeds that no caller uses
             random.seed(number)
             np.random.seed(number)  # noqa: NPY002
             marks = {"": _global_random()}
@@ -222,7 +222,7 @@ def resets_start_from_a_state(subject: Subject) -> None:
         )  # fmt: skip
 
 
-# -- elsewhere --------------------------------------------------------------------------------
+# -- other processes and closing --------------------------------------------------------------
 
 
 @rule("deterministic")
@@ -268,10 +268,10 @@ def processes_change_nothing(subject: Subject) -> None:
 
 
 def play_in_child() -> None:
-    """Play the episodes that stdin asks for and write the texts of their frames to stdout."""
+    """Play the episodes requested on stdin, and write their frames as text to stdout."""
     task = json.load(sys.stdin)
     results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what an environment prints is no result
+    os.dup2(2, 1)  # keeps the output of the environment out of the results
     texts = []
     for seed, actions in task["episodes"]:
         with make(EnvSpec.from_json(task["spec"])) as env:
@@ -302,7 +302,7 @@ def _global_random() -> str:
 
 
 def _without_previous(frames: list[Frame]) -> list[Frame]:
-    """Without the info keys ``prev_ep_*``: they speak of the episode before on purpose."""
+    """Return the frames without the info keys ``prev_ep_*``, which describe the previous episode."""
     plain = []
     for frame in frames:
         info = {key: value for key, value in frame.info.items() if not key.startswith("prev_ep_")}
@@ -318,7 +318,7 @@ def _as_json(state: dict[str, Any]) -> str:
 
 
 def _finish(env: Env, actions: list[str]) -> list[Frame]:
-    """The rest of the episode and the reset after it; with nothing left, a step must be refused."""
+    """Play the rest of the episode and the reset after it; without actions left, expect `ResetNeeded`."""
     frames = follow(env, actions)
     if not actions:
         try:

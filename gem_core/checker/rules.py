@@ -1,8 +1,8 @@
-"""The rules about what an environment returns and how it treats actions.
+"""Rules on the results of an environment and its treatment of actions.
 
-Each rule is a function: its name and its docstring are what a report shows. `RULES` holds them in
-the order of definition; a rule may rely on those before it. The rules about repeating an episode
-are in `gem_core.checker.replay_rules`.
+Each rule is a function, whose name and docstring appear in reports. `RULES` holds the rules in the order of
+definition; a rule may rely on earlier ones. The rules on repeating an episode are in
+`gem_core.checker.replay_rules`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gem_core.images import check_parts, image_urls
 from gem_core.registration import make
 
 TOLERANCE = 1e-6
-"""By how much sums of rewards may differ through rounding."""
+"""Tolerance for rounding errors in sums of rewards."""
 
 
 class Rule(NamedTuple):
@@ -46,14 +46,14 @@ class Rule(NamedTuple):
     statement: str
     check: Callable[[Subject], None]
     needs: str | None
-    """Flag of the `EnvSpec` without which the rule does not apply: "deterministic" or "stateful"."""
+    """Flag of the `EnvSpec` that the rule requires, "deterministic" or "stateful"; None for no flag."""
 
 
 RULES: list[Rule] = []
 
 
 def rule(needs: str | None = None) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
-    """Add a function to `RULES`."""
+    """Return a decorator that adds a function to `RULES`."""
 
     def add(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
         statement = (check.__doc__ or "").split("\n")[0]
@@ -63,7 +63,7 @@ def rule(needs: str | None = None) -> Callable[[Callable[[Subject], None]], Call
     return add
 
 
-# -- the form of the calls and results --------------------------------------------------------
+# -- form of calls and results ----------------------------------------------------------------
 
 
 @rule()
@@ -177,7 +177,7 @@ def episodes_end(subject: Subject) -> None:
 def reset_is_needed(subject: Subject) -> None:
     """A step before `reset` or after the end of an episode raises ResetNeeded."""
     for seed in subject.seeds:
-        env = subject.fresh()  # the last one may still be in an episode
+        env = subject.fresh()  # the previous one may still be in an episode
         recording = subject.recording(seed)
         _expect_reset_needed(env, recording.actions[0], "without a running episode")
         reset(env, seed)
@@ -185,7 +185,7 @@ def reset_is_needed(subject: Subject) -> None:
             if step(env, action).ended:
                 break
         else:
-            continue  # not deterministic, so these actions need not end it
+            continue  # not deterministic, so these actions may not end the episode
         _expect_reset_needed(env, recording.actions[-1], "after the end")
 
 
@@ -264,7 +264,7 @@ def any_text_is_taken(subject: Subject) -> None:
 def long_text_is_taken(subject: Subject) -> None:
     """Texts of up to a megabyte are answered in time, and like any other text."""
     env = subject.fresh()
-    for size in (10_000, 100_000, 1_000_000):  # from short to long: a parser that is too slow stops early
+    for size in (10_000, 100_000, 1_000_000):  # from short to long, so that a slow parser is reported early
         _try_texts(subject, env, long_texts(size))
 
 
@@ -273,7 +273,7 @@ def _try_texts(subject: Subject, env: Env, texts: Iterable[str]) -> None:
     for text in texts:
         if ended:
             reset(env, subject.seeds[0])
-        start = time.process_time()  # a busy machine is no fault of the environment
+        start = time.process_time()  # a busy machine must not fail the environment
         frame = step(env, text)
         seconds = time.process_time() - start
         ended = frame.ended

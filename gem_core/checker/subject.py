@@ -1,4 +1,4 @@
-"""What the rules of the checker work with: the environment under test and recorded episodes of it."""
+"""The environment under test, and recorded episodes of it, for the rules of the checker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gem_core.wrapper import Wrapper
 
 
 class RuleBroken(Exception):
-    """A rule does not hold: what was seen, and what the author should do."""
+    """Raised when a rule does not hold, with the evidence and advice for the author."""
 
     def __init__(self, seen: str, advice: str) -> None:
         super().__init__(seen)
@@ -23,40 +23,40 @@ class RuleBroken(Exception):
 
 
 class RuleSkipped(Exception):
-    """A rule does not apply; the message is the reason."""
+    """Raised when a rule does not apply; the message is the reason."""
 
 
 def broken(seen: str, advice: str) -> NoReturn:
-    """Report the rule at hand as broken."""
+    """Report the current rule as broken."""
     raise RuleBroken(seen, advice)
 
 
 def skip(reason: str) -> NoReturn:
-    """Report that the rule at hand does not apply."""
+    """Report that the current rule does not apply."""
     raise RuleSkipped(reason)
 
 
 class Frame(NamedTuple):
-    """What one call of `reset` or `step` returned."""
+    """Result of one call of `reset` or `step`."""
 
     observation: Any
     reward: Any
-    """None for a reset, like the two flags."""
+    """Reward of a step; None for a reset, as are the two flags."""
     terminated: Any
     truncated: Any
     info: Any
     text: str
-    """All of it as text at the moment of the call; later changes of the objects do not show."""
+    """The whole result as text at the time of the call, unaffected by later changes of the objects."""
 
     @property
     def ended(self) -> bool:
-        """Whether the episode ended here."""
+        """Whether the episode ended with this result."""
         return bool(self.terminated or self.truncated)
 
 
 @dataclass
 class Recording:
-    """One episode: the seed of the reset, the actions, and a frame more than actions."""
+    """One episode: the seed of the reset, the actions, and the frames, one more than actions."""
 
     seed: int | None
     actions: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Recording:
 
     @property
     def ended(self) -> bool:
-        """Whether the episode came to its end within the turns that were allowed."""
+        """Whether the episode ended within the allowed number of turns."""
         return self.frames[-1].ended
 
     @property
@@ -78,12 +78,12 @@ class Subject:
     """The environment under test.
 
     Attributes:
-        name: For messages.
-        make: Builds a new instance.
-        seeds: Episodes that are played.
-        max_turns: An episode has to end within so many steps.
-        patience: Seconds of CPU time that one step may take on a text of a megabyte.
-        spec: How it was registered; None when it was not.
+        name: Name for messages.
+        make: Function that returns a new instance.
+        seeds: Random seeds of the episodes to play.
+        max_turns: Maximum number of steps within which an episode has to end.
+        patience: Seconds of CPU time allowed for one step on a text of one megabyte.
+        spec: Registered spec; None if the environment is not registered.
     """
 
     name: str
@@ -97,27 +97,27 @@ class Subject:
     _mixed: Recording | None = None
 
     def fresh(self) -> Env:
-        """A new instance, closed at the end of the rule that asked for it."""
+        """Return a new instance, which is closed at the end of the current rule."""
         return self.adopt(self.make())
 
     def adopt(self, env: Env) -> Env:
-        """Have `env` closed at the end of the rule."""
+        """Close `env` at the end of the current rule, and return it."""
         self._opened.append(env)
         return env
 
     def close(self) -> None:
-        """Close the instances that are open."""
+        """Close all open instances."""
         while self._opened:
             self._opened.pop().close()
 
     def recording(self, seed: int) -> Recording:
-        """The episode of `seed` with random actions, played once by an instance of its own."""
+        """Return the episode of `seed` with random actions, played only once, by a separate instance."""
         if seed not in self._recordings:
             self._recordings[seed] = self.play(self.fresh(), seed, random_action)
         return self._recordings[seed]
 
     def recordings(self) -> list[Recording]:
-        """The random episode of every seed, and one where the oracle has every second turn."""
+        """Return the random episode of every seed, and one in which the oracle plays every second turn."""
         if self._mixed is None:
             turns = itertools.count()
             self._mixed = self.play(
@@ -128,7 +128,7 @@ class Subject:
         return [*(self.recording(seed) for seed in self.seeds), self._mixed]
 
     def play(self, env: Env, seed: int | None, choose: Callable[[Env], str]) -> Recording:
-        """Play an episode, at most `max_turns` long, with the actions that `choose` gives."""
+        """Play an episode of at most `max_turns` turns with the actions that `choose` returns."""
         recording = Recording(seed, frames=[reset(env, seed)])
         while not recording.ended and len(recording.actions) < self.max_turns:
             action = choose(env)
@@ -138,7 +138,7 @@ class Subject:
 
 
 def random_action(env: Env) -> str:
-    """A random legal action."""
+    """Return a random legal action."""
     action = env.sample_random_action()
     if not isinstance(action, str):
         broken(f"sample_random_action() returned {clip(action)}", "return the response as a str")
@@ -146,7 +146,7 @@ def random_action(env: Env) -> str:
 
 
 def reset(env: Env, seed: int | None, **kwargs: Any) -> Frame:
-    """`env.reset` as a frame."""
+    """Reset `env` and return the result as a frame."""
     result = _call(env, f"reset({seed})", lambda: env.reset(seed, **kwargs))
     if not isinstance(result, tuple) or len(result) != 2:
         broken(f"reset({seed}) returned {clip(result)}", "return (observation, info)")
@@ -154,7 +154,7 @@ def reset(env: Env, seed: int | None, **kwargs: Any) -> Frame:
 
 
 def step(env: Env, action: str) -> Frame:
-    """`env.step` as a frame."""
+    """Step `env` and return the result as a frame."""
     result = _call(env, f"step({clip(action)})", lambda: env.step(action))
     if not isinstance(result, tuple) or len(result) != 5:
         broken(
@@ -165,29 +165,29 @@ def step(env: Env, action: str) -> Frame:
 
 
 def follow(env: Env, actions: Iterable[str]) -> list[Frame]:
-    """Take `actions` in a running episode."""
+    """Take `actions` in a running episode and return the frames."""
     return [step(env, action) for action in actions]
 
 
 def replay(env: Env, recording: Recording) -> list[Frame]:
-    """The frames of the recorded episode, played again by `env`."""
+    """Play the recorded episode again with `env` and return the frames."""
     return [reset(env, recording.seed), *follow(env, recording.actions)]
 
 
 def reset_frame(result: Sequence[Any]) -> Frame:
-    """Result of a reset as a frame."""
+    """Return the result of a reset as a frame."""
     observation, info = result
     return Frame(observation, None, None, None, info, as_text(result))
 
 
 def step_frame(result: Sequence[Any]) -> Frame:
-    """Result of a step as a frame."""
+    """Return the result of a step as a frame."""
     observation, reward, terminated, truncated, info = result
     return Frame(observation, reward, terminated, truncated, info, as_text(result))
 
 
 def expect_same(expected: Sequence[Frame], seen: Sequence[Frame], when: str, advice: str) -> None:
-    """Report the first frame in which two episodes differ."""
+    """Report the rule as broken at the first frame in which two episodes differ."""
     for number, (left, right) in enumerate(zip(expected, seen, strict=True)):
         if left.text != right.text:
             at = next((i for i, (a, b) in enumerate(zip(left.text, right.text, strict=False)) if a != b), 0)
@@ -198,7 +198,7 @@ def expect_same(expected: Sequence[Frame], seen: Sequence[Frame], when: str, adv
 
 
 def layers(env: Env) -> list[Env]:
-    """The environment and what it wraps, outermost first."""
+    """Return the environment and everything that it wraps, outermost first."""
     found = [env]
     while isinstance(found[-1], Wrapper):
         found.append(found[-1].env)
@@ -206,15 +206,15 @@ def layers(env: Env) -> list[Env]:
 
 
 def as_text(value: Any) -> str:
-    """`value` as text that is equal for equal values."""
+    """Return `value` as text that is equal for equal values."""
     try:
         return json.dumps(value, sort_keys=True, default=repr)
-    except (TypeError, ValueError):  # keys that are no strings, or a cycle
+    except (TypeError, ValueError):  # keys that are not strings, or a cycle
         return repr(value)
 
 
 def clip(value: Any, length: int = 160) -> str:
-    """`repr` of a value, cut for a message."""
+    """Return the `repr` of a value, shortened for a message."""
     text = repr(value[: length + 1] if isinstance(value, str) else value)  # a str may be a megabyte
     return text if len(text) <= length else f"{text[:length]}..."
 

@@ -1,8 +1,8 @@
-r"""The texts with which the checker tries an environment's parsers; third parties may use them too.
+r"""Texts for testing the parsers of an environment, also for use outside of the checker.
 
-`JUNK` holds answers without any action. `nasty_texts` holds answers that have broken parsers: digits
-that `int` refuses, unbalanced braces, lone surrogates. `long_texts` grows to a megabyte, for parsers
-that are slower than linear or recurse.
+`JUNK` holds answers without any action. `nasty_texts` yields answers that have broken parsers: digits that
+`int` rejects, unbalanced braces, lone surrogates. `long_texts` yields texts of up to a megabyte, for parsers
+that recurse or are slower than linear.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ JUNK = (
     "```",
     "$$$$",
 )
-"""Texts from which no environment can read an action."""
+"""Texts that no environment can read as an action."""
 
 _CONTENTS = (
     "", " ", "\n", "-1", "-0", "+5", "0x10", "1_0", "1e400", "nan", "inf", "-inf", "1/0", "1.5", "1,000",
@@ -67,7 +67,7 @@ _REPEATED = (
 
 
 def nasty_texts(seed: int = 0, count: int = 100) -> Iterator[str]:
-    """A fixed list of texts that have broken parsers, then `count` random ones made from `seed`."""
+    """Yield a fixed list of texts that have broken parsers, then `count` random texts made from `seed`."""
     for content in _CONTENTS:
         yield content
         yield f"So I answer \\boxed{{{content}}}"
@@ -79,7 +79,7 @@ def nasty_texts(seed: int = 0, count: int = 100) -> Iterator[str]:
 
 
 def long_texts(size: int) -> Iterator[str]:
-    """Texts of about `size` characters: one piece of markup over and over, closed and unclosed."""
+    """Yield texts of about `size` characters that repeat one piece of markup, closed or unclosed."""
     for piece in _REPEATED:
         body = piece * (size // len(piece))
         yield body
@@ -91,4 +91,4 @@ def long_texts(size: int) -> Iterator[str]:
 def _random_piece(random: Random) -> str:
     if random.random() < 0.7:
         return random.choice(_PIECES)
-    return chr(random.randrange(0x110000))  # the lone surrogates are wanted
+    return chr(random.randrange(0x110000))  # lone surrogates included

@@ -1,4 +1,4 @@
-"""The rules about trust: no text of a model runs outside the sandbox, and no reward comes without solving."""
+"""Rules on trust: no text of a model runs outside the sandbox, and no reward is earned without solving."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gem_core.sandbox import self_check
 from gem_core.text import last_boxed
 
 NULL_SEEDS = 20
-"""Episodes of each null policy."""
+"""Number of episodes of each null policy."""
 NULL_SECONDS = 5.0
-"""After so long no further seed is begun: some environments start processes in every step."""
+"""Seconds after which no further seed is started; some environments start processes in every step."""
 UNDOCUMENTED = 0.1
-"""Success of a null policy that is allowed where no floor is documented."""
+"""Allowed success rate of a null policy if no floor is documented."""
 RESOLUTION = 0.005
-"""What a floor measured as 0 over 200 seeds may be in truth."""
+"""Possible true value of a floor measured as 0 over 200 seeds."""
 _CHANCE = 1e-3
 _PROGRAMS = frozenset(("program", "command"))
 _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format", "yaml", "jinja"))
-"""Payloads that are sent in forms that the environment does not read."""
+"""Names of the payloads that are also sent in forms that the environment does not read."""
 _ADVICE = (
     "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
     "str.format, a shell or sympy in this process or in a worker that is used again; what must run, runs in "
@@ -41,7 +41,7 @@ def attacks_change_nothing(subject: Subject) -> None:
     env = subject.fresh()
     seed = subject.seeds[0]
     read = readable_forms(play(env, seed, max_turns=subject.max_turns))
-    for recording in subject.recordings():  # what is loaded lazily is there before the snapshot
+    for recording in subject.recordings():  # loads lazy imports before the snapshot
         subject.play(env, recording.seed, lambda env: env.sample_random_action())
     panel = _Panel(subject, env, seed)
     before = panel.graded()
@@ -65,7 +65,7 @@ def attacks_change_nothing(subject: Subject) -> None:
 
 
 class _Panel:
-    """One item, to which texts are sent again and again."""
+    """One item of an environment, to which texts are sent repeatedly."""
 
     def __init__(self, subject: Subject, env: Env, seed: int) -> None:
         self.env = env
@@ -81,7 +81,7 @@ class _Panel:
         self.ended = False
 
     def start(self) -> None:
-        """Back to the start of the item; an item that takes long to make is not made again."""
+        """Return to the start of the item, from a saved state if the item takes long to make."""
         if self.state is None:
             reset(self.env, self.seed)
         else:
@@ -89,7 +89,7 @@ class _Panel:
         self.ended = False
 
     def graded(self) -> list[float]:
-        """What an oracle's, a random and two wrong answers earn."""
+        """Return the rewards of the oracle's answer, a random answer, and two wrong answers."""
         rewards = []
         for text in self.probes:
             self.start()
@@ -98,7 +98,7 @@ class _Panel:
         return rewards
 
     def send(self, payload: str, form: str, text: str) -> None:
-        """Have the text answered, and see that it was not formatted and took no longer than it may."""
+        """Send the text, and check that it was not formatted and that the step did not take too long."""
         if self.ended:
             self.start()
         start = time.perf_counter()
@@ -122,7 +122,7 @@ class _Panel:
 def _is_sent(payload: Payload, form: str, read: list[str]) -> bool:
     if form in FORMS and form not in read:
         return payload.name in _FEW
-    if form in _PROGRAMS:  # they run by design, within their limits of time
+    if form in _PROGRAMS:  # programs run by design, within their time limit
         return not payload.slow and self_check()["namespace"].available
     return form in FORMS or not payload.slow
 
@@ -164,7 +164,7 @@ def floor_holds(subject: Subject) -> None:
 
 
 def _at_least(wins: int, episodes: int, chance: float) -> float:
-    """Probability of `wins` or more successes."""
+    """Return the probability of `wins` or more successes."""
     if chance >= 1:
         return 1.0
     return sum(
