@@ -11,7 +11,7 @@ import numpy as np
 from gem_core.consistency.record import FLAGS, Played, Record
 
 ADVANTAGE_TOLERANCE = 1e-5
-"""Relative to the largest advantage of the batch if that is above 1, because advantages are float32."""
+"""Tolerance, relative to the largest advantage of the batch if above 1, because advantages are float32."""
 GRADIENT_TOLERANCE = 1e-4
 LEVELS = {1: "rollout", 2: "advantages", 3: "update"}
 
@@ -24,7 +24,7 @@ class ConsistencyLevel:
         equal: Whether the trainer computed what gem_core computes; None if the record does not tell.
         largest: Largest numerical difference; None if the level has no numbers.
         differences: One line per difference.
-        not_carried: Field that could not be compared, to the reason.
+        not_carried: Maps each field that could not be compared to the reason.
     """
 
     equal: bool | None
@@ -48,7 +48,7 @@ class Comparison:
 
     Attributes:
         trainer: Name of the trainer.
-        levels: Number of each level, 1 to 3, to its result.
+        levels: Maps the number of each level, 1 to 3, to its result.
     """
 
     trainer: str
@@ -62,7 +62,7 @@ class Comparison:
 
 
 def compare(core: Record, other: Record) -> Comparison:
-    """Compare the record of a trainer with that of gem_core on the same tasks, responses, and weights."""
+    """Compare a trainer's record with gem_core's record of the same tasks, responses, and weights."""
     if core.model != other.model:
         text = f"the weights differ: {other.model[:12]} instead of {core.model[:12]}"
         return Comparison(
@@ -89,7 +89,7 @@ def compare(core: Record, other: Record) -> Comparison:
 
 
 def _pairs(mine: list[Played], theirs: list[Played]) -> tuple[list[tuple[Played, Played]], list[str]]:
-    """Pair the episodes of the same task, ordered by their tokens, and report missing ones."""
+    """Pair the episodes of each task, ordered by their tokens, and report different numbers of episodes."""
     tasks: defaultdict[tuple[str, int], tuple[list[Played], list[Played]]] = defaultdict(lambda: ([], []))
     for side, episodes in enumerate((mine, theirs)):
         for played in episodes:

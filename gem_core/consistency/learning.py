@@ -1,11 +1,11 @@
-"""Comparison of whole learning runs with those of the reference trainer, from the same weights.
+"""Comparison of whole learning runs with runs of the reference trainer, from the same initial weights.
 
     runs = read_runs("runs.jsonl")
     for result in compare_learning(runs):
         print(result.trainer, result.task, result.verdict)
 
-This is level 4. Levels 1 to 3 compare numbers of one step, which are equal up to rounding. Whole runs sample
-differently in each trainer, so level 4 compares the distributions of their results over seeds.
+This is level 4. Levels 1 to 3 compare numbers from one step, which are equal up to rounding. In whole runs,
+each trainer samples differently, so level 4 compares the distributions of the results over seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gem_core.errors import TraceError
 from gem_core.eval.summary import estimate
 
 MARGIN = 0.1
-"""Runs are equivalent if the interval of their difference in success lies within plus or minus this."""
+"""Runs are equivalent if the interval of their difference in success lies within ± this value."""
 COVERAGE = 0.9
 LEAST_SEEDS = 5
 REFERENCE, REBN = "reference", "rebn"
@@ -32,18 +32,18 @@ class LearningRun:
     """One learning run: a line of a JSON Lines file, with these names as keys.
 
     Attributes:
-        task: Name of what is learned.
+        task: Name of the learning task.
         trainer: Name of the trainer.
         version: Name and version of the trainer.
         variant: "rebn", or the name of a fault or control.
         seed: Seed of the tasks and of the trainer.
-        before: Success on the evaluation tasks with the first weights, 0 to 1.
-        after: The same with the last weights.
-        model: SHA-256 of the first weights, in hex.
-        budget: What every trainer is given.
+        before: Success rate on the evaluation tasks with the initial weights, 0 to 1.
+        after: Success rate on the evaluation tasks with the final weights, 0 to 1.
+        model: SHA-256 of the initial weights, in hex.
+        budget: Training budget, equal for all trainers.
         command: Command that made the run.
         commit: Short hash of the commit that made or recorded the run.
-        success: Success of the training episodes, one number per step.
+        success: Success rate of the training episodes, one number per step.
     """
 
     task: str
@@ -64,7 +64,7 @@ class LearningRun:
         """Read one line of the file.
 
         Raises:
-            TraceError: The line does not hold a run.
+            TraceError: The line is not a learning run.
         """
         try:
             run = cls(**json.loads(line))
@@ -79,13 +79,13 @@ class Equivalence:
     """Comparison of a trainer's runs of one task with the reference trainer's ReBN runs.
 
     Attributes:
-        task: Name of what is learned.
+        task: Name of the learning task.
         trainer: Name of the trainer.
         variant: "rebn", or the name of a fault or control.
-        runs: Runs in the order of their seeds.
-        interval: ``mean`` difference of ``after`` to the reference run of the same seed, and the ends
+        runs: Runs, ordered by seed.
+        interval: ``mean`` difference in ``after`` from the reference run of the same seed, and the ends
             ``low`` and ``high`` of its bootstrap interval; None if there is no interval.
-        obstacles: Why there is no verdict, one line each.
+        obstacles: Reasons why there is no verdict, one line each.
     """
 
     task: str
@@ -97,7 +97,7 @@ class Equivalence:
 
     @property
     def equal(self) -> bool | None:
-        """Whether the interval lies within `MARGIN`; None with an obstacle or too few seeds."""
+        """Whether the interval lies within ± `MARGIN`; None if there are obstacles or too few seeds."""
         low, high = self.interval.get("low"), self.interval.get("high")
         if self.obstacles or len(self.runs) < LEAST_SEEDS or low is None or high is None:
             return None
@@ -116,10 +116,12 @@ class Equivalence:
 
 
 def read_runs(path: str | Path) -> list[LearningRun]:
-    """Return the runs of a JSON Lines file by task, trainer, variant and seed; none if there is no file.
+    """Return the runs of a JSON Lines file, sorted by task, trainer, variant, and seed.
+
+    The list is empty if the file does not exist.
 
     Raises:
-        TraceError: A line does not hold a run; the message names the file and the line.
+        TraceError: A line is not a learning run; the message names the file and the line.
     """
     path, runs = Path(path), []
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -1,4 +1,4 @@
-"""`Record`: what a trainer's loss consumed in one step, in the same form for every trainer."""
+"""`Record`: the inputs of a trainer's loss in one step, in the same form for every trainer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gem_core.rollout import Episode
 
 SCHEMA_VERSION = 1
 FLAGS = ("terminated", "truncated", "stop_reason")
-"""Fields of `Played` that a loss does not need, so some trainers do not pass them on."""
+"""Fields of `Played` that some trainers do not pass on, because a loss does not need them."""
 
 
 @dataclass
@@ -31,10 +31,10 @@ class Played:
         token_ids: Tokens of the whole row, from the first prompt to the last response.
         turn_ids: Turn of each token; -1 for tokens that the model did not generate.
         rewards: Reward of each turn; None if the trainer does not pass them on.
-        terminated: As in `gem_core.rollout.Episode`; None if the trainer does not pass it on.
-        truncated: As in `gem_core.rollout.Episode`; None if the trainer does not pass it on.
-        stop_reason: As in `gem_core.rollout.Episode`; None if the trainer does not pass it on.
-        advantages: Advantage of each turn, as the loss consumed it.
+        terminated: Flag of `gem_core.rollout.Episode`; None if the trainer does not pass it on.
+        truncated: Flag of `gem_core.rollout.Episode`; None if the trainer does not pass it on.
+        stop_reason: Stop reason of `gem_core.rollout.Episode`; None if the trainer does not pass it on.
+        advantages: Advantage of each turn, as used by the loss.
         spread: Largest difference between the advantages of the tokens of one turn.
     """
 
@@ -71,14 +71,14 @@ class Played:
         """Set `advantages` and `spread`.
 
         Args:
-            of_tokens: Advantage of each token of the row, as long as `turn_ids`.
+            of_tokens: Advantage of each token of the row, with the same length as `turn_ids`.
         """
         by_turn: dict[int, list[float]] = {}
         for turn, value in zip(self.turn_ids, of_tokens, strict=True):
             if turn >= 0:
                 by_turn.setdefault(turn, []).append(value)
         self.advantages = [by_turn[turn][0] for turn in sorted(by_turn)]
-        # np.max, because it propagates NaN, which `max` ignores
+        # np.max propagates NaN, which `max` ignores
         self.spread = float(np.max([np.ptp(values) for values in by_turn.values()], initial=0.0))
 
 
@@ -88,17 +88,17 @@ class Record:
 
     Attributes:
         trainer: Name of the trainer; "core", or a name that begins with "core-", for gem_core itself.
-        versions: Name of each relevant package, to its version.
+        versions: Maps the name of each relevant package to its version.
         command: Command that made the record.
         model: Hash of the weights and the tokenizer that every trainer starts from.
         episodes: Episodes of the step, in any order.
         reference: Name of the record of gem_core to compare with.
-        not_carried: Field of `Played`, to why it does not reach the trainer's batch.
+        not_carried: Maps a field of `Played` to the reason why it does not reach the trainer's batch.
         gradient: Norm of (gradient - reference), divided by the norm of the reference; None if no update
             was made.
         cases: Results with other estimators and options on the same episodes. Maps a description to the
-            largest difference between the trainer's advantages and the expected ones, relative to the
-            largest of the latter if that is above 1.
+            largest difference between the trainer's advantages and the expected ones, divided by the
+            largest expected advantage if that is above 1.
         notes: Further measurements, by description.
     """
 
@@ -119,12 +119,12 @@ class Record:
         return self.trainer == "core" or self.trainer.startswith("core-")
 
     def write(self, path: str | Path) -> None:
-        """Write JSON; the file appears at once or not at all."""
+        """Write the record as JSON, atomically."""
         write_atomically(path, [json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}) + "\n"])
 
     @classmethod
     def read(cls, path: str | Path) -> Record:
-        """Inverse of `write`.
+        """Read a record that `write` wrote.
 
         Raises:
             TraceError: The file is not a record, or has another schema version.
@@ -147,7 +147,7 @@ class Record:
 
 
 def read_records(folder: str | Path) -> dict[str, Record]:
-    """Return the records in a folder, one JSON file per trainer, by trainer.
+    """Return the records in a folder with one JSON file per trainer, by trainer.
 
     Raises:
         TraceError: A file is not a record.

@@ -4,7 +4,7 @@
     write_reference(recipe, "out/reference")
 
 `gem-core repro recipe.yaml --out out` does this for all trainers. Each plugin writes the config of its
-own trainer.
+trainer.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ ADAM_BETAS = (0.9, 0.999)
 
 
 def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
-    """Raise an error that names the options that a trainer has no equivalent of, if there are any.
+    """Raise an error if there are options for which a trainer has no equivalent.
 
     Args:
         trainer: Name of the trainer.
-        reasons: Name of each such option, to the reason.
+        reasons: Maps the name of each such option to the reason.
 
     Raises:
         ConfigError: `reasons` is not empty.
@@ -38,24 +38,24 @@ def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Recipe(RolloutOptions):
-    """One run of any trainer: the options of a rollout, and those below.
+    """A run that any trainer can perform: the options of a rollout, and those below.
 
-    Everything else is the same in every trainer: AdamW with `ADAM_BETAS` and no weight decay, a constant
-    learning rate, gradients clipped to norm 1, PPO's clip at 0.2, one pass over the episodes of a step, no
-    KL penalty, no entropy bonus, and no correction of log-probs.
+    Everything else is the same in every trainer: AdamW with `ADAM_BETAS` and without weight decay, a constant
+    learning rate, gradients clipped to norm 1, PPO clipping at 0.2, one pass over the episodes of a step, and
+    no KL penalty, entropy bonus, or log-prob correction.
 
     Attributes:
-        env: Environments, as in `EnvChoice.parse`. In a file, a single one may be a text.
-        model: Hugging Face name or folder. In a file, a relative folder is relative to the file.
+        env: Environments, as in `EnvChoice.parse`. In a file, a single environment may be a plain string.
+        model: Hugging Face name or folder. In a file, a relative path is relative to the folder of the file.
         seed: Random seed for the tasks, and for the trainer if it takes one.
         estimator: Advantage estimator, a value of `TRAINER_NAMES`.
-        estimator_options: Options of the estimator; for "rebn" also ``scope``, "collected" or "trained".
+        estimator_options: Options of the estimator. "rebn" also has ``scope``, "collected" or "trained".
         gamma: Discount per turn, from 0 to 1.
         steps: Number of rounds of rollout and update.
         tasks_per_step: Number of tasks per step.
         samples_per_task: Number of episodes per task.
-        turns_per_step: Number of turns per step, for a trainer whose batch size counts turns. None if the
-            recipe is not meant for such a trainer.
+        turns_per_step: Number of turns per step, for trainers whose batch size counts turns. None if the
+            recipe is not intended for such trainers.
         updates_per_step: Number of optimizer updates per step, each on an equal share of the episodes.
         max_tokens: Maximum number of tokens of an episode, including prompt and observations.
         learning_rate: Learning rate of the policy.
@@ -103,10 +103,10 @@ class Recipe(RolloutOptions):
 
     @classmethod
     def of(cls, options: Mapping[str, Any], prefix: str = "") -> Recipe:
-        """Return a recipe with the options of a file.
+        """Return a recipe with the options read from a file.
 
         Args:
-            options: Name of each option, to its value.
+            options: Maps the name of each option to its value.
             prefix: Text before the name of an option in messages.
 
         Raises:
@@ -202,12 +202,12 @@ class Recipe(RolloutOptions):
 
     @property
     def trainer_estimator(self) -> str:
-        """Name of the estimator in a trainer that also has estimators of its own."""
+        """Name of the estimator in the config of a trainer that also has built-in estimators."""
         return next(name for name, estimator in TRAINER_NAMES.items() if estimator == self.estimator)
 
     @property
     def changed_estimator_options(self) -> dict[str, Any]:
-        """Options of the estimator whose values are not the defaults, including ``scope``."""
+        """Options of the estimator whose values differ from the defaults, including ``scope``."""
         defaults = inspect.signature(get_estimator(self.estimator).reference()).parameters
         return {
             name: value
@@ -216,25 +216,25 @@ class Recipe(RolloutOptions):
         }
 
     def rollout_options(self) -> dict[str, Any]:
-        """Return the changed options of `RolloutOptions`, except the one that every trainer has itself."""
+        """Return the changed options of `RolloutOptions`, except the one that every trainer also has."""
         names = [item.name for item in fields(RolloutOptions) if item.name != "max_tokens_per_turn"]
         return self.changed(*names)
 
     def tasks(self) -> Iterator[TaskRow]:
-        """Return one row per task of the whole run."""
+        """Yield one row per task of the whole run."""
         return make_tasks(self.sources, self.steps * self.tasks_per_step, seed=self.seed)
 
     def changed(self, *names: str) -> dict[str, Any]:
-        """Return those of the named options whose values are not the defaults."""
+        """Return the named options whose values differ from the defaults."""
         defaults = {item.name: item.default for item in fields(self)}
         defaults["template_kwargs"] = {}
         return {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
 
     def build_environments(self) -> None:
-        """Make each environment once, with its wrappers, so that mistakes are reported early.
+        """Build each environment once, with its wrappers, so that mistakes are reported early.
 
         Raises:
-            GemError: An environment cannot be made.
+            GemError: An environment cannot be built.
         """
         for source in self.sources:
             source.check_buildable(self.wrappers)
@@ -246,14 +246,14 @@ class Recipe(RolloutOptions):
             reason: Why the trainer cannot show images.
 
         Raises:
-            GemError: An environment cannot be made.
+            GemError: An environment cannot be built.
         """
         shown = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
         return {"env": f"{shown[0]} shows images, and {reason}"} if shown else {}
 
 
 def _parse_number(value: Any) -> Any:
-    """Convert a text to a number if possible, because YAML reads 1e-6 (no decimal point) as a text."""
+    """Convert a string to a number if possible, because YAML reads 1e-6 (no decimal point) as a string."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

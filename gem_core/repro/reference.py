@@ -15,7 +15,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh``.
 
     Returns:
-        Notes on what differs from the other trainers.
+        Notes on differences from the other trainers.
 
     Raises:
         ConfigError: `gem-core train` has no equivalent of an option.

@@ -17,7 +17,7 @@ _OTHER_TYPES = ("true", "false", "null", "none", "inf", "nan")
 
 
 class Verbatim(str):
-    """A word that the shell expands; it already has the quotes that it needs."""
+    """A word that the shell expands, written into the script without further quoting."""
 
 
 def write_script(
@@ -28,7 +28,7 @@ def write_script(
     Args:
         path: Path of the script. An existing file is replaced.
         command: Start of the command, up to its options.
-        lines: Words of the command; each list goes on one line.
+        lines: Words of the command, one list per line.
         notes: Comments at the top, for the user of the script.
         before: Shell code before the command.
     """
@@ -54,14 +54,14 @@ def assignments(values: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _word(value: Any) -> str:
-    """Return the value of an override, where a plain text needs no quotes."""
+    """Return the value of an override, without quotes around plain text."""
     plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _OTHER_TYPES
     return str(value) if plain else _quoted(value)
 
 
 def _quoted(value: Any) -> str:
     if isinstance(value, str):
-        escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # a backslash counts before a quote only
+        escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # a backslash is an escape only before a quote
         ending = re.search(r"\\*$", escaped)
         return f'"{escaped}{ending[0] if ending else ""}"'
     if isinstance(value, Mapping):

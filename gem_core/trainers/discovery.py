@@ -5,7 +5,7 @@ A package registers its plugin as an entry point whose name is the trainer's nam
     [project.entry-points."gem_core.trainers"]
     acme = "gem_acme:TRAINER"
 
-Names are read from the metadata of the installed packages; a plugin is imported when it is asked for.
+Names are read from the metadata of the installed packages; a plugin is imported only when it is loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _registered: dict[str, TrainerPlugin] = {}
 
 
 def register_trainer(name: str, plugin: TrainerPlugin) -> None:
-    """Register a plugin in this process, in front of any installed one of the same name."""
+    """Register a plugin in this process, with precedence over an installed plugin of the same name."""
     _registered[name] = plugin
 
 
@@ -38,7 +38,7 @@ def check_trainer_names(names: list[str]) -> None:
     """Check that all trainers are known.
 
     Raises:
-        UnknownName: One is not; the message names those that are.
+        UnknownName: A trainer is unknown; the message lists the known ones.
     """
     known = trainer_names()
     for name in names:
@@ -63,7 +63,7 @@ def load_trainer(name: str) -> TrainerPlugin:
     (entry, *_) = (entry for entry in _entry_points() if entry.name == name)
     try:
         plugin = entry.load()
-    except Exception as error:  # whatever somebody's package does when it is imported
+    except Exception as error:  # importing a third-party package can raise anything
         raise UnsupportedTrainer(f"{entry.value} cannot be imported: {error_line(error)}") from error
     if not isinstance(plugin, TrainerPlugin):
         kind = type(plugin).__name__

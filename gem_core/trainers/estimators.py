@@ -1,4 +1,4 @@
-"""The advantage estimator that a trainer's config names: reading it, checking it, running it on a batch."""
+"""Read, check, and run the advantage estimator that a trainer's config names."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gem_core.advantages.tensors import Advantages
 
 Scope: TypeAlias = Literal["collected", "trained"]
-"""Turns whose returns an estimator normalizes by: all that were collected for an update, or those that are
-trained on after the trainer dropped some."""
+"""Turns from which an estimator computes its statistics: all turns collected for an update, or only the
+turns that remain for training after the trainer dropped some."""
 
 SCOPES = ("collected", "trained")
 
@@ -34,7 +34,7 @@ class EstimatorChoice:
         estimator: The estimator.
         gamma: Discount per turn.
         options: Keyword arguments besides gamma.
-        scope: Turns that the statistics are taken over. "trained" for an estimator without statistics.
+        scope: Turns over which the statistics are computed; "trained" for an estimator without statistics.
     """
 
     name: str
@@ -45,18 +45,18 @@ class EstimatorChoice:
 
     @property
     def needs_groups(self) -> bool:
-        """Whether it compares the episodes of a task with each other."""
+        """Whether the estimator compares the episodes of a task."""
         return "group_ids" in self.estimator.needs
 
     def check_group_size(self, option: str, size: int) -> None:
-        """Refuse an estimator that compares the episodes of a task where each task has a single one.
+        """Reject an estimator that compares the episodes of a task if each task has only one.
 
         Args:
             option: Name of the trainer's option that sets the number of episodes per task.
-            size: Its value.
+            size: Value of the option.
 
         Raises:
-            ConfigError: There is nothing to compare.
+            ConfigError: The estimator has nothing to compare.
         """
         if self.needs_groups and size < 2:
             raise ConfigError(
@@ -65,11 +65,11 @@ class EstimatorChoice:
             )
 
     def check_collected(self, cause: str, remedy: str) -> None:
-        """Refuse statistics over all collected turns where the trainer drops some of them first.
+        """Reject statistics over all collected turns if the trainer drops some turns first.
 
         Args:
-            cause: What drops them, such as ``"algorithm.filter_groups drops groups"``.
-            remedy: What to set instead, such as ``"+algorithm.rebn.scope=trained"``.
+            cause: Why turns are dropped, such as ``"algorithm.filter_groups drops groups"``.
+            remedy: Setting to use instead, such as ``"+algorithm.rebn.scope=trained"``.
 
         Raises:
             ConfigError: The scope is "collected".
@@ -96,21 +96,21 @@ class EstimatorChoice:
         Args:
             token_rewards: (rows, tokens), any float dtype. The reward of a turn is the sum from its first
                 token up to the next turn.
-            response_mask: (rows, tokens), 1 on response tokens. A row of zeros counts nowhere.
-            turn_ids: For episode rows, (rows, tokens): index of the turn in its row, -1 off-response. None
-                takes each run of ones in the mask as a turn.
-            episodes: For turn rows, the episode that each row belongs to; None for episode rows.
+            response_mask: (rows, tokens), 1 on response tokens. A row of zeros is ignored.
+            turn_ids: For episode rows, (rows, tokens): index of the turn in its row, -1 outside of responses.
+                None treats each run of ones in the mask as a turn.
+            episodes: For turn rows, the episode of each row; None for episode rows.
             turns: For turn rows, the index of each row within its episode.
             group_ids: Group of each row; used by estimators that compare the episodes of a task.
-            arguments: More keyword arguments of the estimator, such as ``values``.
+            arguments: Further keyword arguments of the estimator, such as ``values``.
 
         Returns:
             Advantages and returns, each float32 (rows, tokens), and the statistics of the returns.
 
         Raises:
-            ConfigError: The estimator needs group ids and there are none; or as in
+            ConfigError: The estimator needs group ids and there are none, or one of the reasons in
                 `gem_core.advantages.tensors`.
-            NonFiniteReward: Names the row and the turn.
+            NonFiniteReward: A reward is not finite; the message names the row and the turn.
         """
         arguments = {"gamma": self.gamma, **self.options, **arguments}
         if self.needs_groups:
@@ -144,16 +144,17 @@ def read_estimator(
 
     Args:
         name: Name in the trainer's config.
-        options: Option to value; ``scope`` is one of them for an estimator with statistics. A value of None
-            means the estimator's own default.
+        options: Maps options to values, including ``scope`` for an estimator with statistics. None as a value
+            selects the estimator's default.
         gamma: Discount per turn.
-        prefix: What a user writes before the name of an option, for messages.
-        gamma_option: What a user writes for `gamma`.
-        names: Names of the trainer's config to names of estimators. None takes `name` as it is registered.
+        prefix: Text that a user writes before the name of an option, for messages.
+        gamma_option: Name that a user writes for `gamma`, for messages.
+        names: Maps names in the trainer's config to names of estimators. None if `name` is
+            the registered name.
 
     Raises:
-        ConfigError: An unknown option, or a value out of range.
-        UnknownName: No such estimator.
+        ConfigError: An option is unknown, or a value is out of range.
+        UnknownName: The estimator does not exist.
     """
     estimator = get_estimator(name if names is None else names[name])
     chosen = {key: value for key, value in options.items() if value is not None}
@@ -168,14 +169,14 @@ def read_estimator(
 
 
 def check_gamma(gamma: Any, option: str = "gamma") -> None:
-    """Refuse a discount that is not from 0 to 1.
+    """Reject a discount outside of the range from 0 to 1.
 
     Args:
-        gamma: The discount per turn.
-        option: What a user writes for it.
+        gamma: Discount per turn.
+        option: Name that a user writes for it, for the message.
 
     Raises:
-        ConfigError: It is out of range.
+        ConfigError: The discount is out of range.
     """
     check_number(option, float(gamma), 0, 1)
 
@@ -184,20 +185,20 @@ def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigErr
     """Return the error for an estimator that neither the trainer nor gem_core has.
 
     Args:
-        option: What a user writes before the name.
-        name: The name.
-        known: All names that are allowed.
+        option: Text that a user writes before the name.
+        name: Unknown name.
+        known: All allowed names.
     """
     return ConfigError(f"{option}: {unknown('estimator', name, known)}")
 
 
 class TurnLog:
-    """Logs once per estimator and source where the turns of a batch came from.
+    """Logs the source of the turns of a batch, once per estimator and source.
 
-    With a wrong mask an estimator computes wrong advantages, and nothing else would show it.
+    With a wrong mask, an estimator computes wrong advantages, and nothing else would reveal it.
 
     Args:
-        logger: A logger that has a handler in the trainer's process.
+        logger: Logger with a handler in the trainer's process.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -210,7 +211,7 @@ class TurnLog:
         Args:
             name: Name of the estimator.
             stats: Statistics of the returns.
-            source: Where turns and their rewards were taken from.
+            source: Source of the turns and their rewards.
         """
         if (name, source) not in self._logged:
             self._logged.add((name, source))

@@ -1,4 +1,4 @@
-"""Names of a plugin package that are imported on first use, so that the package itself needs no trainer."""
+"""Lazy imports of the names of a plugin package, so that importing the package requires no trainer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def lazy_exports(
 
         __getattr__, __dir__ = lazy_exports(SUPPORTED, {"GemAgentLoop": "loop"})
 
-    Asking for a public name raises `UnsupportedTrainer` where the trainer is missing or too old.
+    Accessing a public name raises `UnsupportedTrainer` if the trainer is missing or too old.
 
     Args:
-        trainer: The trainer of the package.
-        homes: Public name to the module of the package that defines it.
+        trainer: Trainer of the package.
+        homes: Maps each public name to the module of the package that defines it.
     """
     package = trainer.package
 

@@ -1,4 +1,4 @@
-"""Episodes on their way from the process that played them to the one that trains, without their tokens."""
+"""Episodes without tokens, as sent from the process that played them to the process that trains."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gem_core.rollout import Episode, episode_metrics, without_tokens
 
 
 def pack_outline(episode: Episode) -> str:
-    """Return an episode as JSON, without tokens and texts: what metrics and error messages need of it."""
+    """Return the parts of an episode for metrics and error messages, as JSON without tokens and texts."""
     return json.dumps(without_tokens(episode).to_dict())
 
 
 def unpack_outline(text: str) -> Episode:
-    """Return the episode of `pack_outline`."""
+    """Return the episode that `pack_outline` packed."""
     return Episode.from_dict(json.loads(text))
 
 
@@ -23,8 +23,8 @@ def batch_metrics(episodes: Iterable[Episode], stats: ReturnStats | None = None)
     """Return the metrics that every trainer logs for a batch.
 
     Args:
-        episodes: All episodes of the batch, those that failed included.
-        stats: Statistics of the returns; None, or those of no turn at all, add nothing.
+        episodes: All episodes of the batch, including failed ones.
+        stats: Statistics of the returns; None, and statistics over zero turns, add no metrics.
     """
     metrics = episode_metrics(episodes)
     return metrics | stats.metrics() if stats is not None and stats.count else metrics

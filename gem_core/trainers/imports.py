@@ -1,4 +1,4 @@
-"""Code that runs right after another module is imported."""
+"""Actions that run right after the import of a module."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import ModuleType
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
-    """Call `action` with the module `name` right after it is imported; at once if it is imported already.
+    """Call `action` with the module `name` right after its import, or at once if it is already imported.
 
-    A plugin uses this to reach a trainer's module in a process that may never import it. The import raises
-    what `action` raises.
+    A plugin uses this to patch a trainer's module in a process that may never import it. Errors of `action`
+    are raised by the import.
     """
     if name in sys.modules:
         action(sys.modules[name])
@@ -23,7 +23,7 @@ def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Notices the first import of one module."""
+    """Finder that detects the first import of one module."""
 
     def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Runs a module's own loader and then an action."""
+    """Loader that runs a module's original loader and then an action."""
 
     def __init__(self, inner: importlib.abc.Loader, action: Callable[[ModuleType], None]) -> None:
         self._inner = inner

@@ -1,9 +1,9 @@
-"""Checks of a trainer's interface: what a plugin overrides must still be there, with the same parameters.
+"""Checks of a trainer's interface: everything that a plugin overrides must exist with the same parameters.
 
     expect(SUPPORTED, PPOActor, "step", "self", "prompts", "formatted_prompts", "references")
 
 A plugin runs these checks when it imports the trainer's modules, before any model is loaded. A version that
-fails one is refused; a version newer than those tested that passes all of them works.
+fails a check is rejected; an untested newer version that passes all of them is accepted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def expect(
     """Return a function or method of the trainer after checking the names of its parameters.
 
     Args:
-        trainer: The trainer, for the message.
-        owner: A module or class of the trainer.
-        name: Attribute of `owner`; a dotted path such as ``Class.method`` looks into it.
-        parameters: Names of all parameters in order, ``self`` included.
-        exact: Whether there must be no further parameters. False compares the first ones only.
+        trainer: Trainer, for the message.
+        owner: Module or class of the trainer.
+        name: Attribute of `owner`, or a dotted path such as ``Class.method``.
+        parameters: Names of all parameters in order, including ``self``.
+        exact: Whether to reject further parameters. False compares only the first ones.
 
     Raises:
         UnsupportedTrainer: The attribute is missing or has other parameters. The message names the installed
@@ -48,10 +48,10 @@ def expect_one_of(
     *,
     exact: bool = True,
 ) -> Any:
-    """Do the same as `expect` where several signatures are fine.
+    """Do the same as `expect`, but accept several signatures.
 
     Raises:
-        UnsupportedTrainer: The attribute is missing, or its parameters are none of `signatures`.
+        UnsupportedTrainer: The attribute is missing, or its parameters match none of `signatures`.
     """
     function = find(owner, name)
     if function is not None:
@@ -67,10 +67,10 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
     """Check the fields of a dataclass or Pydantic model of the trainer.
 
     Args:
-        trainer: The trainer, for the message.
-        cls: The class.
-        names: Names of its fields, in order when `exact`.
-        exact: Whether there must be no other fields. False asks for these among others.
+        trainer: Trainer, for the message.
+        cls: Class to check.
+        names: Names of its fields, in order if `exact`.
+        exact: Whether to reject other fields. False only requires that these fields exist.
 
     Raises:
         UnsupportedTrainer: The fields differ.
@@ -83,7 +83,7 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
 
 
 def find(owner: ModuleType | type, name: str) -> Any:
-    """Return the attribute at a dotted path, or None when a part of the path is missing."""
+    """Return the attribute at a dotted path, or None if a part of the path is missing."""
     value: Any = owner
     for part in name.split("."):
         value = getattr(value, part, None)
@@ -91,7 +91,7 @@ def find(owner: ModuleType | type, name: str) -> Any:
 
 
 def parameters_of(function: Any) -> tuple[str, ...]:
-    """Return the names of a function's parameters. Decorators are looked through."""
+    """Return the parameter names of a function, or of the function that its decorators wrap."""
     return tuple(name for name in inspect.signature(function).parameters if name != _ADDED_BY_RAY)
 
 

@@ -1,4 +1,4 @@
-"""Options that several trainers' configs have in common."""
+"""Options shared by the configs of several trainers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gem_core.rollout import RowKind
 from gem_core.rollout.trajectory import ContextMode
 
 RowOption: TypeAlias = Literal["auto", "episode", "turn"]
-"""Rows of a training batch; "auto" takes episode rows where the context allows it."""
+"""Kind of rows of a training batch; "auto" selects episode rows if the context allows it."""
 
 
 def choose_rows(rows: RowOption, context: ContextMode, *, prefix: str = "gem.") -> RowKind:
     """Return the kind of rows that a run trains on.
 
     Args:
-        rows: The option ``rows``.
-        context: The option ``context``.
-        prefix: What a user writes before the name of an option, for the message.
+        rows: Value of the option ``rows``.
+        context: Value of the option ``context``.
+        prefix: Text that a user writes before the name of an option, for the message.
 
     Raises:
-        ConfigError: Episode rows with a rebuilt context.
+        ConfigError: Episode rows are requested with a rebuilt context.
     """
     if context == "rebuild" and rows == "episode":
         raise ConfigError(
@@ -35,14 +35,14 @@ def choose_rows(rows: RowOption, context: ContextMode, *, prefix: str = "gem.") 
 
 
 def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str, Any]:
-    """Read an option that holds names with values, such as the variables of a chat template.
+    """Read an option that maps names to values, such as the variables of a chat template.
 
     Args:
-        value: A mapping, or a JSON object as text. None and the empty text are an empty mapping.
-        option: What a user writes for it.
+        value: Mapping, or a JSON object as a string. None and the empty string mean an empty mapping.
+        option: Name that a user writes for the option, for the message.
 
     Raises:
-        ConfigError: Neither a mapping nor a JSON object.
+        ConfigError: The value is neither a mapping nor a JSON object.
     """
     try:
         result = json.loads(value or "{}") if isinstance(value, str) else dict(value or {})
@@ -54,14 +54,14 @@ def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str,
 
 
 def import_modules(names: Iterable[str], option: str) -> None:
-    """Import modules of the user's own, such as one that registers environments.
+    """Import the user's modules, such as one that registers environments.
 
     Args:
-        names: Modules to import.
-        option: What a user writes for them.
+        names: Names of the modules.
+        option: Name that a user writes for the option, for the message.
 
     Raises:
-        ConfigError: There is no such module.
+        ConfigError: A module does not exist.
     """
     for name in names:
         try:

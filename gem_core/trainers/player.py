@@ -1,4 +1,4 @@
-"""Playing episodes inside a trainer's worker."""
+"""Play episodes inside a trainer's worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gem_core.tasks import TaskRow
 
 
 class EpisodePlayer:
-    """What all episodes of a worker share.
+    """State shared by all episodes of a worker.
 
         player = EpisodePlayer(options, tokenizer)
         episode = await player.play(task, policy, split="train", max_tokens_per_turn=512)
@@ -20,16 +20,15 @@ class EpisodePlayer:
     Args:
         options: Options of the rollout.
         tokenizer: Tokenizer of the model.
-        processor: Processor of a model that takes images; anything else is ignored.
+        processor: Processor of a model that accepts images; any other object is ignored.
         template_kwargs: Variables for the chat template.
 
     Attributes:
-        options: As above.
-        context: Context that all episodes share.
+        options: Options of the rollout.
+        context: Context shared by all episodes.
         stop_ids: Tokens that end a response.
-        extra_stop_id: One of them that an inference engine does not stop at by itself; None when it stops at
-            all of them.
-        image_token_id: Placeholder of an image, which must not be sampled; None for a model without images.
+        extra_stop_id: Stop token that an inference engine does not apply by default; None if it applies all.
+        image_token_id: Image placeholder, which must not be sampled; None for a model without images.
     """
 
     def __init__(
@@ -64,16 +63,16 @@ class EpisodePlayer:
         max_tokens_per_turn: int | None = None,
         **arguments: Any,
     ) -> Episode:
-        """Play the episode of a task, and write its trace when traces are wanted.
+        """Play the episode of a task, and write its trace if traces are enabled.
 
         Args:
-            task: The task.
-            policy: Samples the responses.
+            task: Task to play.
+            policy: Policy that samples the responses.
             split: Name of the trace file.
-            metadata: Metadata of the episode, besides the split.
-            max_turns: Replaces the option of that name; None keeps it.
-            max_tokens_per_turn: Replaces the option of that name; None keeps it.
-            arguments: More arguments of `EnvPool.play`.
+            metadata: Metadata of the episode, in addition to the split.
+            max_turns: Overrides the option of the same name; None uses the option.
+            max_tokens_per_turn: Overrides the option of the same name; None uses the option.
+            arguments: Further arguments of `EnvPool.play`.
         """
         changes = {"max_turns": max_turns, "max_tokens_per_turn": max_tokens_per_turn}
         limits = self.options.limits(**{name: value for name, value in changes.items() if value is not None})

@@ -1,4 +1,4 @@
-"""What a plugin package declares: the trainer it supports, and what it contributes to the gem-core command.
+"""Declarations of a plugin package: its trainer, and its contributions to the gem-core command.
 
     TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_acme.export:write", recipe_writer="gem_acme.repro:write")
 
@@ -28,28 +28,29 @@ RecipeWriter: TypeAlias = "Callable[[Recipe, Path], list[str]]"
 Recorder: TypeAlias = "Callable[[Path], None]"
 
 _warned: set[tuple[str, str]] = set()
-"""Packages and warnings that this process has shown."""
+"""Packages and warnings that this process has already shown."""
 
 
 @dataclass(frozen=True)
 class SupportedTrainer:
-    """A trainer and the range of its versions that a plugin was tested with.
+    """A trainer, and the range of its versions with which a plugin was tested.
 
     Attributes:
         name: Name of the trainer, for messages.
         package: Import package of the plugin.
         distribution: Name on the package index.
         minimum: First supported version.
-        below: First version that was not tested. It works if it has the interface that the plugin checks; see
+        below: First untested version. It is accepted if it has the interface that the plugin checks; see
             `gem_core.trainers.interface`.
-        hook: How the plugin gets into the trainer's processes, in one sentence.
-        home_variable: Environment variable that names a source checkout; None when an installed
-            distribution is the only form.
+        hook: How the plugin is loaded into the trainer's processes, in one sentence.
+        home_variable: Environment variable with the path of a source checkout; None if the plugin supports
+            installed distributions only.
         on_index: Whether `distribution` can be installed from the package index.
-        checkout_module: A module, ``package.module``, by which a source checkout on the import path is found.
+        checkout_module: Module, ``package.module``, that identifies a source checkout on the import path.
         hook_modules: Modules of the plugin that the hook uses.
-        entry_point: Group and name of the entry point that the trainer reads; None when it reads none.
-        brought: Versions, and what the plugin needs that each introduced, for the message about older ones.
+        entry_point: Group and name of the entry point that the trainer reads; None if it reads none.
+        brought: Versions, and the feature each introduced that the plugin needs, for the message about older
+            versions.
     """
 
     name: str
@@ -67,14 +68,14 @@ class SupportedTrainer:
 
     @property
     def versions(self) -> str:
-        """The supported range as pip would write it."""
+        """Supported range in pip's syntax."""
         return f">={self.minimum},<{self.below}"
 
     def installed_version(self) -> str | None:
-        """Return the version of the installed distribution; None when it is not installed."""
+        """Return the version of the installed distribution, or None if it is not installed."""
         from importlib.metadata import PackageNotFoundError, version
 
-        if not self.on_index:  # the name may belong to an unrelated project there
+        if not self.on_index:  # the index may have an unrelated project of the same name
             return None
         try:
             return version(self.distribution)
@@ -82,14 +83,14 @@ class SupportedTrainer:
             return None
 
     def source_checkout(self) -> Path | None:
-        """Return the folder in `home_variable`, or else of `checkout_module`; None when there is neither."""
+        """Return the folder in `home_variable`, or else the folder of `checkout_module`, or None."""
         from importlib.util import find_spec
 
         folder = os.environ.get(self.home_variable, "") if self.home_variable else ""
         if folder:
             return Path(folder)
         package, _, module = (self.checkout_module or "").partition(".")
-        spec = find_spec(package) if package else None  # of the top package: imports nothing
+        spec = find_spec(package) if package else None  # the top package only, which imports nothing
         for location in (spec.submodule_search_locations if spec else None) or ():
             if any((Path(location) / name).exists() for name in (module, f"{module}.py")):
                 return Path(location).parent
@@ -112,7 +113,7 @@ class SupportedTrainer:
         return None
 
     def untested(self) -> str | None:
-        """Return a warning where the installed version is newer than those tested; None where it is not."""
+        """Return a warning if the installed version is newer than the tested ones, or else None."""
         installed = None if self.source_checkout() is not None else self.installed_version()
         if installed is None or _release(installed) < _release(self.below):
             return None
@@ -134,7 +135,7 @@ class SupportedTrainer:
         return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
 
     def require(self) -> None:
-        """Raise `UnsupportedTrainer` where no supported version is there; warn once of an untested one."""
+        """Raise `UnsupportedTrainer` if no supported version is installed; warn once of an untested one."""
         problem = self.problem()
         if problem is not None:
             raise UnsupportedTrainer(f"{self.package}: {problem}")
@@ -155,24 +156,24 @@ def _release(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TrainerPlugin:
-    """What a plugin contributes to the gem-core command.
+    """Contributions of a plugin to the gem-core command.
 
-    Functions are named as ``module:function``, and imported when they are first called, or given directly.
-    None means that the plugin does not contribute one.
+    A function is given directly or as ``module:function``, which is imported at the first call. None means
+    that the plugin does not provide the function.
 
     Attributes:
-        supported: The trainer, its supported versions, and how the plugin gets into it.
+        supported: Trainer, its supported versions, and how the plugin is loaded into it.
         exporter: ``(rows, path) -> None``, which writes task rows in the trainer's format for
             `gem-core export`.
         recipe_writer: ``(recipe, folder) -> list[str]``, which writes a run for `gem-core repro` and
-            returns notes on what differs from the other trainers.
+            returns notes on differences from the other trainers.
         step_recorder: ``(folder) -> None``, which takes one step in the trainer and writes its
             `gem_core.consistency.Record`, and the reference record if it is missing, for
             `gem-core consistency --run`.
-        learning_recorder: ``(path) -> None``, which adds the missing learning runs of the trainer, and
-            those of the reference trainer, to a JSON Lines file (`gem_core.consistency.LearningRun`), for
+        learning_recorder: ``(path) -> None``, which adds the missing learning runs of the trainer and of the
+            reference trainer to a JSON Lines file (`gem_core.consistency.LearningRun`), for
             `gem-core consistency --level 4 --run`.
-        files: Name of a file that a command of the trainer needs to the module that it is. `gem-core path
+        files: Maps the name of each file that a command of the trainer needs to its module. `gem-core path
             TRAINER-NAME` prints where it is installed.
     """
 
@@ -187,7 +188,7 @@ class TrainerPlugin:
         """Return the function that writes task rows.
 
         Raises:
-            ConfigError: The plugin has none.
+            ConfigError: The plugin has no such function.
         """
         exporter: Exporter = self._load(
             self.exporter, "exporter; `--to tasks` writes the same rows as JSON Lines"
@@ -195,19 +196,19 @@ class TrainerPlugin:
         return exporter
 
     def load_recipe_writer(self) -> RecipeWriter:
-        """Return the function that writes a run; it raises `ConfigError` at an option without an equivalent.
+        """Return the function that writes a run; it raises `ConfigError` for options without an equivalent.
 
         Raises:
-            ConfigError: The plugin has none.
+            ConfigError: The plugin has no such function.
         """
         writer: RecipeWriter = self._load(self.recipe_writer, "recipe writer")
         return writer
 
     def load_recorder(self, learning: bool) -> Recorder:
-        """Return the function that records learning runs, or one step.
+        """Return the function that records learning runs or, if not `learning`, one step.
 
         Raises:
-            ConfigError: The plugin has none.
+            ConfigError: The plugin has no such function.
         """
         reference = self.learning_recorder if learning else self.step_recorder
         kind = "learning runs" if learning else "a step"
@@ -215,7 +216,7 @@ class TrainerPlugin:
         return recorder
 
     def file_path(self, name: str) -> Path:
-        """Return where one of the `files` is installed.
+        """Return the path at which one of the `files` is installed.
 
         Raises:
             ConfigError: The module is missing or is not a file.

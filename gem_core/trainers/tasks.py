@@ -1,4 +1,4 @@
-"""Tasks in a trainer's data: reading a file of them, checking them once, choosing those of an evaluation."""
+"""Tasks in a trainer's data: reading task files, checking tasks once, and choosing evaluation tasks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gem_core.errors import ConfigError, GemError
 from gem_core.tasks import EnvChoice, TaskRow, check_train_row, make_tasks, read_task
 
 _built: set[tuple[str, str]] = set()
-"""Environments, with their wrappers, that this process has built once."""
+"""Environments, with their wrappers, that this process has already built once."""
 _building = threading.Lock()
 
 
 def pack_task(task: TaskRow) -> dict[str, Any]:
-    """Return the fields of a task for a table whose columns have one type for all rows.
+    """Return the fields of a task for a table whose columns have the same type in all rows.
 
-    Keyword arguments are JSON text.
+    Keyword arguments are encoded as JSON.
     """
     return {
         "env_id": task["env_id"],
@@ -34,8 +34,8 @@ def unpack_task(fields: Mapping[str, Any] | None, remedy: str) -> TaskRow:
     """Return the task in the column ``extra_info`` of a row.
 
     Args:
-        fields: The fields that `pack_task` returned; None when the row has no such column.
-        remedy: How to make the data, for the message.
+        fields: Fields that `pack_task` returned; None if the row has no such column.
+        remedy: How to generate the data, for the message.
 
     Raises:
         ConfigError: The row names no environment.
@@ -52,14 +52,14 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
     """Read the tasks of a JSON Lines file.
 
     Args:
-        path: The file.
-        read: Returns the task of a row, or raises a `GemError`, ValueError or AttributeError.
+        path: Path of the file.
+        read: Function that returns the task of a row, or raises a `GemError`, ValueError or AttributeError.
 
     Yields:
-        Where the task is, ``"tasks.jsonl, line 3"``, and the task.
+        Location of the task, such as ``"tasks.jsonl, line 3"``, and the task.
 
     Raises:
-        ConfigError: A line cannot be read; says which one.
+        ConfigError: A line cannot be read; the message names the line.
     """
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
@@ -78,21 +78,21 @@ def check_tasks(
     no_images: str | Callable[[], str | None] | None = None,
     for_training: bool = False,
 ) -> int:
-    """Build every environment that the tasks name once per process, so that mistakes show before a run.
+    """Build every environment of the tasks once per process, so that mistakes are reported before a run.
 
     Args:
-        tasks: Where each task is, or an empty text, and the task.
+        tasks: Location of each task, or an empty string, and the task.
         wrappers: Wrappers around every environment.
-        no_images: Why the trainer or its model cannot take images, or a function that returns it; None when
-            they can.
-        for_training: Refuse tasks whose item is for evaluation.
+        no_images: Reason why the trainer or its model does not accept images, or a function that returns the
+            reason; None if images are accepted.
+        for_training: Whether to reject tasks with evaluation items.
 
     Returns:
         Number of tasks.
 
     Raises:
-        GemError: An environment cannot be built or its images cannot be shown, or a task is refused. An error
-            of a task with a place is a `ConfigError` that names it.
+        GemError: An environment cannot be built, its images cannot be shown, or a task is rejected. An error
+            in a task with a location is a `ConfigError` that names the location.
     """
     count = 0
     for place, task in tasks:
@@ -112,15 +112,15 @@ def check_tasks(
 def check_environment(
     source: EnvChoice, wrappers: str = "", *, no_images: str | Callable[[], str | None] | None = None
 ) -> None:
-    """Build an environment, unless this process has built one like it; threads may call this.
+    """Build an environment, unless this process has already built an equal one; thread-safe.
 
     Args:
-        source: The environment.
-        wrappers: Wrappers around it.
+        source: Environment to build.
+        wrappers: Wrappers around the environment.
         no_images: As in `check_tasks`.
 
     Raises:
-        GemError: It cannot be built, or its images cannot be shown.
+        GemError: The environment cannot be built, or its images cannot be shown.
     """
     with _building:
         if (source.label, wrappers) not in _built:
@@ -132,9 +132,9 @@ def evaluation_tasks(sources: Sequence[EnvChoice], number: int, *, repeat: int =
     """Return the tasks of an evaluation, always the same ones.
 
     Args:
-        sources: Environments, which share `number` evenly.
-        number: Most tasks in all. Each environment has at least one.
-        repeat: Episodes per task.
+        sources: Environments, among which the tasks are divided evenly.
+        number: Maximum total number of tasks; each environment gets at least one.
+        repeat: Number of episodes per task.
     """
     each = max(number // len(sources), 1)
     return [
