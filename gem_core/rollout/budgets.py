@@ -1,4 +1,4 @@
-"""A warning for when the default limit on tokens per turn is too small."""
+"""`CutTurns`: warns if the default limit on tokens per turn is too small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 class CutTurns:
     """Counts the turns that a default limit on tokens per turn cuts, and warns once if there are many.
 
-    A plugin creates one if the limit is a default, either its own or the trainer's, and adds every training
+    A plugin uses it if the limit is a default, either its own or the trainer's, and adds every training
     episode in the process that played it. If the user has set the limit, no warning is needed.
 
         cut_turns = CutTurns(limit, "gem.max_tokens_per_turn")
@@ -39,8 +39,8 @@ class CutTurns:
     def add(self, *episodes: Episode) -> None:
         """Count the turns of trainable episodes, in tokens or in messages.
 
-        In messages, every answer that any length limit cut counts, because without tokens the limits cannot
-        be told apart.
+        In messages, an answer counts if any length limit cut it, because without tokens the limits cannot be
+        told apart.
         """
         for episode in episodes:
             if episode.trainable:

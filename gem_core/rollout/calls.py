@@ -32,7 +32,7 @@ CLOSE_TIMEOUT = 30.0
 """Time limit in seconds for a close if there is no `step_timeout`."""
 
 SLOW_CALL = 0.05
-"""Minimum number of seconds for which a call on the event loop counts as slow."""
+"""A call on the event loop counts as slow if it takes at least this many seconds."""
 
 
 class StepResult(NamedTuple):
@@ -82,7 +82,7 @@ def _close_late(building: Future[Any]) -> None:
 def start_closing(env: Env) -> Future[None]:
     """Start closing an environment in a separate daemon thread; a failure is logged.
 
-    A shared thread could be blocked for ever by a close that never returns.
+    The shared threads are not used, because a close that never returns would block one of them forever.
 
     Returns:
         A future that is done once the close has returned or failed.
@@ -228,9 +228,9 @@ class EnvCalls:
 class InlineCalls:
     """Times the calls that run on the event loop, and warns once about each slow environment id.
 
-    An id is slow if at least `LEAST` of its calls, and at least the share `SHARE` of them, took `SLOW_CALL`
-    seconds or longer. Wall time is measured, because a call that sleeps blocks the event loop, too. One slow
-    call is not enough for a warning: on a busy machine a fast environment may have one.
+    An id is slow if at least `LEAST` of its calls and at least a fraction `SHARE` of them took `SLOW_CALL`
+    seconds or longer. Wall time is measured, because a call that sleeps blocks the event loop, too. A single
+    slow call causes no warning, because a busy machine can delay a call of a fast environment.
 
     Args:
         clock: Function that returns seconds from an arbitrary starting point.

@@ -24,7 +24,7 @@ from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
 _REMEMBERED = 1024
-"""Number of first prompts, and of later messages, whose token ids a context caches."""
+"""Maximum number of first prompts, and of later messages, whose token ids a context caches."""
 
 
 class Context(Protocol):
@@ -79,7 +79,7 @@ class AppendContext:
     Args:
         tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`. If it has no chat
             template, the plain format of `template.plain_renderer` is used. With a processor of the Qwen2-VL
-            family the context also takes observations with images.
+            family, the context also takes observations with images.
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.

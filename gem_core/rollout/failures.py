@@ -9,7 +9,7 @@ from gem_core.rollout.trajectory import Episode
 
 
 def describe_failures(episodes: Sequence[Episode]) -> str:
-    """Return one line with the number of failed episodes, and the environment, seed and cause of the first.
+    """Return one line with the number of episodes that are not trainable and the cause for the first one.
 
     Args:
         episodes: Episodes of a step or an evaluation; at least one is not trainable.

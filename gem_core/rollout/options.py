@@ -78,7 +78,7 @@ class RolloutOptions(EpisodeLimits):
         self.check_limits(prefix)
 
     def limits(self, **changes: Any) -> EpisodeLimits:
-        """Return the limits of an episode, with changes.
+        """Return the episode limits, with some values changed.
 
             episode = await pool.play(task, policy, context, options.limits(max_tokens_per_turn=n))
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IDLE = 32
-"""Number of idle environments that a pool keeps; more if it ever played more at the same time."""
+"""Maximum number of idle environments in a pool, unless its peak number of concurrent episodes is larger."""
 
 
 class EnvPool:
     """Plays task rows and reuses the environments of episodes that did not fail.
 
-    The pool keeps up to `MAX_IDLE` idle environments, or as many as the most episodes it ever played at the
-    same time, whichever is more. Beyond that it closes environments of the least recently played kind, where
-    a kind is an id with its arguments.
+    The pool keeps up to `MAX_IDLE` idle environments, or up to its peak number of concurrent episodes if that
+    is larger. Beyond that, it closes environments of the least recently played kind. A kind is an id with its
+    arguments.
 
     Environments are built and closed in threads, so neither blocks the event loop; only `prepare` builds in
     the calling thread. The first environment of a kind is built alone, so that the others find its imports
@@ -87,8 +87,8 @@ class EnvPool:
 
         Args:
             tasks: Tasks that will be played at the same time.
-            step_timeout: Maximum number of seconds for a constructor; None means no limit. A constructor that
-                fails here makes the episode of one of the tasks fail when it is played.
+            step_timeout: Maximum number of seconds for a constructor; None means no limit. If a constructor
+                fails, `play_all` later returns a failed episode for a task with that environment.
         """
         sources = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks]
         missing = []
@@ -151,7 +151,7 @@ class EnvPool:
             context: Context of `policy`.
             limits: Limits of the episode. `Episode.env_retries` counts the failed attempts before it.
             others: Policy and context by agent.
-            one_agent: Reject an environment with several agents.
+            one_agent: Whether to reject an environment with several agents.
             arguments: Further arguments of `run_episode`.
 
         Raises:

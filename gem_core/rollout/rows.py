@@ -1,4 +1,4 @@
-"""Episodes as rows of tokens, the layout from which the batch of every trainer is packed.
+"""Episodes as rows of tokens, from which every trainer packs its batches.
 
     for row in rows_of(episode, "turn", pad_id=tokenizer.eos_token_id):
         batch.add(row.token_ids, row.response_mask, row.rewards, row.logprobs)

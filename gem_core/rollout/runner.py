@@ -95,8 +95,8 @@ async def run_episode(
         `Episode.stop_reason` and `Episode.error` give the reason.
 
     Raises:
-        ConfigError: An argument is out of range, or the observation cannot be shown to the model.
-        PolicyError: The policy returned something that is not a generation of this prompt.
+        ConfigError: An argument is out of range, or environment, policy and context are incompatible.
+        PolicyError: The policy returned an invalid generation, such as more than the requested tokens.
     """
     require_one_agent(env, "run_episode")
     limits.check_limits()
@@ -182,7 +182,7 @@ async def _play(
     limits: EpisodeLimits,
     on_turn: Callable[[Turn], None] | None,
 ) -> None:
-    """Play from the first observation on and fill `episode`; after an `EnvError` it keeps its turns."""
+    """Play from the first observation on and fill `episode`; turns before an `EnvError` are kept."""
     error = dialogue.begin(observation)
     if error is not None:
         _end(episode, "token_budget", error=error)

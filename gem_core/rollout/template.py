@@ -2,8 +2,8 @@
 
 A token-exact context needs the text between two responses: the end of the assistant's turn, the environment's
 message and the opening of the next assistant turn. `MessageFormat.between` returns that text for one message.
-It renders a short neutral conversation and returns the text after the neutral answer, so turn 128 costs as
-little as turn 2.
+It renders a short neutral conversation and returns the text after the neutral answer, so the cost does not
+grow with the number of turns.
 
 The result is correct only for templates whose messages do not depend on each other. The constructor of
 `MessageFormat` therefore probes the template with conversations of different lengths and contents, and raises
@@ -150,7 +150,7 @@ class MessageFormat:
     Attributes:
         end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty if the
             template ends a turn with plain text.
-        space: Number of white-space tokens that the template puts before them.
+        space: Number of whitespace tokens that the template puts before them.
 
     Raises:
         UnsupportedTemplate: The text depends on the rest of the conversation, or can be empty.
@@ -260,7 +260,7 @@ class MessageFormat:
             )
 
     def _refuse_changing_history(self) -> None:
-        """Require that a message has the same text as the last message and with messages after it."""
+        """Require that a message has the same text whether or not other messages follow it."""
         question = [*self._system, {"role": "user", "content": _QUESTIONS[0]}]
         follow_up = [
             {"role": "assistant", "content": _ANSWERS[0]},
@@ -324,7 +324,7 @@ def _refuse_unless_grows(last: list[str], later: str) -> None:
 def _end_of_turn(
     ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]
 ) -> tuple[int, list[int]]:
-    """Return where the first run of special tokens starts, and the run, if only white space precedes it."""
+    """Return the start and ids of the first run of special tokens, if only whitespace precedes it."""
     for start, first in enumerate(ids):
         if first in atomic_ids:
             return start, list(itertools.takewhile(atomic_ids.__contains__, ids[start:]))

@@ -34,7 +34,7 @@ ContextMode: TypeAlias = Literal["append", "rebuild", "messages"]
 
 @dataclass
 class Turn:
-    """One response of the policy and what the environment made of it.
+    """One response of the policy and its result in the environment.
 
     Attributes:
         context_ids: Prompt tokens. In append mode, the tokens added since the previous response (turn 0: the
@@ -43,7 +43,7 @@ class Turn:
         logprobs: Log-probability of each response token under the sampling policy, same length as
             `response_ids`; None if the engine did not report them.
         reward: Reward that `Env.step` returned for this turn.
-        observation: The observation that the model answered.
+        observation: The observation to which the model responded.
         action: The text sent to the environment; empty for a response cut by the length limit, unless
             `EpisodeLimits.on_length_cut` is "pass".
         finish_reason: Why generation stopped.
