@@ -41,10 +41,10 @@ class Endpoint:
 
     Args:
         model: Name of the model at the endpoint.
-        base_url: Address of the endpoint. None reads ``OPENAI_BASE_URL``; if that is not set, it is OpenAI's.
+        base_url: Address of the endpoint. None reads ``OPENAI_BASE_URL``, or means OpenAI if it is not set.
         api_key: Key for the endpoint. None reads ``OPENAI_API_KEY``; with a `base_url`, a key is optional.
         temperature: Sampling temperature.
-        top_p: Probability of the smallest set of tokens to sample from; 1 is not sent.
+        top_p: Nucleus sampling: sample from the smallest set of tokens with this probability. 1 is not sent.
         seed: Random seed; with request id and turn it determines the seed that is sent. None sends no seed.
         extra_body: Further fields for the body of each request.
         timeout: Time limit in seconds for one attempt.
@@ -192,7 +192,7 @@ class Endpoint:
 
 
 def _characters(content: Observation) -> int:
-    """Return the size of a message for the rate limit; an image does not count by the size of its file."""
+    """Return the number of characters to count for the rate limit; each image counts the same."""
     if isinstance(content, str):
         return len(content)
     return sum(len(part["text"]) if part["type"] == "text" else CHARACTERS_PER_IMAGE for part in content)

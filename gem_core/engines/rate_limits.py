@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Maximum first pause and maximum pause between attempts, in seconds; in between, the maximum doubles."""
+"""Maximum of the first pause and of any later pause between attempts, in seconds; pauses double each time."""
 
 
 class RateLimit:
@@ -19,7 +19,7 @@ class RateLimit:
 
     Args:
         per_minute: Maximum number of units (requests or tokens) per minute; None for no limit.
-        clock: Function that returns seconds and never decreases.
+        clock: Monotonic clock, in seconds.
         sleep: Coroutine function that waits for a number of seconds.
     """
 
@@ -51,7 +51,7 @@ class Patience:
 
     Args:
         give_up_after: Seconds without a successful call after which to give up.
-        clock: Function that returns seconds and never decreases.
+        clock: Monotonic clock, in seconds.
     """
 
     MOST_ATTEMPTS = 20

@@ -54,7 +54,7 @@ class BatchingPolicy:
         eos_token_ids: Ids that end a response; the sampled one is part of the response.
         pad_token_id: Id for padding; any valid id, because padding is masked.
         temperature: Sampling temperature, by which the logits are divided; above 0.
-        top_p: Probability of the smallest set of tokens to sample from; 1 keeps all tokens.
+        top_p: Nucleus sampling: sample from the smallest set of tokens with this probability; 1 keeps all.
         top_k: Number of most likely tokens to sample from; 0 keeps all tokens.
         seed: Random seed; with request id and prompt length it determines a response.
         max_batch: Maximum number of rows in one forward pass.

@@ -26,7 +26,7 @@ class VllmPolicy:
         engine: A ``vllm.v1.engine.async_llm.AsyncLLM``.
         stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
         temperature: Sampling temperature.
-        top_p: Probability of the smallest set of tokens to sample from; 1 keeps all tokens.
+        top_p: Nucleus sampling: sample from the smallest set of tokens with this probability; 1 keeps all.
         seed: Random seed; with request id and prompt length it determines a response.
     """
 
