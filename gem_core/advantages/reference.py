@@ -30,9 +30,10 @@ from gem_core.errors import ConfigError, NonFiniteReward
 
 
 def returns(turn_rewards: Sequence[ArrayLike], gamma: float = 1.0) -> list[FloatArray]:
-    """Discounted return of every turn: ``G_t = r_t + gamma * G_(t+1)``, with 0 after the last turn.
+    """Compute the discounted return of every turn.
 
-    Truncated episodes are not bootstrapped. The discount applies per turn, not per token.
+    ``G_t = r_t + gamma * G_(t+1)``, with 0 after the last turn. Truncated episodes are not bootstrapped. The
+    discount applies per turn, not per token.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -67,7 +68,7 @@ def normalize(
         returns: One sequence of floats per episode, one return per turn.
         stats: Statistics of the whole training batch, over all ranks and all collected turns.
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
-        eps: Added to the standard deviation.
+        eps: Constant added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``.
 
     Returns:
@@ -121,7 +122,7 @@ def rebn(
     min_std: float = 1e-6,
     stats: ReturnStats | None = None,
 ) -> list[FloatArray]:
-    """Return batch normalization (ReBN; "GEM: A Gym for Agentic LLMs", arXiv 2510.01051).
+    """Compute ReBN (return batch normalization; "GEM: A Gym for Agentic LLMs", arXiv 2510.01051).
 
     ``A_t = (G_t - mu) / (sigma + eps)``, with mu and sigma over the returns of all turns of the batch,
     each turn counted once. The paper uses eps = 1e-9 and the population standard deviation.
@@ -130,7 +131,7 @@ def rebn(
         turn_rewards: One sequence of floats per episode, one reward per turn.
         gamma: Discount per turn, from 0 to 1.
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
-        eps: Added to the standard deviation.
+        eps: Constant added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
         stats: Statistics to normalize by, for example over all ranks or including turns that a sampler
             dropped. None computes them from `turn_rewards`.
@@ -148,7 +149,7 @@ def rebn(
 
 
 def reinforce(turn_rewards: Sequence[ArrayLike], *, gamma: float = 1.0) -> list[FloatArray]:
-    """REINFORCE without a baseline (Williams 1992): ``A_t = G_t``.
+    """Compute REINFORCE advantages without a baseline (Williams 1992): ``A_t = G_t``.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -173,7 +174,7 @@ def grpo(
     eps: float = 1e-8,
     min_std: float = 1e-6,
 ) -> list[FloatArray]:
-    """Group relative advantage (GRPO with outcome rewards; DeepSeekMath, arXiv 2402.03300).
+    """Compute group relative advantages (GRPO with outcome rewards; DeepSeekMath, arXiv 2402.03300).
 
     The score of an episode is its return from the first turn, ``R_i = G_0``. Every turn of episode i gets
     ``(R_i - mean(R)) / (std(R) + eps)``, with mean and std over the episodes of its group. In a group of
@@ -184,7 +185,7 @@ def grpo(
         group_ids: One hashable id per episode. Episodes of the same task and seed share an id.
         gamma: Discount per turn inside ``G_0``, from 0 to 1; 1 gives the plain sum of rewards.
         ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
-        eps: Added to the standard deviation.
+        eps: Constant added to the standard deviation.
         min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;
             their advantage is then 0.
 
@@ -206,7 +207,7 @@ def grpo(
 def rloo(
     turn_rewards: Sequence[ArrayLike], group_ids: Sequence[Hashable], *, gamma: float = 1.0
 ) -> list[FloatArray]:
-    """REINFORCE leave-one-out (RLOO; Ahmadian et al. 2024, arXiv 2402.14740).
+    """Compute REINFORCE leave-one-out advantages (RLOO; Ahmadian et al. 2024, arXiv 2402.14740).
 
     The score of an episode is its return from the first turn, ``R_i = G_0``. Every turn of episode i gets
     ``R_i - mean(R_j, j != i)``, with the mean over the other episodes of its group. In a group of one
@@ -236,7 +237,7 @@ def gae(
     lam: float = 0.95,
     bootstrap: Sequence[float] | None = None,
 ) -> list[FloatArray]:
-    """Generalized advantage estimation over turns (GAE; Schulman et al. 2016, arXiv 1506.02438).
+    """Compute generalized advantage estimates over turns (GAE; Schulman et al. 2016, arXiv 1506.02438).
 
     ``delta_t = r_t + gamma * V_(t+1) - V_t`` and ``A_t = delta_t + gamma * lam * A_(t+1)``. The target of
     the critic is ``A_t + V_t``.

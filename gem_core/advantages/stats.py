@@ -96,7 +96,7 @@ class ReturnStats:
         """Create the statistics from the output of `to_wire`.
 
         Raises:
-            ConfigError: `wire` is not a non-negative whole count, a finite mean and a non-negative M2.
+            ConfigError: `wire` does not hold a non-negative whole count, a finite mean and a non-negative M2.
         """
         numbers = [float(value) for value in wire]
         if (

@@ -55,16 +55,16 @@ def rebn(
     stats: ReturnStats | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Advantages:
-    """Return batch normalization (ReBN), the formula of `reference.rebn`.
+    """Compute ReBN (return batch normalization) by the formula of `reference.rebn`.
 
     Args:
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
+            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
-        eps: Added to the standard deviation.
+        eps: Constant added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
         stats: Statistics of the turns that this process collected for the update. They replace statistics of
             the batch, which may lack turns that a sampler dropped or contain rows that it copied. None
@@ -101,13 +101,13 @@ def reinforce(
     turn_ids: torch.Tensor | None = None,
     gamma: float = 1.0,
 ) -> Advantages:
-    """REINFORCE without a baseline, the formula of `reference.reinforce`.
+    """Compute REINFORCE advantages without a baseline by the formula of `reference.reinforce`.
 
     Args:
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
+            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
 
     Returns:
@@ -134,7 +134,7 @@ def grpo(
     eps: float = 1e-8,
     min_std: float = 1e-6,
 ) -> Advantages:
-    """Group relative advantage, the formula of `reference.grpo`; a row is a whole episode.
+    """Compute group relative advantages by the formula of `reference.grpo`; a row is a whole episode.
 
     Args:
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
@@ -142,10 +142,10 @@ def grpo(
         group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
             id. All rows of a group must be in this batch.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
+            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
         ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
-        eps: Added to the standard deviation.
+        eps: Constant added to the standard deviation.
         min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;
             their advantage is then 0.
 
@@ -172,7 +172,7 @@ def rloo(
     turn_ids: torch.Tensor | None = None,
     gamma: float = 1.0,
 ) -> Advantages:
-    """REINFORCE leave-one-out, the formula of `reference.rloo`; a row is a whole episode.
+    """Compute leave-one-out advantages by the formula of `reference.rloo`; a row is a whole episode.
 
     Args:
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
@@ -180,7 +180,7 @@ def rloo(
         group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
             id. All rows of a group must be in this batch.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
+            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
 
     Returns:
@@ -207,7 +207,7 @@ def gae(
     lam: float = 0.95,
     bootstrap: torch.Tensor | None = None,
 ) -> Advantages:
-    """Generalized advantage estimation over turns, the formula of `reference.gae`; not normalized.
+    """Compute generalized advantage estimates over turns by the formula of `reference.gae`, not normalized.
 
     Args:
         token_rewards: (rows, tokens), any float dtype, on the device of the mask.
@@ -215,7 +215,7 @@ def gae(
         values: (rows, tokens), any float dtype. The value of a turn is read at its first response token: V
             of the state in which the response began. Other positions are ignored.
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 off-response. None treats every run of ones in the mask as a turn.
+            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
         gamma: Discount per turn, from 0 to 1.
         lam: Lambda, from 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
         bootstrap: (rows,), any float dtype: the value after the last turn, 0 in terminated rows. None means

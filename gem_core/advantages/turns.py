@@ -29,9 +29,9 @@ class TurnLayout:
     Args:
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere. A row that is 0
             everywhere (an episode that is not trainable, padding) has no turns.
-        turn_ids: (rows, tokens), integers: -1 off-response, counted from 0 in each row without gaps.
-            Tokens of a turn whose mask is 0 get no advantage, but the turn still counts. None treats every
-            run of response tokens as a turn.
+        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+            gaps; -1 elsewhere. Tokens of a turn whose mask is 0 get no advantage, but the turn still counts.
+            None treats every run of response tokens as a turn.
 
     Attributes:
         shape: Shape of the mask.
