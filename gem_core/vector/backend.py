@@ -102,7 +102,7 @@ class WorkerBackend(Backend):
 
         Returns:
             The steps to repeat on the new slots, which report that their episode was cut. A slot that was
-            lost during a reset or a rebuild gets its reply here, so that it is not rebuilt for ever.
+            lost during a reset or a rebuild gets its reply here, so that it is not rebuilt forever.
         """
         repeat = []
         for index in indices:

@@ -57,7 +57,7 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         self._woken, self._wake = multiprocessing.Pipe(duplex=False)  # close() wakes a wait() elsewhere
         self._pipes: set[Connection] = set()
         # If the vector env is never closed, closing the pipes ends the workers before the interpreter would
-        # wait for them for ever. (Daemons would end by themselves, but must not have children.)
+        # wait for them forever. (Daemons would end by themselves, but must not have children.)
         self._finalizer = Finalize(self, _close_all, (self._pipes,), exitpriority=100)
         super().__init__(plans, timeout, workers)
 

@@ -96,7 +96,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
 
     @abc.abstractmethod
     def _poll(self, timeout: float | None) -> list[tuple[WorkerType, list[SlotReply] | Ready | Died]]:
-        """Block until there are events of workers, for at most `timeout` seconds; return them."""
+        """Wait for events of workers, for at most `timeout` seconds, and return them."""
 
     @abc.abstractmethod
     def _kill(self, worker: WorkerType) -> None:

@@ -40,7 +40,7 @@ class AutoresetMode(enum.Enum):
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """The information to build one environment in any process.
+    """All information needed to build one environment in any process.
 
     It contains the spec instead of the id, and the table of wrapper names, so a worker can use what the
     program registered without running the program's code.
@@ -61,7 +61,7 @@ class EnvRecipe:
 
 @dataclass
 class SlotPlan:
-    """The information to build a slot in any worker, also after workers were lost.
+    """All information needed to build a slot in any worker, even after workers were lost.
 
     Attributes:
         index: Index of the slot in the vector env.
@@ -93,7 +93,7 @@ class SlotPlan:
 
 
 class Slot:
-    """An environment with autoreset, checks and repair. Failures of the environment never raise."""
+    """An environment with autoreset, checks and repair. No method raises if the environment fails."""
 
     def __init__(self, plan: SlotPlan, env: Env | None = None) -> None:
         """Use `env`, or build the environment unless the plan says that its episode is lost."""
@@ -150,7 +150,7 @@ class Slot:
         return self._end(result) if terminated or truncated else result
 
     def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Call a method in a worker, which must not end even on a SystemExit."""
+        """Call a method and return any error as a failure, so that the worker survives even a SystemExit."""
         try:
             return getattr(self, method)(*args)
         except BaseException as error:

@@ -78,7 +78,7 @@ class VectorEnv:
         self._seed = seed
         self._observations: list[Observation] = []  # latest observation of each; empty before the first reset
         self._ended: set[int] = set()  # not kept in SAME_STEP, where the next episode begins at once
-        self._sent: set[int] = set()  # with a step whose result recv returns
+        self._sent: set[int] = set()  # with a sent step whose result was not received yet
         self._mail = Mailbox(backend)
         self._lock = self._mail.changed  # async calls run in threads; free while one of them waits
 
