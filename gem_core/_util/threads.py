@@ -36,7 +36,7 @@ class Overdue(Exception):
 
 
 def after_fork(reset: Callable[[], None]) -> None:
-    """Call `reset` in every forked child, where locks may be held for ever and no other thread runs."""
+    """Call `reset` in every forked child, where locks may be held forever and no other thread runs."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
         os.register_at_fork(after_in_child=reset)
 
@@ -95,7 +95,7 @@ class ThreadPool(Executor):
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
     def _reset(self) -> None:
-        """Start from nothing: in a forked child, all calls and threads are the parent's."""
+        """Initialize the pool; in a forked child, all earlier calls and threads belong to the parent."""
         self._changed = threading.Condition()
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._running: dict[Future[Any], threading.Thread] = {}
