@@ -127,7 +127,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
 
 
 def split_of(file: str) -> str:
-    """Return the split that a file or folder name stands for; ``"train"`` if it names none."""
+    """Return the split that a file or folder name indicates; ``"train"`` if it indicates none."""
     path = PurePosixPath(file)
     if shard := _SHARD.fullmatch(path.stem):
         return shard[1]

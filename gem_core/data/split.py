@@ -40,8 +40,8 @@ def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
     """Split items by content, so that items with the same content are on the same side.
 
     Args:
-        keys: The values that identify each item, such as its question. Letter case and the amount of white
-            space in a text do not matter.
+        keys: The values that identify each item, such as its question. Letter case and the amount of
+            whitespace in a text do not matter.
     """
     checksums = array("Q", (_checksum(_canonical(key)) for key in keys))
     for_eval = {checksum for checksum in checksums if checksum % EVAL_SHARE == 0}
