@@ -30,7 +30,7 @@ from gem_core.registration import WrapperLike, accepted_arguments, make, may_hav
 from gem_core.spec import EnvSpec
 
 EVAL_SEEDS = range(0, 1_000_000)
-"""Seeds for evaluation, used from the first on; training never uses them."""
+"""Seeds for evaluation, taken in order from the first; training never uses them."""
 TRAIN_SEEDS = range(1_000_000, 2**31)
 """Seeds for training."""
 
@@ -61,7 +61,7 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
             rows. `env_kwargs`, `index` and `item` may be missing.
 
     Raises:
-        ConfigError: A field is missing or cannot be read. The caller adds how to generate the data.
+        ConfigError: A field is missing or cannot be read. The caller should add how to generate the data.
     """
     for key in ("env_id", "seed"):
         if fields.get(key) is None:
@@ -163,8 +163,8 @@ class EnvChoice:
 
         Args:
             wrappers: Wrappers around the environment, as in `gem_core.make`.
-            no_images: Why the policy takes no images, or None if it takes them. A function that returns this
-                is called only if the environment shows images.
+            no_images: Reason why the policy takes no images, or None if it takes them; or a function that
+                returns this, which is called only if the environment shows images.
 
         Returns:
             Whether the environment shows images.
@@ -196,7 +196,7 @@ def make_tasks(
     split: Split = "train",
     start: int = 0,
 ) -> Iterator[TaskRow]:
-    """Yield the rows of `num_tasks` tasks: ``num_tasks * group_size`` rows, one task after the other.
+    """Return an iterator over the rows of `num_tasks` tasks, with `group_size` consecutive rows per task.
 
     The same arguments give the same rows, and a smaller `num_tasks` gives a prefix of them. No two tasks of a
     call share a seed, and training and evaluation tasks never share one.
