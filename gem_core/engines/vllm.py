@@ -12,7 +12,7 @@ from gem_core.rollout.policy import Generation, reported_finish
 
 
 def vllm_generation(output: Any) -> Generation:
-    """Convert a vLLM `RequestOutput` with one sample that was requested with ``logprobs=1``."""
+    """Convert a vLLM `RequestOutput`, which must hold one sample with log-probs, to a generation."""
     (sample,) = output.outputs
     ids = list(sample.token_ids)
     logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]

@@ -151,7 +151,7 @@ def _by_agent(what: str, given: Any, agents: Sequence[str]) -> dict[str, Any]:
 
 
 class _Table:
-    """One running episode, in which agents wait for their turns."""
+    """The state of a running episode, in which agents wait for their turns."""
 
     def __init__(self, env: MultiAgentEnv, timeout: float | None) -> None:
         self.env = env
@@ -188,7 +188,7 @@ class _Table:
             return self.ledger.collect(agent)
 
     async def leave(self, agent: str) -> None:
-        """Continue without `agent`."""
+        """Record that `agent` has left, and continue the episode without it."""
         async with self._changed:
             self._left.add(agent)
             if self._failure is None:

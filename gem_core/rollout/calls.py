@@ -120,7 +120,7 @@ async def close_env(env: Env, timeout: float | None = None, running: Future[Any]
 
 
 def close_now(env: Env, timeout: float | None = None, running: Future[Any] | None = None) -> None:
-    """Do what `close_env` does without awaiting, for an event loop that has stopped or is stopping."""
+    """Close an environment as `close_env` does, but without awaiting, for an event loop that is stopping."""
     if running is not None and not running.done():
         running.add_done_callback(lambda _: start_closing(env))
     else:
@@ -274,7 +274,7 @@ inline_calls = InlineCalls()
 
 
 async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome[Any]:
-    """Return result and exception as values, so that a `TimeoutError` of the environment is not `Overdue`."""
+    """Return result and exception as values, to tell a `TimeoutError` of the environment from `Overdue`."""
 
     async def outcome() -> CallOutcome[Any]:
         try:

@@ -91,7 +91,7 @@ class EnvPlayer:
     The runner binds it to the environment of each episode.
 
     Args:
-        kind: "random" or "oracle".
+        kind: "random" for random legal actions, "oracle" for the environment's best actions.
     """
 
     def __init__(self, kind: PlayerKind) -> None:

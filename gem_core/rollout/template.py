@@ -57,7 +57,7 @@ class Render(Protocol):
 def chat_renderer(
     tokenizer: Any, chat_template: str | None = None, template_kwargs: Mapping[str, Any] | None = None
 ) -> Render:
-    """Return the renderer of the given template, else of the tokenizer's own, else of the plain format.
+    """Return the renderer of `chat_template`, the tokenizer's own template, or else the plain format.
 
     Raises:
         ConfigError: The tokenizer cannot apply a template, or `template_kwargs` is given without a template.

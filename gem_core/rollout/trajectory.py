@@ -63,7 +63,7 @@ class Turn:
 
 
 Span: TypeAlias = tuple[int, int]
-"""Index in the row of the first token of a response, and of the token after its last one."""
+"""Start and end (exclusive) of a response in its row, as token indices."""
 
 
 @dataclass
@@ -209,7 +209,7 @@ class Episode:
         )
 
     def turn_rows(self) -> list[Row]:
-        """Return one row per turn, in either context mode with tokens.
+        """Return one row per turn, in context mode "append" or "rebuild".
 
         Raises:
             ConfigError: The episode holds messages, not tokens.

@@ -1,4 +1,4 @@
-"""Inputs of a vision-language model of the Qwen2-VL family besides token ids."""
+"""Image inputs for vision-language models of the Qwen2-VL family."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
 """Index of a slot, name of the method (``reset`` or ``step``), and its arguments."""
 
 SlotReply: TypeAlias = tuple[int, Any]
-"""Index of a slot and what the method returned."""
+"""Index of a slot and the return value of the method."""
 
 GRACE = 5.0
 """Seconds that a closing backend gives running calls before it abandons or kills them."""

@@ -125,7 +125,7 @@ def _close_all(pipes: set[Connection]) -> None:
 
 
 def _kill_group(process: SpawnProcess) -> None:
-    """Kill a worker and everything that its environments started."""
+    """Kill a worker and all processes that its environments started."""
     process.kill()
     if process.pid is not None and hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
