@@ -23,7 +23,7 @@ from gem_core.errors import MissingDependency
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
 TRAINER_NAMES = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
-"""Estimator names by the names in trainer configs (prefixed where trainers have an estimator of that name)."""
+"""Estimator names by the names in trainer configs, with a prefix where a trainer has its own estimator."""
 
 EstimatorFunction: TypeAlias = Callable[..., Any]
 Need: TypeAlias = Literal["group_ids", "values"]
