@@ -1,4 +1,4 @@
-"""Stand-in for an inference engine: says what it was told to."""
+"""Stub of an inference engine that returns scripted responses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gem_core.rollout import Generation
 
 
 class ScriptedPolicy:
-    """Answers with the responses of a list, in turn, and records every request.
+    """Returns the responses of a list, one after the other, and records every request.
 
-    A response is a list of token ids, a `Generation`, or an exception to raise. After the last one
-    the script starts again. `before` is awaited before each answer.
+    A response is a list of token ids, a `Generation`, or an exception to raise. After the last one, the list
+    starts over. `before` is awaited before each response.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ def says(*texts):
 
 
 class Chat:
-    """Says the same, after a while."""
+    """Gives the same answer every time, after a delay."""
 
     def __init__(self, text, seconds=0.0):
         self.text, self.seconds = text, seconds
@@ -66,7 +66,7 @@ def test_an_episode_for_each_agent():
     first, second = episodes.values()
     assert [turn.action for turn in first.turns] == [r"\boxed{1}", r"\boxed{2}", r"\boxed{3}"]
     assert first.rewards == [0.0, 0.0, 1.0]
-    assert second.rewards == [0.0, -1.0]  # the loss comes to the last move of the loser
+    assert second.rewards == [0.0, -1.0]  # the loser's last move receives the loss
     assert "took cell 1" in second.turns[0].observation
     assert "You get -1." in second.turns[-1].info["final_obs"]
     assert (first.success, second.success) == (True, False)
@@ -79,7 +79,7 @@ def test_an_episode_for_each_agent():
 
 
 def test_the_same_as_one_side_against_a_fixed_player():
-    """The same moves pay the same, whether the other side is a policy or a part of the environment."""
+    """The same moves earn the same rewards, whether the other side is a policy or part of the environment."""
     for seed in range(10):
         env = OneAgent(table(), "player_1", "oracle")
         alone = asyncio.run(run_episode(env, RANDOM, MESSAGES, seed=seed, request_id="a/player_1"))
@@ -199,7 +199,7 @@ class Breaking(Counting):
 
 
 class Endless(Counting):
-    """Never ends by itself."""
+    """An environment that never ends by itself."""
 
     def _process_actions(self, actions):
         return {}, {}, {}, {}, {}

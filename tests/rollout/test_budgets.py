@@ -1,4 +1,4 @@
-"""The warning about a default limit on tokens per turn that cuts too much."""
+"""The warning about a default limit on tokens per turn that cuts too many responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gem_core.rollout import CutTurns, Episode, Turn
 
 
 def episode(turns: int, cut: int = 0, *, length: int = 8, trainable: bool = True) -> Episode:
-    """One with so many turns, of which `cut` end at the limit of 8 tokens."""
+    """Return an episode with `turns` turns, of which `cut` end at the limit of 8 tokens."""
     rows = [
         Turn([1], [2] * length, None, 0.0, "", "", "length" if number < cut else "stop")
         for number in range(turns)

@@ -29,7 +29,7 @@ EASY = "game:GuessTheNumber-v0-easy"
 
 
 class Script:
-    """Gives these replies, or raises them, and keeps what it was asked."""
+    """Returns or raises the given replies, and records every request."""
 
     def __init__(self, *replies) -> None:
         self.replies = list(replies)
@@ -44,7 +44,7 @@ class Script:
 
 
 class Chat(Env):
-    """Pays for the length of the answer, three times."""
+    """An environment of three turns, each rewarded by the length of the answer."""
 
     def reset(self, seed=None, *, options=None):
         self.begin_episode(seed)
@@ -103,7 +103,7 @@ def test_a_cut_answer_is_refused_and_its_text_kept():
     first = episode.turns[0]
     assert (first.action, first.reward, first.info["invalid"]) == ("", 0, "length")
     assert first.info["reply"] == {"text": "and so on"}
-    assert policy.asked[1][0][2]["content"] == "and so on"  # what the model said stays in its history
+    assert policy.asked[1][0][2]["content"] == "and so on"  # the model's answer stays in its history
     passed = play(Script(ChatReply("and so on", "length"), "a", "b"), on_length_cut="pass").turns[0]
     assert (passed.action, passed.finish_reason, passed.info) == ("and so on", "length", {})
 

@@ -1,4 +1,4 @@
-"""Options of a rollout, read from a trainer's config."""
+"""Rollout options, read from a trainer's config."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
 
 @dataclass(frozen=True)
 class WithLayout(RolloutOptions):
-    """What a plugin adds."""
+    """Options with a field added by a plugin."""
 
     layout: Literal["auto", "turn"] = "auto"
     share: float = 0.5

@@ -69,7 +69,7 @@ def test_those_that_were_played_longest_ago_are_closed(monkeypatch: pytest.Monke
     for number in (1, 2, 1, 3):
         play(pool, rewards=[float(number)])
     assert [(env.rewards, env.closed) for env in made] == [([1.0], 0), ([2.0], 1), ([3.0], 0)]
-    play(pool, 4, rewards=[1.0])  # four at the same time: so many are kept
+    play(pool, 4, rewards=[1.0])  # four concurrent episodes, so four environments are kept
     assert [env.closed for env in made] == [0, 1, 1, 0, 0, 0]
     pool.close()
     assert [env.closed for env in made] == [1] * len(made)

@@ -46,7 +46,7 @@ def play(env: Any, policy: Any, context: Any = CONTEXT, **options: Any) -> Episo
 
 
 class OneStep(Env):
-    """Ends after one step with whatever it was given to return."""
+    """Ends after one step with the given result."""
 
     def __init__(self, result: Any = None, first: Any = ("go", {})) -> None:
         self.result = ("done", 1.0, True, False, {}) if result is None else result
@@ -592,7 +592,7 @@ def test_64_episodes_at_once_equal_64_one_by_one() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of forks with threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns about forks with threads
 def test_a_forked_process_has_threads_of_its_own() -> None:
     play(ScriptedEnv(blocking=True), ScriptedPolicy([tokens("x")]))
     process = multiprocessing.get_context("fork").Process(

@@ -1,4 +1,4 @@
-"""An environment that fails, in whichever call, is a failed episode and holds nobody up."""
+"""An environment that fails in any call becomes a failed episode and does not delay other episodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONTEXT = AppendContext(CharTokenizer())
 
 
 class Trouble(ScriptedEnv):
-    """Raises or waits where it is told to, and notes the thread of each call."""
+    """Raises or waits in the configured calls, and records the thread of each call."""
 
     made: ClassVar[list[Trouble]] = []
     threads: ClassVar[list[tuple[str, str]]] = []
@@ -155,7 +155,7 @@ def test_constructors_and_closes_leave_the_event_loop_alone(monkeypatch: pytest.
     started, ticked = threading.Event(), threading.Event()
 
     def waits_for_the_loop(env: Trouble) -> None:
-        """Returns once the loop has run although this constructor is under way."""
+        """Return as soon as the loop has run while this constructor is in progress."""
         started.set()
         assert ticked.wait(30)
 
@@ -168,7 +168,7 @@ def test_constructors_and_closes_leave_the_event_loop_alone(monkeypatch: pytest.
             await asyncio.sleep(0.001)
         ticked.set()
         episodes = await playing
-        pool._most_playing = 0  # one more, and all are too many
+        pool._most_playing = 0  # one more environment exceeds the limit
         return [*episodes, *await played(pool, tasks(1))]
 
     assert all(episode.trainable for episode in asyncio.run(scenario()))
@@ -287,7 +287,7 @@ def test_a_failed_constructor_stands_for_all_agents() -> None:
     assert (episode.error, episode.context_mode) == ("constructor failed: RuntimeError: no table", "messages")
 
 
-# -- again ------------------------------------------------------------------------------------
+# -- retries ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", ["constructor", "reset", "step"])
@@ -413,7 +413,7 @@ def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = [episode for episode in episodes if not episode.trainable]
     assert {call for call, _ in counts} == {"constructor", "reset", "step", "close"}
     assert {kind for _, kind in counts} == {"raise", "hang"}
-    # Each failure is an attempt or an episode; on a busy machine a sound call may be late, too.
+    # Each failure is an attempt or an episode; on a busy machine a correct call may be late, too.
     assert 10 < planted <= attempts + len(failed) <= planted + 3
     assert all(episode.error for episode in failed)
     assert all(episode.turns for episode in episodes if episode.trainable)

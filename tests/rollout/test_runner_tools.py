@@ -1,4 +1,4 @@
-"""Tool turns in the one episode loop: tokens, rewards, metrics, and an event loop that goes on."""
+"""Tool turns in the episode loop: tokens, rewards, metrics, and an event loop that is never blocked."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_episodes_wait_for_their_tools_at_the_same_time() -> None:
         assert all(len(episode.turns) == 2 for episode in episodes)
         return seconds, longest
 
-    asyncio.run(play_all(1))  # the sandbox is up
+    asyncio.run(play_all(1))  # start the sandbox
     seconds, longest = asyncio.run(play_all(8))
     assert seconds < 8 * 0.4  # not one after the other
-    assert longest < 8 * 0.4  # the loop went on
+    assert longest < 8 * 0.4  # the loop was not blocked
 
 
-# A template with native tool calls, as Qwen models have it: schemas in the system message, JSON in tags.
+# A template with native tool calls, as in Qwen models: schemas in the system message, JSON in tags.
 NATIVE = (
     "{% if tools %}<|im_start|>system\n# Tools\n<tools>"
     "{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n</tools><|im_end|>\n{% endif %}"

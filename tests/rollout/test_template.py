@@ -1,4 +1,4 @@
-"""Contexts with real tokenizers and real template families, and the templates that are refused."""
+"""Contexts with real tokenizers and real template families, and rejected templates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tokenizer(family: str) -> Any:
 
 
 def grow(context: AppendContext, encode: Any, answers: list[str], *, ended: bool = True) -> list[int]:
-    """Ids of a conversation that grows turn by turn, up to the prompt of the next answer."""
+    """Return the ids of a conversation that grows turn by turn, up to the prompt of the next answer."""
     ids = context.first(TURNS[0][0])
     for (observation, _), answer in zip(TURNS[1:], answers, strict=False):
         response = encode(answer) + [context.end_of_turn_id] * ended
@@ -38,7 +38,7 @@ def grow(context: AppendContext, encode: Any, answers: list[str], *, ended: bool
 
 
 def full(tok: Any, answers: list[str], system: str | None = None, **kwargs: Any) -> list[int]:
-    """The same conversation, rendered and encoded as a whole."""
+    """Return the ids of the same conversation, rendered and encoded as a whole."""
     messages = [{"role": "system", "content": system}] if system else []
     for (observation, _), answer in zip(TURNS, [*answers, None], strict=False):
         messages.append({"role": "user", "content": observation})
@@ -109,7 +109,7 @@ def test_template_variables_reach_every_turn() -> None:
 def test_sampled_ids_are_never_encoded_again() -> None:
     tok = tokenizer("chatml")
     context = AppendContext(tok)
-    spelled = [tok.encode(letter)[0] for letter in "number"]  # not how the tokenizer would write it
+    spelled = [tok.encode(letter)[0] for letter in "number"]  # not how the tokenizer would encode it
     assert spelled != tok.encode("number")
     assert context.decode(spelled) == "number"
     assert context.extend("x", spelled) == context.extend("x", tok.encode("number"))
@@ -162,7 +162,7 @@ def test_a_special_token_that_opens_the_next_turn_can_end_this_one() -> None:
 
 
 def test_a_turn_may_end_with_several_special_tokens() -> None:
-    """Cohere's models write two: the first closes the response, the second the turn."""
+    """Cohere's models write two: the first ends the response, the second ends the turn."""
     tok = tokenizer("llama3")
     end, turn, opening = (
         tok.convert_tokens_to_ids(token) for token in ("<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>")
@@ -182,7 +182,7 @@ def test_a_turn_may_end_with_several_special_tokens() -> None:
 
 
 def test_a_text_without_generation_prompt_may_end_with_eos() -> None:
-    """Phi 3 puts the end-of-sequence token after a text that asks for no answer."""
+    """Phi 3 puts the end-of-sequence token after a text without a generation prompt."""
     template = CHATML.replace("{% endif %}", "{% else %}{{ '<|endoftext|>' }}{% endif %}")
     context = AppendContext(tokenizer("chatml"), chat_template=template)
     assert context.extend("No.", [5]) == AppendContext(tokenizer("chatml")).extend("No.", [5])

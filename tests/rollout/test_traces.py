@@ -182,7 +182,7 @@ def test_a_line_that_did_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: py
     with TraceWriter(path) as traces:
         traces.write(episode(0))
 
-        def short_of_space(file: int, data: bytes) -> int:  # the disk takes 100 bytes more, then none
+        def short_of_space(file: int, data: bytes) -> int:  # the disk has space for 100 more bytes
             if len(data) < len(line):
                 raise OSError(errno.ENOSPC, "No space left on device")
             return real(file, data[:100])

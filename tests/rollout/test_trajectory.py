@@ -103,7 +103,7 @@ def test_a_reward_that_is_not_finite_names_the_episode_and_the_turn(trainable: b
 
 
 def test_both_views_give_the_same_policy_gradient() -> None:
-    """Summed over tokens, with each turn's advantage on its tokens, on a small recurrent model."""
+    """Compare sums over tokens, with each turn's advantage on its tokens, for a small recurrent model."""
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
     torch.manual_seed(0)

@@ -92,7 +92,7 @@ def test_an_image_is_as_many_placeholders_as_it_has_patches(context, processor):
 
 
 def test_tokens_grow_into_the_whole_conversation(context, processor):
-    """What the pieces add up to is what the template makes of the conversation at once."""
+    """The concatenated pieces equal the template's rendering of the whole conversation."""
     shown = [[image_part(SMALL), text_part("one")], "text alone", [text_part("two"), image_part(WIDE)]]
     answer = processor.tokenizer.encode("yes", add_special_tokens=False)
     end = context.end_of_turn_id
@@ -150,7 +150,7 @@ def test_processors_of_another_kind_are_refused(processor):
         ImageProcessor(other)
 
 
-# -- what cannot be shown ---------------------------------------------------------------------
+# -- images that cannot be shown --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_placeholder_that_was_sampled_is_told(context):
 
 
 def episodes_of(model: Any, context: AppendContext) -> list[Episode]:
-    """Two episodes of three turns with images and one of text, sampled in the same batches."""
+    """Return two episodes of three turns with images and one of text, sampled in the same batches."""
     sampler = policy(model, context)
 
     async def all_of_them() -> list[Episode]:
@@ -224,7 +224,7 @@ def episodes(model, context):
 
 
 def test_log_probs_of_sampling_are_those_of_training(model, context, episodes):
-    """Positions, images and padding agree between the cached, left-padded sampler and one whole pass."""
+    """Positions, images and padding agree between the cached, left-padded sampler and one full pass."""
     for rows in ("episode", "turn"):
         batch = make_batch(episodes, rows=rows, image_processor=context.image_processor)
         with torch.no_grad():

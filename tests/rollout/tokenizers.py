@@ -1,4 +1,4 @@
-"""Tokenizers made on the spot: byte-level BPE with real template families, and a numpy-only stand-in."""
+"""Tokenizers for the tests: byte-level BPE with real template families, and a stub without dependencies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
-# Qwen3: thinking before the last user message is dropped from history, and without thinking the
-# generation prompt holds an empty think block.
+# Qwen3: thinking before the last user message is dropped from the history, and without thinking the
+# generation prompt contains an empty think block.
 QWEN3 = (
     "{% set ns = namespace(last=0) %}"
     "{% for message in messages %}{% if message['role'] == 'user' %}"
@@ -92,7 +92,7 @@ _CORPUS = [
 
 
 def bpe_tokenizer(family: str = "chatml", chat_template: str | None = None) -> Any:
-    """A byte-level BPE tokenizer of some 350 tokens with the specials and the template of a family."""
+    """Return a byte-level BPE tokenizer of about 350 tokens with the special tokens of a template family."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -123,7 +123,7 @@ def bpe_tokenizer(family: str = "chatml", chat_template: str | None = None) -> A
 
 
 class CharTokenizer:
-    """Stand-in for a tokenizer: one token per character, needs nothing but the standard library."""
+    """Stub of a tokenizer: one token per character, with the standard library only."""
 
     eos_token, eos_token_id = "\x03", 3
     bos_token, bos_token_id = None, None
