@@ -7,7 +7,7 @@ from tests.train.helpers import EASY, LONG, Faulty, options
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
-    """A model that knows the format of two games, made in three seconds."""
+    """Folder of a model that knows the format of two games, made in three seconds."""
     pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.train import TinyOptions, save_tiny
 
@@ -40,7 +40,7 @@ def model(tiny_folder):
 
 @pytest.fixture(scope="session")
 def learned(tiny_folder, tmp_path_factory):
-    """Outcome of a run that is long enough to learn the easy game, with all its episodes traced."""
+    """Outcome of a run that is long enough to learn the easy game, with traces of all episodes."""
     from gem_core.train import TrainConfig, train
 
     out = tmp_path_factory.mktemp("runs") / "learned"
@@ -56,7 +56,7 @@ def learned(tiny_folder, tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Sums in one order, so that two runs can be compared bit by bit."""
+    """Use one thread, so that sums have a fixed order and two runs can be compared bit by bit."""
     try:
         import torch
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: an easy game, one that fails on purpose, and small options."""
+"""Helpers shared by the tests of the trainer: an easy game, a failing variant of it, and small options."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gem_core.envs.games.guess_the_number import GuessTheNumber
 EASY = "game:GuessTheNumber-v0(min_number=1, max_number=3, max_turns=2)"
 """A game that the tiny model of the tests knows: random play earns about 0.6."""
 LONG = "game:GuessTheNumber-v0(min_number=1, max_number=8, max_turns=5)"
-"""The same with more turns."""
+"""The same game with a larger range and more turns."""
 
 
 class Faulty(GuessTheNumber):
-    """The easy game that breaks down, on some seeds or after some episodes of all instances."""
+    """The easy game that fails on some seeds, or after some episodes of all instances."""
 
     played = 0
     interrupted = False
@@ -55,7 +55,7 @@ gem_core.register("faulty:Faulty-v0", "tests.train.helpers:Faulty")
 
 
 def options(model: Any, out: Any, **changes: Any) -> dict[str, Any]:
-    """Keyword arguments of `TrainConfig` for a run of about a second."""
+    """Return keyword arguments of `TrainConfig` for a run of about a second."""
     return {
         "model": str(model), "out": str(out), "env": [EASY], "steps": 2, "episodes_per_step": 8,
         "minibatches": 2, "max_tokens_per_turn": 8, "eval_episodes": 4, "warmup_steps": 0, "lr": 1e-3,
@@ -64,7 +64,7 @@ def options(model: Any, out: Any, **changes: Any) -> dict[str, Any]:
 
 
 def arguments(model: Any, out: Any, **changes: Any) -> list[str]:
-    """The same as command-line arguments of `gem-core train`."""
+    """Return the same options as command-line arguments of `gem-core train`."""
     words = ["train"]
     for name, value in options(model, out, **changes).items():
         flag = name.replace("_", "-")
@@ -77,7 +77,7 @@ def arguments(model: Any, out: Any, **changes: Any) -> list[str]:
 
 
 def read_metrics(run: Path) -> list[dict[str, float]]:
-    """The lines of ``metrics.jsonl`` without what differs between two equal runs."""
+    """Return the lines of ``metrics.jsonl`` without the values that differ between two equal runs."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [
         {key: value for key, value in json.loads(line).items() if not key.startswith("time/")}
@@ -86,7 +86,7 @@ def read_metrics(run: Path) -> list[dict[str, float]]:
 
 
 def same_weights(first: Path, second: Path) -> bool:
-    """Whether two model folders hold the same weights, bit by bit."""
+    """Return whether two model folders contain the same weights, bit by bit."""
     from safetensors.torch import load_file
 
     a, b = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")

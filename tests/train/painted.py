@@ -11,7 +11,7 @@ from gem_core.text import last_boxed
 
 
 class Shades(Env):
-    """Say whether more of an image is light (0) or dark (1), `turns` times in a row."""
+    """Tell whether an image is mostly light (0) or dark (1), `turns` times in a row."""
 
     shows_images = True
     state_fields = ("dark", "turn")

@@ -1,4 +1,4 @@
-"""A run that was killed goes on as if nothing had happened; whatever fails, the last checkpoint stays."""
+"""A killed run resumes as if nothing had happened; whatever fails, the last checkpoint is kept."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_starting_over_replaces_the_old_run(tiny_folder, tmp_path):
     fresh = train(run(tiny_folder, tmp_path / "fresh", steps=3, seed=1))
     assert same_weights(outcome.checkpoint, fresh.checkpoint)
     assert played(tmp_path) == played(tmp_path / "fresh")
-    train(run(tiny_folder, tmp_path, steps=3, seed=1))  # and the new run is the one to be resumed
+    train(run(tiny_folder, tmp_path, steps=3, seed=1))  # now the new run is resumed
 
 
 def test_starting_over_with_a_mistake_keeps_the_old_run(tiny_folder, tmp_path):
@@ -134,7 +134,7 @@ def test_starting_over_with_a_mistake_keeps_the_old_run(tiny_folder, tmp_path):
 
 @contextmanager
 def room_for(size):
-    """No file may grow beyond `size` bytes: a disk that is full, as far as a program can tell."""
+    """Limit files to `size` bytes, which looks like a full disk to a program."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

@@ -1,4 +1,4 @@
-"""The commands `train` and `tiny`, and what they say without the packages that they need."""
+"""The commands `train` and `tiny`, and their messages if a required package is missing."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from gem_core.train.objective import (  # noqa: E402
 
 
 def episode(*turns, seed=0, trainable=True, mode="append"):
-    """An episode of random tokens; a turn is (context tokens, response tokens, advantage)."""
+    """Return an episode of random tokens; a turn is (context tokens, response tokens, advantage)."""
     generator = torch.Generator().manual_seed(seed)
 
     def ids(count):
@@ -47,7 +47,7 @@ EPISODES = [
 
 
 def by_hand(model, episodes, temperature=1.0):
-    """The gradient, one response token at a time, from plain logits of one turn at a time."""
+    """Return the gradient, computed one response token at a time from plain logits of one turn at a time."""
     loss, tokens = 0.0, 0
     for one in episodes:
         for number, row in enumerate(one.turn_rows()):
@@ -64,7 +64,7 @@ def by_hand(model, episodes, temperature=1.0):
 def assert_same(first, second):
     assert first.keys() == second.keys()
     largest = max(float(value.abs().max()) for value in first.values())
-    assert largest > 1e-4  # there is something to compare
+    assert largest > 1e-4  # the comparison is not trivial
     for name in first:
         torch.testing.assert_close(first[name], second[name], rtol=1e-4, atol=1e-6 * largest + 1e-7, msg=name)
 

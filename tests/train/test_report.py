@@ -1,4 +1,4 @@
-"""What a run shows: the report, the terminal, TensorBoard and Weights & Biases, the demo's verdict."""
+"""Outputs of a run: the report, the terminal, TensorBoard, Weights & Biases, and the demo's verdict."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_square_brackets_are_no_markup():
     assert stream.getvalue() == "> [bold]not a style[/bold] [/]\n"
 
 
-# -- other places -----------------------------------------------------------------------------
+# -- other outputs ----------------------------------------------------------------------------
 
 
 def test_tensorboard_has_every_metric_of_every_step(learned):
@@ -216,5 +216,5 @@ def test_a_demo_that_fails_says_so_in_one_line(error, code, said, tmp_path, monk
 def test_an_outcome_is_the_mean_of_its_environments(tmp_path):
     after = {"a": {"gem/success": 1.0}, "b": {"gem/success": 0.5}, "c": {"gem/error_rate": 1.0}}
     outcome = TrainOutcome(tmp_path, tmp_path, [], after, after)
-    assert outcome.mean("after", "gem/success") == 0.75  # the one that failed says nothing
+    assert outcome.mean("after", "gem/success") == 0.75  # the failed episode does not count
     assert math.isnan(outcome.mean("after", "gem/return"))

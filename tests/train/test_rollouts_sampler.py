@@ -28,14 +28,14 @@ def make_policy(model, tokenizer):
 
 @pytest.fixture
 def prompts(tokenizer):
-    """Prompts of unequal lengths."""
+    """Return prompts of unequal lengths."""
     context = AppendContext(tokenizer)
     text = str(render_observation(*EnvChoice.parse(LONG).make().reset(seed=0)))
     return [context.first(text + " word" * (3 * number % 7)) for number in range(12)]
 
 
 def ask(policy, prompts, *, max_tokens=6, first=0) -> list[Generation]:
-    """Ask for all responses at the same moment; the name of a request is the number of its prompt."""
+    """Request all responses at the same time; the id of a request is the number of its prompt."""
 
     async def everything():
         return await asyncio.gather(
@@ -49,7 +49,7 @@ def ask(policy, prompts, *, max_tokens=6, first=0) -> list[Generation]:
 
 
 def play(model, tokenizer, tmp_path, **changes):
-    """Episodes of several turns with unequal prompts."""
+    """Return episodes of several turns with unequal prompts."""
     config = TrainConfig(**options("m", tmp_path, env=[LONG]))
     policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0, **changes)
     players = {"": (policy, AppendContext(tokenizer))}
@@ -83,7 +83,7 @@ def test_seed_and_request_decide_the_response(make_policy, prompts):
     first, again, other = (ask(make_policy(seed=seed), same_prompt) for seed in (1, 1, 2))
     assert first == again
     assert [g.token_ids for g in first] != [g.token_ids for g in other]
-    assert len({tuple(g.token_ids) for g in first}) > 1  # requests have random numbers of their own
+    assert len({tuple(g.token_ids) for g in first}) > 1  # each request has its own random numbers
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -145,7 +145,7 @@ def test_top_k_keeps_the_likeliest_and_normalises_them(model, make_policy, promp
 def test_top_p_keeps_the_smallest_sufficient_set(model, make_policy, prompts):
     wanted = distribution(model, prompts[0])
     ordered, order = wanted.sort(descending=True)
-    p = float(ordered[:2].sum()) - 1e-3  # so that exactly two are needed
+    p = float(ordered[:2].sum()) - 1e-3  # so that exactly two tokens are needed
     drawn = {g.token_ids[0] for g in ask(make_policy(top_p=p), [prompts[0]] * 300, max_tokens=1)}
     assert drawn == set(order[:2].tolist())
     sure = ask(make_policy(top_p=1e-6), [prompts[0]] * 20, max_tokens=1)
@@ -232,7 +232,7 @@ def test_a_cancelled_request_is_not_sampled_and_disturbs_nobody(make_policy, pro
             asyncio.ensure_future(policy.generate(prompt, max_tokens=6, request_id=str(number)))
             for number, prompt in enumerate(prompts)
         ]
-        await asyncio.sleep(0)  # all have asked
+        await asyncio.sleep(0)  # all requests have been made
         tasks[3].cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -274,7 +274,7 @@ def test_after_forget_nothing_of_the_old_weights_is_left(make_policy, model, pro
     expected = ask(make_policy(eos_token_ids=[]), second)
     policies[0].forget()
     assert_same(ask(policies[0], second), expected)
-    stale = ask(policies[1], second)  # what forget is for
+    stale = ask(policies[1], second)  # the reason for `forget`
     assert [g.logprobs for g in stale] != [pytest.approx(g.logprobs, abs=1e-4) for g in expected]
 
 

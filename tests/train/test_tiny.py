@@ -26,7 +26,7 @@ QUICK = {"envs": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2,
 def test_the_same_options_give_the_same_files(tmp_path):
     digests = []
     for name in ("a", "b"):
-        torch.manual_seed(len(digests))  # whatever the program did before
+        torch.manual_seed(len(digests))  # independent of earlier random draws
         digests.append(save_tiny(tmp_path / name, TinyOptions(**QUICK)))
     assert digests[0] == digests[1] == folder_hash(tmp_path / "a")
     assert json.loads((tmp_path / "b" / "gem_tiny.json").read_text())["sha256"] == digests[0]
@@ -79,7 +79,7 @@ def test_transformers_loads_the_folder(tiny_folder):
 def test_older_versions_of_transformers_know_what_is_in_the_tokenizers_config(tiny_folder):
     config = json.loads((tiny_folder / "tokenizer_config.json").read_text())
     assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert not isinstance(config.get("extra_special_tokens"), list)  # transformers 4 wants a dict here
+    assert not isinstance(config.get("extra_special_tokens"), list)  # transformers 4 requires a dict here
 
 
 def test_every_file_is_as_readable_as_the_folder(tiny_folder):

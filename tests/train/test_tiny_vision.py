@@ -1,4 +1,4 @@
-"""The reference trainer with a tiny vision-language model, until its folder is evaluated."""
+"""The reference trainer with a tiny vision-language model, up to the evaluation of its folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ gem_core.register(ENV, Shades)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model that knows the format of an answer and nothing of what is right."""
+    """Folder of a model that knows the format of an answer but not which answers are right."""
     target = tmp_path_factory.mktemp("vision") / "tiny"
     options = TinyOptions(
         envs=(ENV,), hidden_size=32, layers=1, warm_start_steps=80, warm_start_tokens=4096,
@@ -71,7 +71,7 @@ def test_it_learns_to_look_and_its_folder_can_be_evaluated(folder, tmp_path):
 
 def test_torchvision_is_not_needed(folder, monkeypatch):
     class AutoImageProcessor:
-        """As some versions of transformers have it without torchvision."""
+        """The class as some versions of transformers define it without torchvision."""
 
         @staticmethod
         def from_pretrained(source):

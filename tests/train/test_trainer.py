@@ -25,7 +25,7 @@ NAMES = {
 
 
 def traced(run, step):
-    """Training episodes of a step, from the traces."""
+    """Return the training episodes of a step, from the traces."""
     episodes = list(read_traces(run / "traces.jsonl"))
     return [e for e in episodes if e.metadata["request"].startswith(f"step {step}/")]
 
@@ -72,7 +72,7 @@ def test_metrics_and_advantages_of_a_step_are_those_of_its_episodes(learned, ste
 
 
 def discounted(rewards, gamma):
-    """Return of every turn, by its definition."""
+    """Compute the return of every turn by its definition."""
     return [
         sum(gamma ** (later - turn) * rewards[later] for later in range(turn, len(rewards)))
         for turn in range(len(rewards))
@@ -97,7 +97,7 @@ def test_zero_advantages_leave_the_weights_as_they_were(tiny_folder, tmp_path):
         TrainConfig(**options(tiny_folder, tmp_path, zero_advantages=True, kl=0.0, entropy=0.0, lr=0.1))
     )
     assert same_weights(tiny_folder, outcome.checkpoint)
-    assert outcome.before == outcome.after  # and the same episodes are played
+    assert outcome.before == outcome.after  # the same episodes are played
     assert all(metrics["train/grad_norm"] == 0 for metrics in outcome.history)
 
 
@@ -126,11 +126,11 @@ def test_every_estimator_gives_its_advantages_and_changes_the_weights(estimator,
         for credit, expected in zip(given, by_hand(estimator, episodes, 0.8), strict=True):
             assert credit == pytest.approx(expected, abs=1e-5)
     if estimator == "gae":
-        assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # it started as zeros
+        assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # initialized with zeros
 
 
 def by_hand(estimator, episodes, gamma):
-    """Advantages from rewards and groups, by the formulas of the papers."""
+    """Compute advantages from rewards and groups by the formulas of the papers."""
     returns = [discounted(episode.rewards, gamma) for episode in episodes]
     if estimator == "reinforce":
         return returns
@@ -188,7 +188,7 @@ def test_the_number_of_minibatches_does_not_change_the_weight_of_the_critic(tiny
             env=["game:GuessTheNumber-v0(min_number=1, max_number=3, max_turns=1)"],
         )  # fmt: skip
         losses.append(train(TrainConfig(**config)).history[0]["train/loss"])
-    assert losses[0] > 0  # the critic's alone
+    assert losses[0] > 0  # loss of the critic alone
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
@@ -238,7 +238,7 @@ def test_the_folder_tells_what_was_run_and_what_came_out(learned):
     assert (config["env"], config["steps"], config["lr"]) == ([EASY], 30, 2e-3)
     evaluation = json.loads((learned.folder / "evaluation.json").read_text())
     assert evaluation == {"before": learned.before, "after": learned.after}
-    assert [path.name for path in learned.folder.rglob(".*")] == [".lock"]  # nothing temporary is left
+    assert [path.name for path in learned.folder.rglob(".*")] == [".lock"]  # no temporary file is left
 
 
 def test_the_tiny_model_is_made_anew_when_its_environment_changed(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A run in which every call of the environment raises or hangs now and then, next to an exact oracle."""
+"""A run in which every call of the environment sometimes raises or hangs, compared with an exact oracle."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ GAMMA = 0.9
 
 
 def rebn(episodes):
-    """Each turn's return against all turns of the step."""
+    """Compare each turn's return with all turns of the step."""
     returns = [turn_returns(episode.rewards, GAMMA) for episode in episodes]
     everything = [value for values in returns for value in values]
     return [standardized(values, everything, 0, 1e-8, 1e-6) for values in returns]
 
 
 def rloo(episodes):
-    """Each episode's return against the mean of the other episodes of its group."""
+    """Compare each episode's return with the mean of the other episodes of its group."""
     returns = [turn_returns(episode.rewards, GAMMA)[0] for episode in episodes]
     groups = [episode.metadata["group"] for episode in episodes]
     advantages = []
@@ -58,7 +58,7 @@ def test_chaos(estimator, oracle, on_env_error, tiny_folder, tmp_path, monkeypat
     assert {kind for _, kind in counts} == {"raise", "hang"}
     failed = [episode for episode in episodes if not episode.trainable]
     attempts = sum(episode.env_retries for episode in episodes)
-    # What failed is counted, once for each attempt; on a busy machine a sound call may be late, too.
+    # Failures are counted once per attempt; on a busy machine a correct call may be late, too.
     planted = sum(n for (call, _), n in counts.items() if call != "close")
     assert 8 < planted <= len(failed) + attempts <= planted + 3
     assert (attempts > len(failed)) == (on_env_error == "retry")

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is one line on standard error and exit code 2, and nothing that was there is lost."""
+"""Every failure prints one line to standard error, exits with code 2, and loses no existing file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.train.helpers import EASY, Faulty, arguments, options, read_metrics  
 
 @pytest.fixture(scope="module")
 def finished(tiny_folder, tmp_path_factory):
-    """A folder with a finished run in it."""
+    """Folder of a finished run."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
     train(TrainConfig(**options(tiny_folder, folder, trace_every=1)))
     return folder
@@ -41,7 +41,7 @@ def contents(folder):
 
 
 def assert_one_line(capsys, words, *said):
-    """The command fails with one line that says all of this."""
+    """Assert that the command fails with one line that contains all of `said`."""
     capsys.readouterr()
     assert main(words) == 2
     shown = capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_a_package_that_is_needed_later_is_missed_at_once(
     module, changes, said, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, module, None)
-    # The model does not exist either: the package was looked for before anything was loaded.
+    # The model does not exist either, so the package is checked before anything is loaded.
     assert_one_line(capsys, arguments(tmp_path / "nothing", tmp_path / "run", **changes), said)
 
 
@@ -185,7 +185,7 @@ def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_
     assert all("nan" in episode.error for episode in failed)
     assert all(turn.advantage is None for episode in failed for turn in episode.turns)
     assert all(turn.advantage is not None for episode in played for turn in episode.turns)
-    # One warning for a step or an evaluation, and not one for every episode of it.
+    # One warning per step or evaluation, not one per episode.
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 4
     seed = failed[0].seed
@@ -194,7 +194,7 @@ def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_
 
 
 def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_folder, tmp_path):
-    # With every second seed failing, the statistics are those of the other half alone.
+    # Every second seed fails, so the statistics cover only the other half.
     config = options(
         tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8, steps=1
     )
@@ -220,7 +220,7 @@ def test_when_all_episodes_fail_the_state_before_is_saved(tiny_folder, tmp_path,
 def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
     config = options(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], eval_episodes=0)
     train(TrainConfig(**config))
-    assert len(Faulty.made) > 8  # each failure costs one
+    assert len(Faulty.made) > 8  # each failure uses up one instance
     assert {env.closed for env in Faulty.made} == {1}
 
 
@@ -230,7 +230,7 @@ def test_a_default_limit_that_cuts_turns_is_warned_about(limit, warnings, tiny_f
         tiny_folder, tmp_path, max_tokens_per_turn=limit, temperature=50.0, steps=1, episodes_per_step=104,
         eval_episodes=0,
     )  # fmt: skip
-    train(TrainConfig(**config))  # at this temperature hardly any response comes to an end
+    train(TrainConfig(**config))  # at this temperature hardly any response ends by itself
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == warnings
     assert all("cut at 32 tokens" in one and "raise max_tokens_per_turn" in one for one in said)
@@ -245,11 +245,11 @@ def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys,
     )
     assert main(words) == 130
     assert capsys.readouterr().err == "gem-core: interrupted\n"
-    gc.collect()  # a task that was left alone would complain now
+    gc.collect()  # an abandoned task would warn now
     assert caplog.records == []
     assert Faulty.made
     assert all(env.closed for env in Faulty.made)
-    assert Faulty.steps_after_interrupt == 0  # no episode was played on
+    assert Faulty.steps_after_interrupt == 0  # no episode continued
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000001"]
 
 
@@ -299,7 +299,7 @@ def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp
 
 
 def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder, tmp_path, caplog):
-    # 4 episodes of the first evaluation and 8 of training are played before it breaks.
+    # It fails after 4 episodes of the first evaluation and 8 of training.
     env = "faulty:Faulty-v0(nan_after=12)"
     outcome = train(TrainConfig(**options(tiny_folder, tmp_path, env=[env], steps=1)))
     assert outcome.after == {env: {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}}

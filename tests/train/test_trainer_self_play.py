@@ -21,7 +21,7 @@ RANDOM = "multi:KuhnPoker-v0(opponent='random')"
 
 @pytest.fixture(scope="module")
 def player(tmp_path_factory):
-    """A tiny model that has seen random hands, from both seats."""
+    """Folder of a tiny model that has seen random hands of both players."""
     folder = tmp_path_factory.mktemp("models") / "player"
     save_tiny(
         folder,
@@ -49,7 +49,7 @@ def test_both_sides_of_each_hand_are_trained_and_one_side_is_evaluated(player, t
         by_hand.setdefault(episode.seed, {})[episode.metadata["agent"]] = episode
     assert len(by_hand) == 12
     both = [hand for hand in by_hand.values() if len(hand) == 2]
-    assert both  # without a forfeit at the first move
+    assert both  # no forfeit at the first move
     for hand in both:
         first_player, second_player = hand["player_1"], hand["player_2"]
         if all(e.turns[-1].info["invalid"] is None for e in hand.values() if "invalid" in e.turns[-1].info):
@@ -135,7 +135,7 @@ def test_each_agent_learns_from_its_own_episodes_with_weights_of_its_own(player,
         assert metrics[f"{prefix}gem/return"] == pytest.approx(sum(e.total_reward for e in mine) / len(mine))
         assert metrics[f"{prefix}rebn/turns"] == sum(len(e.turns) for e in mine)
         credit = [turn.advantage for e in mine for turn in e.turns]
-        assert sum(credit) == pytest.approx(0, abs=1e-4)  # statistics of this agent's turns alone
+        assert sum(credit) == pytest.approx(0, abs=1e-4)  # statistics of only this agent's turns
         assert metrics[f"{prefix}train/grad_norm"] > 0
     after = [
         e for e in episodes if e.metadata["request"].startswith("evaluation") and e.metadata["step"] == 1
@@ -143,7 +143,7 @@ def test_each_agent_learns_from_its_own_episodes_with_weights_of_its_own(player,
     sides = [e.metadata.get("agent") for e in after if e.env_kwargs.get("agent")]
     assert sides == ["player_2"] * 4
 
-    # Started again, the complete run evaluates both models as its checkpoint has them.
+    # Restarted, the complete run evaluates both models from its checkpoint.
     resumed = run(
         player, tmp_path / "run", agent_model=[f"player_2={player}"], eval_env=[RANDOM, second], steps=1
     )
@@ -160,7 +160,7 @@ def test_two_models_of_the_same_weights_play_as_one(player, tmp_path):
         }
         for name in ("both", "one")
     )
-    assert both == single  # the first episodes: the same weights on both sides either way
+    assert both == single  # in the first episodes, both sides have the same weights either way
     assert not same_weights(together.checkpoint, one.checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""The reference trainer with tools: by the wrappers option, and in an environment that has them."""
+"""The reference trainer with tools, from the wrappers option and from the environment itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = "math:FileArithmetic-v0"
 
 @pytest.fixture(scope="module")
 def caller(tmp_path_factory):
-    """A tiny model that has seen random programs and random answers."""
+    """Folder of a tiny model that has seen random programs and random answers."""
     folder = tmp_path_factory.mktemp("models") / "caller"
     save_tiny(
         folder,
