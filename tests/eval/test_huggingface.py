@@ -1,4 +1,4 @@
-"""A model folder through `gem-core eval`."""
+"""Evaluation of a model folder with `gem-core eval`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_folder_is_played_in_tokens_and_goes_on(folder, tmp_path, capsys):
     assert of_easy["prompt_tokens"] > of_easy["response_tokens"] > 0
     trace = tmp_path / "a" / "episodes.jsonl"
     assert read_token_texts(trace)
-    # Half of it again, in other company: the same numbers.
+    # Half of the tasks again, in different batches: the same numbers.
     lines = trace.read_text().splitlines(keepends=True)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "config.json").write_text((tmp_path / "a" / "config.json").read_text())

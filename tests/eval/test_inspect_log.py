@@ -1,4 +1,4 @@
-"""Logs for Inspect. The real package reads them in the nox session `eval`; here their form is checked."""
+"""Logs for Inspect. The real package reads them in the nox session `eval`; this file checks their format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EASY = "game:GuessTheNumber-v0-easy"
 
 
 class Cut:
-    """Answers well at first, then without an end."""
+    """Gives a good answer first, then answers that never end."""
 
     async def reply(self, messages, *, max_tokens, request_id):
         if len(messages) < 4:

@@ -39,7 +39,7 @@ def test_the_first_error_stops_the_others():
     with pytest.raises(ConnectionError, match="gone"):
         asyncio.run(play_tasks(range(5), play, at_once=3))
     assert set(ended) >= {0, 1, 2}
-    assert 4 not in ended  # it never began
+    assert 4 not in ended  # it never started
 
 
 def test_evaluation_plays_the_first_seeds():

@@ -99,7 +99,7 @@ def test_a_chart_shows_each_estimate_where_it_lies():
     chart = interval_chart("Return", {"one": [estimate, None], "<two>": [{"mean": -1.0, "low": None}]})
     assert chart.count("<circle") == 2
     assert "&lt;two&gt;" in chart
-    # The scale goes from -1 to 1 over 420 units from 250 on.
+    # The scale from -1 to 1 covers 420 units, starting at 250.
     assert 'cx="565.0"' in chart
     assert 'x1="512.5" x2="617.5"' in chart
     assert 'cx="250.0"' in chart

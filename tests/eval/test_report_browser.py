@@ -1,4 +1,4 @@
-"""The report in a real browser; see `test_viewer_browser` for how."""
+"""The report in a real browser; see `test_viewer_browser`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
     results = " ".join(section(document, "results").split())
     assert "oracle: return" in results
     assert "evil: success" in results
-    assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # the other run has none
+    assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # the other run lacks this environment
     details = section(document, "details")
     assert "all, weighted equally" in details
     assert document.count('<svg class="chart"') == 2
@@ -38,4 +38,4 @@ def test_an_episode_of_one_run_is_read_through_its_address(runs, tmp_path, brows
     assert "run evil" in pane
     assert "invalid format" in pane
     assert "12 + 3 tokens" in pane
-    assert "alert(1)" in pane  # the answer, as text
+    assert "alert(1)" in pane  # the answer is shown as text

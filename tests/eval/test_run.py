@@ -1,4 +1,4 @@
-"""Evaluations as a user runs them: resumed, interrupted, with an endpoint that fails."""
+"""Evaluations from a user's perspective: resumed, interrupted, and with a failing endpoint."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_failed_episodes_are_counted_and_in_no_figure(on_env_error, tmp_path, mo
     attempts = sum(episode.env_retries for episode in outcome.episodes)
     counts = gem_trouble.chaos_counts(tmp_path)
     planted = sum(n for (call, _), n in counts.items() if call != "close")
-    assert 5 < planted <= attempts + failed <= planted + 3  # a sound call may be late, too
+    assert 5 < planted <= attempts + failed <= planted + 3  # a correct call may be late, too
     assert (attempts > failed) == (on_env_error == "retry")
 
 
@@ -127,7 +127,7 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
     done = len(finished(tmp_path / "cut"))
     assert 0 < done < 12
     with open(tmp_path / "cut" / "episodes.jsonl", "ab") as file:
-        file.write(b'{"schema_version": 1, "env')  # a line that a kill has torn
+        file.write(b'{"schema_version": 1, "env')  # an incomplete line, as left by a killed process
     rest = evaluate(config(tmp_path / "cut"), setup=PolicySetup(Guesser(), MessagesContext()))
     assert rest.played == 12 - done
     assert rest.summary == whole.summary
@@ -255,7 +255,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, 
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith(f"gem-core: error: {url}/ refuses the key")
         monkeypatch.setenv("MY_KEY", "right")
-        assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 0  # the same folder goes on
+        assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 0  # resumes in the same folder
     for path in (tmp_path / "a").iterdir():
         assert "sk-wrong" not in path.read_text()
     capsys.readouterr()
@@ -272,7 +272,7 @@ def test_an_endpoint_without_an_address_or_at_another_one_goes_on(openai, tmp_pa
     without = ["eval", "--model", "a-model", "--envs", EASY, "--episodes", "2", "--out", str(tmp_path)]
     assert main(without) == 2
     assert "give --base-url" in capsys.readouterr().err
-    for _ in range(2):  # at two ports
+    for _ in range(2):  # on two ports
         with StandIn() as endpoint:
             assert main([*without, "--base-url", endpoint.url]) == 0
 

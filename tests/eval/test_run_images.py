@@ -1,4 +1,4 @@
-"""Environments with images in an evaluation: an endpoint sees them, the run and its pages keep them."""
+"""Environments with images in an evaluation: the endpoint receives them, the run and its pages keep them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EASY = "vision:Geometry-v0-easy"
 
 
 def answers(count):
-    """Right answer by image, for the tasks of an evaluation."""
+    """Return the right answer by image, for the tasks of an evaluation."""
     right = {}
     for task in evaluation_tasks(EnvChoice(EASY), count):
         env = gem_core.make(EASY, **task["env_kwargs"])
@@ -58,7 +58,7 @@ def test_an_endpoint_that_sees_the_images_solves_everything(tmp_path, monkeypatc
 
 
 def test_retries_show_the_image_once_and_remember_it(tmp_path):
-    """Three attempts at an item: the conversation begins with the image, the trace holds it once."""
+    """Make three attempts at an item: the conversation begins with the image, and the trace holds it once."""
     outcome = evaluate(config(tmp_path, model="random", envs=["vision:Geometry-v0-retry"], max_turns=None))
     line = (tmp_path / "episodes.jsonl").read_text().splitlines()[0]
     (url,) = image_urls(outcome.episodes[0].turns[0].observation)

@@ -83,7 +83,7 @@ def test_what_some_episodes_say():
         ]
     )  # fmt: skip
     assert (summary["episodes"], summary["tasks"], summary["errors"]) == (6, 3, 1)
-    assert summary["return"]["mean"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)  # no answer is worth nothing
+    assert summary["return"]["mean"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)  # no answer earns 0
     assert summary["success"]["mean"] == pytest.approx(0.5 / 3)
     assert summary["pass_at"] == {"1": pytest.approx(0.5 / 3), "2": pytest.approx(1 / 3)}
     assert summary["stop_reasons"] == {"empty_response": 2, "terminated": 4}

@@ -15,7 +15,7 @@ from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 
 
 class Page(HTMLParser):
-    """What a browser's parser makes of a page: its elements, and the content of its scripts."""
+    """Parses a page like a browser: its elements, and the content of its scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def browse(tmp_path):
-    """Open the page at an address fragment; returns the document without its scripts."""
+    """Open the page at a URL fragment; return the document without its scripts."""
 
     def open_page(fragment: str = "") -> str:
         done = subprocess.run(
@@ -45,7 +45,7 @@ def browse(tmp_path):
 
 
 def section(document: str, id: str) -> str:
-    """Text of the element with this id, tags taken out."""
+    """Return the text of the element with this id, without tags."""
     match = re.search(rf'<(\w+)[^>]* id="{id}".*?</\1>', document, re.DOTALL)
     assert match, id
     return html.unescape(re.sub(r"<[^>]+>", " ", match[0]))
@@ -123,7 +123,7 @@ def test_a_person_clicks_and_types(tmp_path, browse):
       document.body.insertAdjacentHTML('beforeend', '<pre id="seen"></pre>');
       document.getElementById('seen').textContent = JSON.stringify(seen);
     """
-    changed = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())  # the policy would refuse our script
+    changed = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())  # the page's policy would block our script
     page.write_text(changed.replace("</body>", f"<script>{actions}</script></body>"))
     seen = json.loads(section(browse(), "seen"))
     assert seen["search"] == [3]

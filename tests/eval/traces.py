@@ -33,7 +33,7 @@ def episode(
 
 
 def several() -> list[Episode]:
-    """Four episodes: solved, cut with hostile texts, failed, and one of another environment."""
+    """Return four episodes: solved, cut with hostile texts, failed, and one of another environment."""
     return [
         episode(
             turn(0.0, advantage=-0.5, observation="Guess a number."),
