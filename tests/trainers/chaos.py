@@ -1,4 +1,4 @@
-"""A run whose environment fails in every possible way, and what its trainer must count."""
+"""A run whose environment fails in every possible way, and the failures that its trainer must count."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CHAOS = "test:Chaos-v0(min_number=1,max_number=10,max_turns=4,hang=6)"
 """A game that the warm model knows; its constructor, reset, step and close each fail with probability 0.1."""
 
 STEP_TIMEOUT = "2"
-"""Seconds: below `hang`, and more than a call ever takes on a busy machine."""
+"""In seconds; below `hang`, and longer than a call ever takes on a busy machine."""
 
 
 def names_of(episodes: Sequence[Episode]) -> set[str]:
-    """The names that the spy gave the episodes that can be trained on."""
+    """Return the names that the spy gave the trainable episodes."""
     shown = [str(episode.turns[0].observation) for episode in episodes if episode.trainable]
     return {found[1] for text in shown if (found := NAME.search(text))}
 
 
 def assert_rates_are_right(metrics: dict[str, float], episodes: Sequence[Episode]) -> None:
-    """The shares of failed and of repeated episodes that a step logs, against all that it played."""
+    """Assert that a step logs the right shares of failed and of retried episodes."""
     failed = fmean(not episode.trainable for episode in episodes)
     again = fmean(episode.env_retries > 0 for episode in episodes)
     assert metrics["gem/error_rate"] == pytest.approx(failed)
@@ -36,8 +36,8 @@ def assert_rates_are_right(metrics: dict[str, float], episodes: Sequence[Episode
 
 
 def assert_every_failure_is_counted(episodes: Sequence[Episode], spy: Path) -> None:
-    """Each failure that the environment itself noted is an episode's error, or one of its retries."""
+    """Assert that each failure recorded by the environment is an episode's error or one of its retries."""
     noted = gem_trouble.chaos_counts(spy)
     planted = sum(number for (call, _), number in noted.items() if call != "close")
     counted = sum(episode.env_retries + (episode.error is not None) for episode in episodes)
-    assert 0 < planted <= counted <= planted + 3  # on a busy machine a sound call may be late, too
+    assert 0 < planted <= counted <= planted + 3  # on a busy machine a correct call may be late, too

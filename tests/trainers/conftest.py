@@ -1,4 +1,4 @@
-"""The models that the tests of all trainers load; failures of the shared checks are shown like a test's."""
+"""Models for the tests of all trainers; failures of the shared checks are shown like those of a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GAMES = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model without training, for its tokenizer."""
+    """Folder of a tiny untrained model, for its tokenizer."""
     from gem_core.train import TinyOptions, save_tiny
 
     folder = tmp_path_factory.mktemp("model") / "tiny"
@@ -31,10 +31,10 @@ def tokenizer(tiny: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that has learned the format of two games, so that episodes have several turns.
+    """Folder of a tiny model that has learned the format of two games, so that episodes have several turns.
 
-    Its 512 tokens need no padding to a multiple of 64: verl lets its engine sample from the
-    tokenizer's tokens only, while its actor counts the padding as well.
+    Its 512 tokens need no padding to a multiple of 64: verl's engine samples only from the tokenizer's
+    tokens, while its actor counts the padding as well.
     """
     from gem_core.train import TinyOptions, save_tiny
 
@@ -62,7 +62,7 @@ def model(warm: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def processor() -> Any:
-    """Of the Qwen2-VL kind, around a tokenizer with ChatML's template."""
+    """Processor like Qwen2-VL's, with a tokenizer with ChatML's template."""
     from gem_core.train.tiny_vision import make_processor
     from tests.rollout.tokenizers import bpe_tokenizer
 
@@ -71,7 +71,7 @@ def processor() -> Any:
 
 @pytest.fixture(scope="session")
 def shared_step() -> Any:
-    """The step that every trainer takes, as gem_core takes it (`tests.consistency.scenario`)."""
+    """The shared step of all trainers, computed by gem_core (`tests.consistency.scenario`)."""
     from tests.consistency.scenario import scenario
 
     return scenario()

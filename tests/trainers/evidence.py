@@ -1,8 +1,8 @@
-"""What a trainer should have consumed, worked out from the engine's ids and the spy environment's rewards.
+"""Computes the expected inputs of a trainer from the engine's ids and the spy environment's rewards.
 
-Nothing here calls the code under test, except the reference trainer's gradient. Each trainer's tests
-bring two things: what its engine was asked and answered (`played` reads it from ``engine.jsonl``), and
-what its loss consumed and its optimizer was given (an `Update`).
+Nothing here calls the code under test, except the reference trainer's gradient. The tests of each trainer
+provide the requests and answers of its engine (`played` reads them from ``engine.jsonl``), and the inputs of
+its loss and its optimizer (an `Update`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gem_core.train.objective import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
 
 GAMMA = 0.9
-"""Of the short runs."""
+"""Discount per turn of the short runs."""
 
 NAME = re.compile(r"Episode (\d+-\d+)\.")
 
 
 @dataclass
 class Played:
-    """One episode: the engine's requests in order, and what the environment paid for each."""
+    """One episode: the engine's requests in order, and the environment's reward for each."""
 
     requests: list[dict[str, Any]]
     rewards: list[float]
@@ -46,7 +46,7 @@ class Played:
 
     @property
     def turns(self) -> list[int]:
-        """Turn number of each token, -1 off-response."""
+        """Return the turn number of each token, -1 outside of responses."""
         ids = [-1] * len(self.token_ids)
         for number, request in enumerate(self.requests):
             start = len(request["prompt"])
@@ -54,13 +54,13 @@ class Played:
         return ids
 
     def turn_of(self, prompt: list[int], response: list[int]) -> int:
-        """Number of the request with these ids."""
+        """Return the number of the request with these ids."""
         return [(request["prompt"], request["response"]) for request in self.requests].index(
             (prompt, response)
         )
 
     def episode(self, advantages: list[float], *, rebuilt: bool) -> Episode:
-        """For the reference gradient."""
+        """Return an episode of gem_core for the reference gradient."""
         turns, seen = [], 0
         for request, reward, advantage in zip(self.requests, self.rewards, advantages, strict=True):
             context, response = request["prompt"][0 if rebuilt else seen :], request["response"]
@@ -72,16 +72,18 @@ class Played:
 
 @dataclass
 class Row:
-    """One row as the trainer's loss got it, without the padding of the batch.
+    """One row as the trainer's loss received it, without the padding of the batch.
 
     Attributes:
         prompt: Token ids before the first response.
-        response: Token ids from there on; what the environment said in between is among them.
-        mask: Whether a token of `response` is the model's, 1 or 0; all 0 in a row that fills a batch up.
-        advantages: Per token of `response`.
-        old: Log-probability of each token by the actor before the update.
-        rollout: The same by the engine that sampled it, None where the trainer does not keep it.
-        reference: The same by the reference model, None in a run without one.
+        response: All following token ids, including the observations between responses.
+        mask: 1 for each token of `response` sampled by the model, otherwise 0; all 0 in a row that only
+            fills a batch.
+        advantages: Advantage of each token of `response`.
+        old: Log-prob of each token under the actor before the update.
+        rollout: Log-prob of each token under the engine that sampled it; None if the trainer does not keep
+            it.
+        reference: Log-prob of each token under the reference model; None in a run without one.
     """
 
     prompt: list[int]
@@ -99,7 +101,7 @@ class Row:
 
 @dataclass
 class Update:
-    """One step of the optimizer: the rows before it, and weights and gradients at it."""
+    """One step of the optimizer: its rows, weights, and gradients."""
 
     rows: list[Row]
     weights: list[torch.Tensor]
@@ -107,11 +109,11 @@ class Update:
 
 
 def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
-    """Episodes by the name that the spy environment gave them.
+    """Return the episodes by the name that the spy environment gave them.
 
-    `spy` holds ``env.jsonl``, which the spy environment writes, and ``engine.jsonl`` with the keys
-    ``prompt``, ``response`` (token ids), ``logprobs`` and ``finish_reason`` of each request; those of an
-    episode in order.
+    The folder `spy` contains ``env.jsonl``, written by the spy environment, and ``engine.jsonl`` with the
+    keys ``prompt``, ``response`` (token ids), ``logprobs`` and ``finish_reason`` of each request. The
+    requests of an episode are in order.
     """
     rewards: dict[str, list[float]] = {}
     for line in (spy / "env.jsonl").read_text().splitlines():
@@ -120,13 +122,13 @@ def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
     requests: dict[str, list[dict[str, Any]]] = {}
     for line in (spy / "engine.jsonl").read_text().splitlines():
         request = json.loads(line)
-        if found := NAME.search(tokenizer.decode(request["prompt"])):  # else its environment had no reset
+        if found := NAME.search(tokenizer.decode(request["prompt"])):  # otherwise the reset failed
             requests.setdefault(found[1], []).append(request)
     return {name: Played(requests[name], rewards[name]) for name in rewards}
 
 
 def conversation(ids: list[int], requests: list[dict[str, Any]]) -> Played:
-    """The requests whose prompt and answer these ids begin with, in order; no rewards yet."""
+    """Return the requests whose prompt and response are a prefix of these ids, in order, without rewards."""
     made: dict[int, dict[str, Any]] = {}
     for request in requests:
         whole = [*request["prompt"], *request["response"]]
@@ -136,14 +138,14 @@ def conversation(ids: list[int], requests: list[dict[str, Any]]) -> Played:
 
 
 def name_in(prompt: list[int], tokenizer: Any) -> str:
-    """Name of the episode that a prompt belongs to."""
+    """Return the name of the episode of a prompt."""
     found = NAME.search(tokenizer.decode(prompt))
     assert found, tokenizer.decode(prompt)
     return found[1]
 
 
 def oracle(rewards: list[list[float]], gamma: float) -> list[list[float]]:
-    """ReBN advantages, per episode and turn."""
+    """Return ReBN advantages, per episode and turn."""
     returns = [turn_returns(of_episode, gamma) for of_episode in rewards]
     flat = [g for gs in returns for g in gs]
     wanted = iter(standardized(flat, flat, 0, 1e-8, 1e-6))
@@ -151,7 +153,7 @@ def oracle(rewards: list[list[float]], gamma: float) -> list[list[float]]:
 
 
 def cosine(found: list[torch.Tensor | None], wanted: list[torch.Tensor]) -> float:
-    """Of two gradients, all parameters as one vector."""
+    """Return the cosine similarity of two gradients, with all parameters as one vector."""
     left = torch.cat(
         [
             (torch.zeros_like(w) if f is None else f).double().flatten()
@@ -173,18 +175,18 @@ def assert_update_is_right(
     kl_coef: float = 0.0,
     collected: Iterable[str] | None = None,
 ) -> list[Played]:
-    """Check rows, advantages, gradient and weights of one update; return the episodes in it.
+    """Check rows, advantages, gradient and weights of one update; return its episodes.
 
     Args:
-        update: Inputs of the trainer's loss, and the gradient that resulted.
-        episodes: All episodes that were played, by name.
+        update: Inputs of the trainer's loss, and the resulting gradient.
+        episodes: All played episodes, by name.
         tokenizer: Tokenizer of the model.
-        model: A model of the same architecture, in float32; it gets the weights of `update`.
-        row_kind: "turn" if each row is one turn, whose prompt is everything before (rebuilt contexts).
-        gamma: Discount of the run.
-        kl_coef: Weight of a KL penalty in the reward, verl's estimate "kl".
-        collected: With turn rows, names of the episodes of this update, where the trainer dropped some of
-            their turns after they were collected; None when each turn has its row.
+        model: Model of the same architecture, in float32; it receives the weights of `update`.
+        row_kind: "turn" if each row is one turn, with everything before it as the prompt (rebuilt contexts).
+        gamma: Discount per turn.
+        kl_coef: Weight of a KL penalty in the reward (verl's estimate "kl").
+        collected: For turn rows, the names of the episodes of this update, if the trainer dropped some of
+            their turns after collecting them; None if each turn has a row.
     """
     rows = [row for row in update.rows if not row.is_pad]
     names = [name_in(row.prompt, tokenizer) for row in rows]
@@ -204,7 +206,7 @@ def assert_update_is_right(
         if row.is_pad:
             assert not any(row.advantages)
     load_weights(model, update.weights)
-    if collected is not None:  # a turn that was dropped has no part in the gradient
+    if collected is not None:  # a dropped turn does not contribute to the gradient
         kept = {(n, mine[n].turn_of(row.prompt, row.response)) for n, row in zip(names, rows, strict=True)}
         assert len(kept) == len(rows)
         wanted = {n: [a * ((n, t) in kept) for t, a in enumerate(wanted[n])] for n in mine}
@@ -215,7 +217,7 @@ def assert_update_is_right(
 
 
 def assert_row_is_right(row: Row, episode: Played, advantages: list[float], row_kind: RowKind) -> None:
-    """Tokens, mask, log-probs and advantages of a row, against the engine's requests."""
+    """Compare tokens, mask, log-probs and advantages of a row with the engine's requests."""
     if row_kind == "turn":
         turn = episode.turn_of(row.prompt, row.response)
         turns, requests = [turn] * len(row.response), [episode.requests[turn]]
@@ -234,7 +236,7 @@ def assert_row_is_right(row: Row, episode: Played, advantages: list[float], row_
 
 
 def penalise(rewards: list[float], row: Row, episode: Played, kl_coef: float) -> None:
-    """Take the KL penalty of each token off the reward of its turn (verl's estimate "kl")."""
+    """Subtract the KL penalty of each token from the reward of its turn (verl's estimate "kl")."""
     assert row.reference is not None
     for n, turn in enumerate(episode.turns[episode.prompt_length :]):
         if turn >= 0:

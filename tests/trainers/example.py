@@ -18,7 +18,7 @@ EXAMPLE = ROOT / "integrations/examples/own_env.py"
 def load_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: Path = EXAMPLE
 ) -> ModuleType:
-    """Import the example, as a trainer's processes do, check its environment, and play it."""
+    """Import the example like a trainer's processes, check its environment, and play it."""
     spec = importlib.util.spec_from_file_location("own_env", path)
     assert spec is not None
     assert spec.loader is not None

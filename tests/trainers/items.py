@@ -1,4 +1,4 @@
-"""Environments with items, followed through the data of a trainer: an epoch plays each of them once."""
+"""Environments with items, tracked through the data of a trainer: an epoch plays each item once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ["file", "generated", "service", *(["reasoning-gym"] if HAS_RG else [])]
 
 
 def source_of(kind: str, folder: Path) -> EnvChoice:
-    """A small data set: in a file, generated, of customers, or of reasoning-gym."""
+    """Return a small data set: in a file, generated, of customers, or of reasoning-gym."""
     if kind == "file":
         path = folder / "rows.jsonl"
         rows = ({"problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(50))
@@ -30,7 +30,7 @@ def source_of(kind: str, folder: Path) -> EnvChoice:
 
 
 def check_epochs(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
-    """Look at tasks as a trainer hands them to its rollout: whole epochs, in order, of one source."""
+    """Check the tasks that a trainer passes to its rollout: full epochs of one source, in order."""
     items = count_items(source, "train")
     assert items
     assert len(tasks) % items == 0
@@ -43,7 +43,7 @@ def check_epochs(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
 
 
 def check_eval_tasks(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
-    """Look at all tasks of an evaluation during training: each evaluation item once."""
+    """Check all tasks of an evaluation during training: each evaluation item once."""
     items = count_items(source, "eval")
     assert items == len(tasks) == len({task["item"] for task in tasks})
     wanted = [(task["env_kwargs"], task["item"]) for task in make_tasks([source], items, split="eval")]

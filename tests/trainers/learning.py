@@ -26,7 +26,7 @@ from typing import Any
 from gem_core.consistency.learning import REFERENCE, LearningRun, read_runs
 
 MODELS = Path("tests/trainers/tiny")
-"""Folder of the first weights, one a budget; kept, since another CPU rounds otherwise and makes others."""
+"""Folder of the initial weights, one per budget; kept, because another CPU rounds differently."""
 RESULTS = Path("docs/results/learning/runs.jsonl")
 SEEDS = (0, 1, 2, 3, 4)
 TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
@@ -34,25 +34,25 @@ TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
 
 @dataclass(frozen=True)
 class Budget:
-    """What every trainer is given.
+    """The settings shared by all trainers.
 
-    Optimizer: AdamW with betas 0.9 and 0.999, without weight decay or warm-up, gradients cut to norm 1. PPO's
-    clip is 0.2. No penalty, no bonus, no correction of log-probs.
+    The optimizer is AdamW with betas 0.9 and 0.999, without weight decay or warm-up, and with gradients
+    clipped to norm 1. PPO's clip is 0.2. There is no penalty, bonus, or correction of log-probs.
 
     Attributes:
         env: Environment, without wrappers.
-        tiny: Options of `gem-core tiny` besides the environment that made the first weights.
-        steps: Training steps.
+        tiny: Options of `gem-core tiny`, besides the environment, that made the initial weights.
+        steps: Number of training steps.
         lr: Learning rate, constant.
         gamma: Discount per turn.
-        turns: Of an average episode; for Oat, whose batch is a number of turns.
-        prompts: Seeds per step.
-        samples: Episodes per seed.
-        updates: Of the optimizer per step, each on an equal share of the step's episodes.
+        turns: Number of turns of an average episode; for Oat, whose batch is a number of turns.
+        prompts: Number of seeds per step.
+        samples: Number of episodes per seed.
+        updates: Number of optimizer updates per step, each on an equal share of the step's episodes.
         temperature: Sampling temperature, in training and in evaluation.
-        turn_tokens: Most tokens of a response.
-        max_tokens: Most tokens of an episode.
-        eval_episodes: Evaluation tasks that the first and the last weights play, once each.
+        turn_tokens: Maximum number of tokens of a response.
+        max_tokens: Maximum number of tokens of an episode.
+        eval_episodes: Number of evaluation tasks, each played once with the initial and the final weights.
     """
 
     env: str
@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def episodes(self) -> int:
-        """Per step."""
+        """Number of episodes per step."""
         return self.prompts * self.samples
 
 
@@ -86,28 +86,28 @@ BUDGETS = {
     "game-128-gamma-0": GAME_128,
     "letters-128": replace(LETTERS, steps=20, prompts=64),
 }
-"""By name, which begins with that of the folder of first weights.
+"""Budgets by name, which begins with the name of the folder of initial weights.
 
-Sizes and rates were chosen with the reference trainer on seeds from 101 on. On those of `SEEDS` its results
-have a standard deviation of 0.025 in the game, 0.022 with letters, and 0.049 at a discount of 0.9. At a
-discount of zero a trainer that discounts per token rewards the last token of a turn alone, and learns
-nothing; at 0.9 it learns as well as others, so that success cannot tell.
+Sizes and rates were chosen with the reference trainer on seeds 101 and above. On the seeds in `SEEDS` its
+results have a standard deviation of 0.025 in the game, 0.022 with letters, and 0.049 at a discount of 0.9. At
+a discount of zero a trainer that discounts per token rewards only the last token of a turn and learns
+nothing; at 0.9 it learns as well as the others, so success does not reveal the fault.
 """
 EARLIER = ("game-128", "game-128-gamma-0", "letters-128")
-"""Given up, since seeds differ by up to the margin with 128 episodes per step; see ``earlier.jsonl``."""
+"""Abandoned, because seeds differ by up to the margin with 128 episodes per step; see ``earlier.jsonl``."""
 REFERENCE_ONLY = ("game-gamma-0.9",)
-"""Played by the reference trainer on all seeds, to see what the comparison finds there."""
+"""Budgets that only the reference trainer runs, on all seeds, to see what the comparison finds there."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a trainer's ``learn`` module is told.
+    """The arguments of a trainer's ``learn`` module.
 
     Attributes:
-        name: Of the budget.
+        name: Name of the budget.
         variant: "rebn"; "control", whose advantages are zero; the reference trainer also has "per-token",
             which discounts per token.
-        seed: Of the tasks and of the trainer.
+        seed: Random seed of the tasks and of the trainer.
         out: JSON Lines file of the runs.
     """
 
@@ -122,7 +122,7 @@ class Given:
 
     @property
     def model(self) -> Path:
-        """Folder of the weights that the run starts from."""
+        """Folder of the initial weights of the run."""
         return MODELS / self.name.partition("-")[0]
 
     @property
@@ -134,8 +134,8 @@ def arguments(description: str, *more_variants: str) -> Given:
     """Read the command line of a trainer's ``learn`` module.
 
     Args:
-        description: Its docstring.
-        more_variants: Flags beside ``--control``.
+        description: Docstring of the module.
+        more_variants: Other flags besides ``--control``.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--on", choices=sorted(BUDGETS), default="game", dest="name", help="the budget")
@@ -160,12 +160,12 @@ def write_run(
     """Append a run to its file.
 
     Args:
-        given: What `arguments` read.
+        given: Arguments returned by `arguments`.
         trainer: One of `TRAINERS`.
         version: Name and version of the trainer.
         steps: Metrics of each training step, in order.
-        before: Success on the evaluation tasks with the first weights.
-        after: The same with the last weights.
+        before: Success on the evaluation tasks with the initial weights.
+        after: Success on the evaluation tasks with the final weights.
     """
     assert len(steps) == given.budget.steps, f"{len(steps)} steps, expected {given.budget.steps}"
     module = sys.modules["__main__"].__spec__
@@ -190,14 +190,15 @@ def write_run(
 
 
 def model_hash(folder: Path) -> str:
-    """SHA-256 of the weights that a run starts from, in hex."""
+    """Return the SHA-256 of the initial weights of a run, in hex."""
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
 def planned(trainer: str) -> list[tuple[str, str, int]]:
-    """Budget, variant and seed of each run of a trainer.
+    """Return the budget, variant and seed of each run of a trainer.
 
-    All seeds with ReBN, one control of the game; the reference trainer's fault on all seeds, too.
+    They are all seeds with ReBN and one control of the game; for the reference trainer also its fault on all
+    seeds.
     """
     names = [name for name in BUDGETS if name not in EARLIER]
     if trainer != REFERENCE:

@@ -21,7 +21,7 @@ from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
 
 
 def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
-    """Write both.
+    """Write both files.
 
     Args:
         source: Folder with the runs.
@@ -53,7 +53,7 @@ curves and commands.
 
 
 def section(name: str, runs: Sequence[LearningRun], found: Sequence[Equivalence]) -> str:
-    """A table of the runs of one budget."""
+    """Return a table of the runs of one budget."""
     budget = BUDGETS[name]
     verdicts = {(each.trainer, each.variant): each.verdict for each in found if each.task == name}
     rows = []
@@ -84,12 +84,12 @@ def section(name: str, runs: Sequence[LearningRun], found: Sequence[Equivalence]
 
 
 def made_by(budget: Budget) -> str:
-    """The command that made the first weights."""
+    """Return the command that made the initial weights."""
     return f"gem-core tiny --env {shlex.quote(budget.env)} {budget.tiny} --out tiny"
 
 
 def draw(runs: Sequence[LearningRun], path: Path) -> None:
-    """Success over the steps, a panel a budget: each seed a thin line, the mean of a trainer a thick one."""
+    """Plot success over steps, one panel per budget: thin lines for seeds, thick lines for means."""
     tasks = list(dict.fromkeys(run.task for run in runs))
     looks = strokes(runs)
     figure, axes = new_figure(len(tasks))

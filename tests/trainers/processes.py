@@ -1,4 +1,4 @@
-"""Runs a trainer as its user would, from the command line, and leaves nothing of it behind."""
+"""Runs a trainer from the command line, like a user, and cleans up all of its processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPY_ENTRY_POINTS = (
     "[gem_core.envs]\ngem_spy = gem_spy:register\ngem_trouble = gem_trouble:register\n"
     "gem_script = gem_script:register\n"
 )
-"""Makes what is in `SPIES` known to gem_core in every process of a trainer; for `metadata_folder`."""
+"""Metadata that registers the modules in `SPIES` in every process of a trainer; for `metadata_folder`."""
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Run:
     """A finished run.
 
     Attributes:
-        folder: Working folder; what the spies wrote is in ``spy``.
-        output: Everything that was printed.
+        folder: Working folder; the files of the spies are in ``spy``.
+        output: All printed output.
         code: Exit code, -1 after a timeout.
     """
 
@@ -44,15 +44,15 @@ class Run:
 
 
 def run_to_the_end(command: Sequence[str], *, folder: Path, env: Mapping[str, str], timeout: float) -> Run:
-    """Run `command` in `folder` in a process session of its own, and end all that is left of it.
+    """Run `command` in a new process session, and end all processes that it leaves behind.
 
-    Output goes to ``log.txt`` in `folder`, so that it can be watched.
+    The output is written to ``log.txt`` in `folder`, so that it can be watched.
 
     Args:
         command: Program and arguments.
-        folder: Working folder; it exists.
-        env: The whole environment.
-        timeout: Seconds after which the run is ended.
+        folder: Working folder, which must exist.
+        env: All environment variables.
+        timeout: Time limit in seconds.
     """
     log = folder / "log.txt"
     with open(log, "wb") as file:
@@ -69,16 +69,16 @@ def run_to_the_end(command: Sequence[str], *, folder: Path, env: Mapping[str, st
 
 
 def short_folder() -> tempfile.TemporaryDirectory[str]:
-    """For sockets, Ray's for example, whose paths must be short."""
+    """Return a temporary folder with a short path, as required for sockets such as Ray's."""
     return tempfile.TemporaryDirectory(prefix="gem", dir="/tmp", ignore_cleanup_errors=True)
 
 
 def metadata_folder(folder: Path, distributions: Mapping[str, str]) -> Path:
-    """A folder that, on the import path, announces distributions which are not installed.
+    """Return a folder for the import path that declares distributions which are not installed.
 
     Args:
-        folder: Made where it is missing.
-        distributions: ``<name>-<version>`` to the text of its ``entry_points.txt``.
+        folder: Folder, created if it is missing.
+        distributions: Maps ``<name>-<version>`` to the text of its ``entry_points.txt``.
     """
     for name, entry_points in distributions.items():
         info = folder / f"{name}.dist-info"
@@ -91,7 +91,7 @@ def metadata_folder(folder: Path, distributions: Mapping[str, str]) -> Path:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """All processes of the run share its session; Ray gives them process groups of their own."""
+    """End all processes of the run's session; Ray gives them separate process groups."""
     for pid in _session(process.pid):
         try:
             os.kill(pid, signal.SIGKILL)

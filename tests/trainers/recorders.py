@@ -1,4 +1,4 @@
-"""Recorders of our trainers for `gem-core consistency --run`; they run tests, so the wheel has none."""
+"""Recorders of our trainers for `gem-core consistency --run`; they run tests, so the wheel omits them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.trainers.learning import TRAINERS
 
 
 def register() -> None:
-    """Register our plugins with their recorders, in front of the installed ones."""
+    """Register our plugins with their recorders; they take precedence over the installed plugins."""
     for name in TRAINERS:
         if name != REFERENCE:
             recorders = {
@@ -29,7 +29,7 @@ def register() -> None:
 
 
 def record_step(trainer: str, folder: Path) -> None:
-    """Run the shared step in a trainer, which is one of its tests."""
+    """Run the shared step in a trainer, as one of its tests."""
     scenario = Scenario(Path(os.environ.get("GEM_CONSISTENCY") or ROOT / "runs" / "consistency"))
     test = f"tests/trainers/{trainer}/test_consistency.py"
     run(trainer, "-m", "pytest", "-q", "-W", "ignore::DeprecationWarning", test)
@@ -40,7 +40,7 @@ def record_step(trainer: str, folder: Path) -> None:
 
 
 def record_learning(trainer: str, path: Path) -> None:
-    """Make the missing learning runs of the reference trainer and of a trainer."""
+    """Run the missing learning runs of the reference trainer and of a trainer."""
     for name in (REFERENCE, trainer):
         run(trainer, "-m", "tests.trainers.learning", "--trainer", name, "--out", str(path.resolve()))
 
@@ -49,7 +49,7 @@ def run(trainer: str, *options: str) -> None:
     """Run Python in this checkout for a trainer.
 
     Raises:
-        ConfigError: It failed.
+        ConfigError: The run failed.
     """
     environment = {**os.environ, f"GEM_CORE_{trainer.upper()}": "1"}
     if subprocess.run([sys.executable, *options], cwd=ROOT, env=environment, check=False).returncode:

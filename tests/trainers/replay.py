@@ -1,4 +1,4 @@
-"""Episodes of a run, played again without its engine: what is left is GEM's own work."""
+"""Replays the episodes of a run without its engine, so that only GEM's own work remains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gem_core.tasks import TaskRow
 
 
 class Recorded:
-    """Answers at once with the turns of an episode."""
+    """Immediately returns the responses of an episode."""
 
     def __init__(self, episode: Episode) -> None:
         self._turns = iter(episode.turns)
@@ -20,7 +20,7 @@ class Recorded:
 
 
 async def play_again(episode: Episode, context: Context, pool: EnvPool) -> Episode:
-    """The same environment, seed and answers; the rewards must be the same."""
+    """Play the same environment, seed and responses; the rewards must be the same."""
     task = TaskRow(env_id=episode.env_id, env_kwargs=episode.env_kwargs, seed=episode.seed or 0, index=0)
     again = await pool.play(
         task,

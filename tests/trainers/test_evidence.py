@@ -1,4 +1,4 @@
-"""The checks that judge a trainer fail on a row that is wrong in one place."""
+"""The checks of a trainer fail on a row with a single error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_row_of_a_turn_is_found_by_its_tokens() -> None:
     made = Played(REQUESTS, [0.0, 1.0])
     last = Row([1, 2, 3, 4, 9], [5], [1], [-1.0], [-0.3], None, None)
     assert_row_is_right(last, made, ADVANTAGES, row_kind="turn")
-    last.advantages = [0.5]  # of the other turn
+    last.advantages = [0.5]  # the other turn's advantage
     with pytest.raises(AssertionError):
         assert_row_is_right(last, made, ADVANTAGES, row_kind="turn")
 

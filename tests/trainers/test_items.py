@@ -1,4 +1,4 @@
-"""Items of every kind through the rows of each plugin; needs no trainer, and so has reasoning-gym, too."""
+"""Items of every kind in the rows of each plugin; needs no trainer, so reasoning-gym is included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learning runs leave is complete, and can be compared."""
+"""The results of the learning runs are complete and comparable."""
 
 from __future__ import annotations
 

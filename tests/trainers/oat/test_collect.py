@@ -63,7 +63,7 @@ def test_long_episodes_that_were_begun_are_in_the_result() -> None:
 def test_an_episode_that_ends_makes_room() -> None:
     play = Player([20, *[1] * 30])
     found = run(play, 31, turns=30, at_once=2)
-    assert len(found) >= 11  # the short ones did not wait for the long one
+    assert len(found) >= 11  # short episodes did not wait for the long one
     assert play.most == 2
 
 
@@ -91,7 +91,7 @@ def test_failures_end_nothing_while_other_episodes_succeed() -> None:
         return episode(task["seed"], 1, None if task["seed"] % 4 == 3 else "lost its board")
 
     found = run(play, 16, turns=4, at_once=2)
-    assert sum(not e.trainable for e in found) == 12  # three times as many as turns are wanted
+    assert sum(not e.trainable for e in found) == 12  # three times the requested number of turns
     assert sum(e.trainable for e in found) == 4
 
 

@@ -1,4 +1,4 @@
-"""Oat takes the step that all trainers take, with the tokens, advantages and gradient of gem_core."""
+"""Oat takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "env_id": " ".join(SOURCES),
         "seed": str(SEED),
         "group_size": str(SAMPLES),
-        "num_env": "1",  # one after the other, so that the last episode is the last one that is needed
+        "num_env": "1",  # one after the other, so that the last episode is the last one needed
         "max_turns": str(MAX_TURNS),
         "generate_max_length": str(TOKENS_PER_TURN),
         "max_model_len": str(TOKENS),
@@ -68,7 +68,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     tokens = sum(turn >= 0 for episode in core.episodes for turn in episode.turn_ids)
     factor = tokens / (
         turns * TOKENS_PER_TURN
-    )  # Oat sums over tokens, and divides by a constant and the rows
+    )  # Oat sums over tokens and divides by a constant and the number of rows
     gradient = assemble.gradient_difference(update, core, model, factor)
     words = " ".join(harness.command(shared.model, tmp_path, **flags)[1:])
     comparison = assemble.judge(shared, "oat", ["oat-llm", "torch"], words, episodes, gradient)
@@ -76,7 +76,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
-    """Return the advantages of the turns, through the rows of Oat's buffer, some of which the actor drops."""
+    """Return the advantages of the turns, from the rows of Oat's buffer, some of which the actor drops."""
     options = {"ddof": case.ddof} if case.estimator == "rebn" else {}
     values, stats = turn_values(
         [episode_of(p) for p in episodes],
@@ -85,7 +85,7 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
     turns = sum(map(len, values))
     made = learner(case.estimator, **options)
     found: dict[tuple[int, ...], float] = {}
-    for seed in range(8):  # each time half of the turns are dropped, and count all the same
+    for seed in range(8):  # half of the turns are dropped each time but still count
         rows = pack_turns(
             [episode_of(p) for p in episodes], values, stats,
             size=turns // 2, random=Random(seed), mask_cut=False, info={},
@@ -106,13 +106,13 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
 
 
 def test_other_options_on_the_same_episodes(one_process: None) -> None:
-    """Other estimators and discounts; the plugin refuses KL in the reward."""
+    """Test other estimators and discounts; the plugin rejects KL in the reward."""
     found = judge_cases(scenario(), "oat", CASES, through_oat)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
 
 
 def test_oats_own_estimators_point_elsewhere(one_process: None) -> None:
-    """Oat expects one response per prompt, so an episode counts as one, with the sum of its rewards."""
+    """Oat expects one response per prompt, so an episode counts as one response with its total reward."""
 
     def tokens(name: str, episodes: list[Played]) -> list[list[float]]:
         if name == "rebn":

@@ -1,4 +1,4 @@
-"""The learner computes advantages from the rows and the statistics that travel with them."""
+"""The learner computes advantages from the rows and the statistics that come with them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_metrics_are_those_of_all_episodes() -> None:
 
 
 class Endless(Env):
-    """Never ends on its own."""
+    """Never ends by itself."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         return "Go.", {}

@@ -1,4 +1,4 @@
-"""Oat's own parser and our checks accept what `gem-core repro` writes for Oat."""
+"""Oat's own parser and our checks accept the output of `gem-core repro` for Oat."""
 
 from __future__ import annotations
 

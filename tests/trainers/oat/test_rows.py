@@ -1,4 +1,4 @@
-"""A turn is a row, and carries what the learner cannot know."""
+"""Each turn is a row, with the facts that the learner cannot know."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_tasks_are_those_of_the_mix_and_never_evaluation_tasks() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
-    """Through Oat's prompts, of which an actor plays as many tasks as the turns of a step take."""
+    """Check Oat's prompts, of which an actor plays as many tasks as a step's turns require."""
     source = source_of(kind, tmp_path)
     items = count_items(source, "train")
     assert items

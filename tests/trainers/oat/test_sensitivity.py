@@ -1,7 +1,7 @@
 """The comparison finds faults in Oat's adapter, on the shared step in this process.
 
-The actor and the learner are made without an engine and without models; `generate`, which Oat's actor has
-from its base, answers by the script.
+The actor and the learner have neither an engine nor models; `generate`, inherited by Oat's actor, returns
+scripted answers.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
 
 
 def many(change: Any) -> Patch:
-    """Return a fault in the episodes that `pack_turns` and `turn_values` get."""
+    """Return a fault in the episodes that `pack_turns` and `turn_values` receive."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("pack_turns", "turn_values"):

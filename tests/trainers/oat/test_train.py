@@ -41,9 +41,9 @@ def tokenizer(warm: Path) -> Any:
 def assert_updates_are_right(
     spy: Path, tokenizer: Any, model: Any, rows: int, trainable: set[str] | None = None
 ) -> list[list[Played]]:
-    """Each update of a run; returns the episodes collected for each.
+    """Check each update of a run; return the episodes collected for each.
 
-    `trainable` are the names of those that did not fail; None for a run in which none fails.
+    `trainable` contains the names of the episodes that did not fail; None for a run without failures.
     """
     episodes, found = played(spy, tokenizer), []
     for update in spied.updates(spy):
@@ -56,7 +56,7 @@ def assert_updates_are_right(
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) -> None:
-    """Those of a step, by the names that all trainers share; `episodes` are the trainable ones.
+    """Check the common metrics of a step; `episodes` are the trainable ones.
 
     Oat averages metrics in float32.
     """
@@ -83,7 +83,7 @@ def calm(episode: Episode) -> Episode:
 def test_three_steps_on_a_mix(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With Oat's fused head, one row at a time, and an evaluation before and after.
+    """Train with Oat's fused head, one row at a time, with an evaluation before and after.
 
     One of the environments fails in every way.
     """
@@ -106,7 +106,7 @@ def test_three_steps_on_a_mix(
     collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3
     turns = [sum(len(episode.rewards) for episode in episodes) for episodes in collected]
-    assert max(turns) > 16  # some were dropped, and count all the same
+    assert max(turns) > 16  # some were dropped but still count
     before, *steps, after = harness.metrics_of(run)
     assert len(steps) == 3
     for number, (episodes, metrics) in enumerate(zip(collected, steps, strict=True), start=1):
@@ -135,7 +135,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, tokenizer: Any, model: Any
 
 
 def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
-    """Two processes, each with its own actor and learner, as on two machines."""
+    """Train with two processes, each with its own actor and learner, as on two machines."""
     port, steps = str(harness.free_port()), "2"
     groups = {"num_groups": "2", "master_addr": "127.0.0.1", "master_port": port, "rollout_batch_size": "32"}
     shared = {**groups, "train_batch_size": "32", "max_train": str(32 * int(steps))}
@@ -175,7 +175,7 @@ def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm
     modules = "oat_cpu oat_log oat_spy oat_envs"
     run = harness.run_oat(tmp_path, warm, env_id="test:Broken", modules=modules, wrappers=None)
     assert run.code == 2
-    (line,) = [line for line in run.output.splitlines() if "gem_oat: " in line]  # behind Oat's progress bar
+    (line,) = [line for line in run.output.splitlines() if "gem_oat: " in line]  # after Oat's progress bar
     assert re.search(
         r"episodes of this step: nothing is left to train on: .* first of them, test:Broken with seed \d+: "
         r"step\(\) failed: ValueError: the board fell off the table$",
@@ -187,7 +187,7 @@ def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm
 def test_real_processes(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The real Launchpad, Plasma and vLLM, weights sent by Oat's own broadcast, ZeRO-2."""
+    """Train with real Launchpad, Plasma and vLLM, Oat's own broadcast of weights, and ZeRO-2."""
     run = harness.run_oat(
         tmp_path, warm, standins=False, zero_stage="2", eval_steps="100", max_eval="4"
     ).check()

@@ -1,4 +1,4 @@
-"""OpenRLHF's flags, its batches and its experience maker without a trainer."""
+"""OpenRLHF's flags, batches, and experience maker without a trainer."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from openrlhf.utils.config import hierarchize
 
 
 class Parsed(Exception):
-    """Carries the flags out of the command, which would otherwise start Ray."""
+    """Raised to return the flags from the command, which would otherwise start Ray."""
 
 
 def parse(*words: str) -> Any:
     """Return the nested flags that GEM's command passes to OpenRLHF's code; checked, with nothing started.
 
     Raises:
-        GemError: As the command would print it.
-        SystemExit: From the parser.
+        GemError: The command would print this error.
+        SystemExit: The parser exits.
     """
     seen = []
     original = train_ppo_ray.prepare
@@ -55,9 +55,9 @@ def _run(words: tuple[str, ...]) -> None:
 
 
 def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, Any] | None = None) -> Any:
-    """Return GEM's experience maker as a trainer with these flags makes it, without models.
+    """Return GEM's experience maker as created by a trainer with these flags, without models.
 
-    `environment` are options in the variable instead of the flags.
+    `environment` contains options for the environment variable instead of flags.
     """
     from gem_openrlhf.experience_maker import GemExperienceMaker
 
@@ -69,11 +69,11 @@ def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, A
 
 
 def experiences(responses: list[dict[str, Any]], first: int = 0) -> Any:
-    """Return the micro-batch that OpenRLHF makes of an agent's responses for the experience maker.
+    """Return the micro-batch that OpenRLHF makes from an agent's responses for the experience maker.
 
     Args:
-        responses: What the agent returned.
-        first: Place of the first one in the whole batch.
+        responses: Return values of the agent.
+        first: Position of the first response in the whole batch.
     """
     rows = []
     for number, response in enumerate(responses, start=first):

@@ -1,4 +1,4 @@
-"""OpenRLHF is imported once per test session; where it is missing these tests are skipped."""
+"""Imports OpenRLHF once per test session, and skips these tests if it is missing."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ GUESS, MASTERMIND = GAMES
 
 @pytest.fixture(scope="session")
 def tokenizer(warm_tokenizer: Any) -> Any:
-    """Every run here uses the warm model."""
+    """Tokenizer of the warm model, which every run here uses."""
     return warm_tokenizer

@@ -1,4 +1,4 @@
-"""Rows for the tests, as `gem-core export --to openrlhf` writes them."""
+"""Rows for the tests, in the format of `gem-core export --to openrlhf`."""
 
 from __future__ import annotations
 

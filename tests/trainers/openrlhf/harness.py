@@ -1,7 +1,7 @@
 """Runs OpenRLHF's own command on a CPU and records everything that it consumes.
 
-Nothing is installed for it: ``cpu/`` goes on the import path, where Python finds ``sitecustomize.py``
-and OpenRLHF a stand-in for flash-attn.
+Nothing is installed for it: ``cpu/`` is put on the import path, where Python finds ``sitecustomize.py`` and
+OpenRLHF finds a stub of flash-attn.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
 }
-"""Number of GPUs that Ray is configured with; no code looks for a real one."""
+"""Number of GPUs in Ray's configuration; no code looks for a real GPU."""
 
 GEM = {
     "train.agent_func_path": gem_openrlhf.agent.__file__,
@@ -98,15 +98,15 @@ def run_openrlhf(
     """Run the command in `folder` until it ends; `flags` take precedence over `SMALL`, `SMALL` over `gem`.
 
     Args:
-        folder: Made where it is missing.
+        folder: Working folder, created if it is missing.
         model: Folder of the model.
-        data: JSON Lines; each row is one prompt, and all of them are taken once.
-        flags: Without the leading ``--``; None for a switch.
+        data: JSON Lines file with one prompt per row; each prompt is used once.
+        flags: Flags without the leading ``--``; None for a switch.
         gem: See `GEM`.
         module: `OURS` or `THEIRS`.
         shims: Modules of ``cpu/``.
-        environment: More variables.
-        timeout: Seconds.
+        environment: Additional environment variables.
+        timeout: Time limit in seconds.
     """
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)

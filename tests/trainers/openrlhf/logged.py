@@ -1,4 +1,4 @@
-"""Reads what OpenRLHF logged from its TensorBoard files."""
+"""Reads OpenRLHF's metrics from its TensorBoard files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.trainers.processes import Run
 
 
 def metrics_of(run: Run, kind: str = "train") -> list[dict[str, float]]:
-    """Return the metrics of each training step, or with "eval" those of each evaluation."""
+    """Return the metrics of each training step, or of each evaluation for "eval"."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run.folder / "tensorboard" / "run"), size_guidance={"scalars": 0})

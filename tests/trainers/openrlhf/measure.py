@@ -1,7 +1,7 @@
-"""Measures how much of a training step is GEM's own code, by playing the episodes of a run again.
+"""Measures how much of a training step is GEM's own code, by replaying the episodes of a run.
 
-The policy of the replay answers at once with what was sampled, so what is left is the environments,
-the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
+The policy of the replay immediately returns the recorded responses, so the remaining time is for the
+environments, contexts, rows and estimator. Printed, never asserted, because a machine may be busy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Return the processor seconds that GEM's code takes for the batch of a step; the best of three runs."""
+    """Return the CPU seconds of GEM's code for the batch of a step, the best of three runs."""
     context, pool = AppendContext(tokenizer), EnvPool()
 
     async def play() -> list[dict[str, Any]]:
@@ -39,5 +39,5 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         maker.compute_advantages_and_returns([batch])
         return spent + time.process_time() - start
 
-    once()  # pays for imports and environments
+    once()  # includes imports and the creation of environments
     return min(once() for _ in range(3))

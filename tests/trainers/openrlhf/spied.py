@@ -1,4 +1,4 @@
-"""Reads what `openrlhf_spy` saved in the form of the shared checks."""
+"""Reads the files of `openrlhf_spy` in the format of the shared checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenRLHF takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+"""OpenRLHF takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ USER = shlex.split(
     "--data.prompt_dataset org/prompts --data.input_key messages --data.apply_chat_template "
     "--algo.kl.init_coef 0.01 --algo.advantage.is_correction_level token --train.colocate_all"
 )
-"""Flags of a user who trains with a reward model so far, in place of the page's ``"$@"``."""
+"""Flags of a user who has trained with a reward model, instead of the page's ``"$@"``."""
 GPU_ONLY = {"train.colocate_all", "data.apply_chat_template"}
 """Flags of `USER` that a run without a GPU omits."""
 
@@ -49,7 +49,7 @@ def commands() -> list[list[str]]:
 
 
 def flags_of(words: list[str]) -> dict[str, str | None]:
-    """Return flags by name; the last of equal flags counts, as in argparse."""
+    """Return flags by name; the last of repeated flags counts, as in argparse."""
     flags: dict[str, str | None] = {}
     name = ""
     for word in words:
@@ -63,7 +63,7 @@ def flags_of(words: list[str]) -> dict[str, str | None]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that the page writes."""
+    """Folder with the files that the page writes."""
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "train.jsonl", [GUESS], 2)
     write_rows(tmp_path / "eval.jsonl", [GUESS], 2, split="eval")

@@ -1,4 +1,4 @@
-"""The experience maker on batches of OpenRLHF's own making, against the independent oracle."""
+"""The experience maker on batches made by OpenRLHF, compared with the independent oracle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [case for case in golden_cases() if any(e["trainable"] and e["rewards"] 
 
 
 def response(given: dict[str, Any], seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return what the agent returns for one of the oracle's episodes."""
+    """Return the agent's result for one of the oracle's episodes."""
     turns = [
         Turn([1] * context, [2] * tokens, None, reward, "", "", "stop")
         for context, tokens, reward in zip(
@@ -54,7 +54,7 @@ def in_micro_batches(responses: Sequence[dict[str, Any]], size: int = 3) -> list
 
 
 def by_turn(batches: list[Any], given: list[dict[str, Any]], name: str = "advantages") -> list[list[float]]:
-    """Return the value of each turn, which all of its tokens have and no other token has."""
+    """Return the value of each turn, after checking that exactly its tokens have it."""
     rows = [row for batch in batches for row in zip(getattr(batch, name), batch.action_mask, strict=True)]
     result = []
     for (values, mask), of_row in zip(rows, given, strict=True):
@@ -76,7 +76,7 @@ def flat(rows: Sequence[Sequence[float]]) -> list[float]:
 @pytest.mark.parametrize("given", CASES, ids=lambda given: given["name"])
 @pytest.mark.parametrize("name", ["rebn", "gem_grpo", "gem_rloo", "gem_reinforce"])
 def test_advantages_equal_the_oracle(name: str, given: dict[str, Any]) -> None:
-    # OpenRLHF takes the group from a sample's place: n samples of a prompt stand side by side.
+    # OpenRLHF infers the group from a sample's position: the n samples of a prompt are adjacent.
     episodes = [dict(e, group=f"{number // 2}") for number, e in enumerate(given["episodes"])]
     given = case(given["name"], episodes, **{k: given[k] for k in ("gamma", "ddof", "eps", "min_std")})
     words = ["--algo.advantage.gamma", str(given["gamma"]), "--rollout.n_samples_per_prompt", "2"]
@@ -190,7 +190,7 @@ def test_what_is_left_for_the_actor_is_what_its_buffer_takes() -> None:
     again = make_experience_batch(split_experience_batch(batch))
     assert (again.advantages == batch.advantages).all()
     for value in again.info.values():
-        assert torch.tensor(value, dtype=torch.float).shape == (3,)  # what the actor does with them
+        assert torch.tensor(value, dtype=torch.float).shape == (3,)  # as in the actor
 
 
 def test_only_a_batch_of_failures_alone_is_refused() -> None:
@@ -211,7 +211,7 @@ OWN = ["reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flas
 )
 @pytest.mark.parametrize("name", OWN)
 def test_failed_episodes_are_in_no_baseline_of_openrlhf(name: str, penalty: list[str]) -> None:
-    """Two samples per prompt give the same result as three of which one failed."""
+    """Two samples per prompt give the same result as three samples of which one failed."""
     rewards = [[1.0, 0.0], [0.25, 2.0], [3.0, 0.5], [1.0, 1.0]]
     failed = episode([9.0], trainable=False)
     cut = {"truncated": True}
@@ -287,7 +287,7 @@ def log_probs(mask: torch.Tensor, weight: float | torch.Tensor = -1.0) -> torch.
 
 
 def made_by_openrlhf(given: list[dict[str, Any]], *words: str) -> list[Any]:
-    """Return the maker's whole batch, with `log_probs` instead of OpenRLHF's models (engine's are lower)."""
+    """Return the maker's whole batch, with `log_probs` instead of models; the engine's are lower."""
     maker = experience_maker("--train.batch_size", "99", "--rollout.micro_batch_size", "2", *words)
     maker.tokenizer = SimpleNamespace(pad_token_id=0)
 
@@ -313,7 +313,7 @@ class GemActor(ActorPPOTrainer):
 
 
 def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, float], float]:
-    """Return what OpenRLHF's actor logs for micro-batches of one row, and a one-weight model's gradient."""
+    """Return the actor's metrics for micro-batches of one row, and the gradient of a one-weight model."""
     weight = torch.full((), -1.0, requires_grad=True)
 
     class Actor:
@@ -365,7 +365,7 @@ def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, 
 @pytest.mark.parametrize("empty", [FAILED, SILENT], ids=["failed", "silent"])
 @pytest.mark.parametrize("name", ["rebn", "reinforce", "gae"])
 def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any) -> None:
-    """OpenRLHF's own actor with its default micro-batch of one row, with and without the failed row."""
+    """Run OpenRLHF's own actor in its default micro-batches of one row, with and without the failed row."""
     words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", "0.9"]
     good = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
     for level, use_kl in (("off", False), ("token", True), ("seq", False)):
@@ -373,7 +373,7 @@ def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any
         (status, gradient), (with_empty, same) = (trained(of, level=level, use_kl=use_kl) for of in batches)
         assert same == pytest.approx(gradient, rel=1e-6) != 0
         for metric in [name for name in status if not name.startswith("gem/")]:
-            # OpenRLHF logs these times the number of micro-batches.
+            # OpenRLHF multiplies these by the number of micro-batches.
             factor = 3 / 2 if metric == "policy_loss" or (use_kl and metric == "kl") else 1
             assert with_empty[metric] == pytest.approx(factor * status[metric], rel=1e-6, abs=1e-6), metric
 

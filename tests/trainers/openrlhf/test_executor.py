@@ -1,6 +1,6 @@
 """The agent in a scripted worker makes the right rows.
 
-`ScriptedWorker` stands in for OpenRLHF's rollout worker, behind its own interface.
+`ScriptedWorker` replaces OpenRLHF's rollout worker behind its own interface.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Endless(Env):
 
 
 class Raising(Endless):
-    """Breaks in its second step."""
+    """Raises in its second step."""
 
     steps = 0
 
@@ -69,7 +69,7 @@ gem_core.register("test:OpenRLHFRaising", Raising)
 
 
 class ScriptedWorker:
-    """Answers with texts, cut to the budget, and records each request."""
+    """Returns scripted texts, cut to the budget, and records each request."""
 
     def __init__(self, tokenizer: Any, texts: list[str]) -> None:
         self.tokenizer, self.texts = tokenizer, texts
@@ -153,7 +153,7 @@ def test_a_row_is_what_the_engine_was_given_and_sampled(family: str) -> None:
 
 
 def test_samples_of_a_prompt_share_no_parameters() -> None:
-    """OpenRLHF passes one object for all of them."""
+    """OpenRLHF passes one object for all samples."""
     texts = ["a<|im_end|>", "b b b<|im_end|>"]
     before = SamplingParams(max_tokens=32, min_tokens=1, logprobs=1)
     responses, worker, shared = play("test:OpenRLHFScripted", texts, samples=3)
@@ -166,7 +166,7 @@ def test_samples_of_a_prompt_share_no_parameters() -> None:
 
 
 def test_budgets() -> None:
-    """--rollout.max_new_tokens limits a response, --data.max_len the row."""
+    """--rollout.max_new_tokens limits a response; --data.max_len limits the row."""
     texts = ["x y z " * 40]
     (response,), worker, _ = play("test:OpenRLHFEndless", texts, max_length=150, max_tokens=20)
     assert next(len(ids) for _, _, ids in worker.calls) == 20

@@ -109,7 +109,7 @@ print(json.dumps([
 
 
 def test_the_trainers_find_them_in_rays_workers() -> None:
-    """Ray sends OpenRLHF's trainers by value, so the worker looks up what they refer to."""
+    """Ray sends OpenRLHF's trainers by value, so the worker looks up the names that they use."""
     from openrlhf.trainer.ppo_trainer import PPOTrainer
     from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor
     from ray import cloudpickle
@@ -132,7 +132,7 @@ def test_the_trainers_find_them_in_rays_workers() -> None:
 
 
 def played_samples(*rewards: float | None) -> list[Any]:
-    """Return samples of one row each; None stands for a failed episode."""
+    """Return samples of one row each; None means a failed episode."""
     failed = episode([5.0], trainable=False)
     given = [failed if reward is None else episode([reward]) for reward in rewards]
     return [experiences([response(one, seed=seed)]) for seed, one in enumerate(given)]
@@ -170,7 +170,7 @@ def test_failed_episodes_are_not_in_the_metrics_of_an_evaluation() -> None:
 
 
 class Generator(SamplesGenerator):  # type: ignore[misc]
-    """Return OpenRLHF's generator with GEM's hook and a stand-in for its engines."""
+    """OpenRLHF's generator with GEM's hook and a stub of its engines."""
 
     _generate_vllm = failures.generate(SamplesGenerator._generate_vllm)
     _process_response_into_experience = failures.process_response(
@@ -202,7 +202,7 @@ class Generator(SamplesGenerator):  # type: ignore[misc]
 
 
 def test_failed_episodes_are_not_in_the_dynamic_filter() -> None:
-    """All valid samples solved prompt 0, none prompt 1, half of them prompt 2; prompt 3 failed."""
+    """All valid samples solve prompt 0, none solves prompt 1, half solve prompt 2; prompt 3 failed."""
     generator = Generator((1.0, 1.0, None), (None, 0.0, None), (None, 1.0, 0.0), (None, None, None))
     assert generator.collect(3) == [2, 2, 2]
 

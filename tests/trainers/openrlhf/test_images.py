@@ -80,7 +80,7 @@ def test_an_engine_is_shown_every_image_so_far_and_never_samples_a_placeholder(
     for prompt, params, shown in worker.calls:
         assert all((image.mode, image.size) == ("RGB", (84, 56)) for image in shown["image"])
         assert params.logit_bias == {place: -100.0}
-        # OpenRLHF folds the places of an image to one, from which vLLM makes them anew.
+        # OpenRLHF folds the placeholders of an image into one, which vLLM expands again.
         assert prompt.count(place) == 6 * len(shown["image"])
         assert dedup_media_tokens(prompt, {place}).count(place) == len(shown["image"])
 
@@ -143,7 +143,7 @@ def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, mode
         on = batch.action_mask[number].bool()
         rows.append(wanted[on[: len(wanted)]])
         assert torch.allclose(result[number][on], rows[-1], atol=1e-4)
-    assert (rows[0] - rows[2]).abs().max() > 1e-3  # what an image shows makes a difference
+    assert (rows[0] - rows[2]).abs().max() > 1e-3  # the content of an image makes a difference
 
 
 def flags(model: Any, most: int) -> Any:
@@ -157,7 +157,7 @@ def test_who_cannot_be_shown_images_is_refused(
 ) -> None:
     assert "--data.max_images_per_prompt N" in str(train_ppo_ray.images_unsupported(flags(tiny, 0)))
     assert "has no processor of the Qwen2-VL kind" in str(train_ppo_ray.images_unsupported(flags(tiny, 3)))
-    # A folder of a model that sees, without its processor.
+    # Folder of a vision model without its processor.
     assert "cannot be loaded: " in str(train_ppo_ray.images_unsupported(flags(model, 3)))
     monkeypatch.setattr(openrlhf_utils, "get_tokenizer", lambda *args: processor)
     assert train_ppo_ray.images_unsupported(flags(model, 3)) is None

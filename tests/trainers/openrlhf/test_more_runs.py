@@ -66,13 +66,13 @@ def test_asynchronous_with_reference_model_and_correction(
 
 
 def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path) -> None:
-    flags = {"algo.kl.init_coef": "0.5", "actor.adam.lr": "3e-4"}  # at 1e-3 the penalty grows beyond measure
+    flags = {"algo.kl.init_coef": "0.5", "actor.adam.lr": "3e-4"}  # at 1e-3 the penalty diverges
     run = run_openrlhf(tmp_path, warm, rows, flags).check()
     episodes = evidence.played(run.spy, tokenizer)
     updates = updates_of(run.spy)
     assert len(updates) == 3
     for update in updates:
-        evidence.load_weights(model, updates[0].weights)  # the reference model's: nothing was learned yet
+        evidence.load_weights(model, updates[0].weights)  # also the reference model's
         for row in update.rows:
             row.reference = logprobs(model, row.prompt, row.response)
         assert_update_is_right(update, episodes, tokenizer, model, kl_coef=0.5)
@@ -108,7 +108,7 @@ def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows:
 def test_openrlhfs_own_command_with_rays_hook(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path
 ) -> None:
-    """What `ray job submit --runtime-env-json` passes to the command that it starts."""
+    """Use the settings that `ray job submit --runtime-env-json` passes to the command."""
     options = json.dumps({"estimator": "rebn", "wrappers": "spy"})
     runtime_env = {
         "worker_process_setup_hook": "gem_openrlhf.hooks.setup",
@@ -132,7 +132,7 @@ def test_openrlhfs_own_command_with_rays_hook(
 
 
 def test_rebn_with_an_agent_function_of_the_users_own(tmp_path: Path, warm: Path) -> None:
-    """No GEM environment: turns from the mask, the sample's reward on its last turn."""
+    """Without a GEM environment, turns come from the mask, and the sample's reward is on its last turn."""
     from tests.trainers.openrlhf.cpu.own_agent import reward_of
 
     data = tmp_path / "rows.jsonl"
@@ -148,7 +148,7 @@ def test_rebn_with_an_agent_function_of_the_users_own(tmp_path: Path, warm: Path
     for update in updates:
         played = [evidence.conversation(row.prompt + row.response, requests) for row in update.rows]
         for made in played:
-            made.rewards[-1] = reward_of(made.requests[-1]["text"])  # as vLLM spells half a character
+            made.rewards[-1] = reward_of(made.requests[-1]["text"])  # vLLM's text for half a character
         wanted = evidence.oracle([made.rewards for made in played], GAMMA)
         assert max(len(made.rewards) for made in played) == 3
         for row, made, advantages in zip(update.rows, played, wanted, strict=True):
@@ -178,7 +178,7 @@ def test_a_run_that_was_stopped_goes_on(
 
 
 def test_a_critic(tmp_path: Path, warm: Path, tokenizer: Any, rows: Path) -> None:
-    """``gae`` over turns, from the critic's value at the first token of each."""
+    """Compute ``gae`` over turns, from the critic's value at the first token of each."""
     flags = {
         "algo.advantage.estimator": "gae",
         "algo.advantage.lambd": "0.8",
@@ -222,7 +222,7 @@ def test_a_critic(tmp_path: Path, warm: Path, tokenizer: Any, rows: Path) -> Non
 def test_in_bfloat16(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """OpenRLHF without the tests' float32: advantages are the same, probabilities only roughly."""
+    """Without the tests' float32, advantages are the same and probabilities are approximately the same."""
     shims = [name for name in harness.SHIMS if name != "openrlhf_fp32"]
     run = run_openrlhf(tmp_path, warm, rows, {"data.max_samples": "8"}, shims=shims).check()
     episodes = evidence.played(run.spy, tokenizer)

@@ -1,4 +1,4 @@
-"""OpenRLHF's parser and GEM's checks accept what `gem-core repro` writes for OpenRLHF."""
+"""OpenRLHF's parser and GEM's checks accept the output of `gem-core repro` for OpenRLHF."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The comparison finds every fault in OpenRLHF's adapter: the shared step, taken in this process.
+"""The comparison finds every fault in OpenRLHF's adapter, on the shared step in this process.
 
-`ScriptedWorker` stands in for OpenRLHF's rollout worker, behind its own interface.
+`ScriptedWorker` replaces OpenRLHF's rollout worker behind its own interface.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.trainers.spies.gem_script import Script
 
 
 class ScriptedWorker:
-    """Answers as the script says."""
+    """Answers from the script."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -95,7 +95,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
         rewards = [0.0] * len(tokens)
         for (_, end), reward in zip(played.spans, played.episode.rewards, strict=False):
             rewards[end - 1] = reward
-        last = len(tokens) - 1  # OpenRLHF's columns stand for the token behind them
+        last = len(tokens) - 1  # column j of OpenRLHF is for token j + 1
         result.append(read_row(played.episode, tokens, [0, *mask[:last]], rewards, [0.0, *row[:last]]))
     return result
 

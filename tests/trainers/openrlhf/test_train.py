@@ -31,7 +31,7 @@ ENVS = [GUESS, MASTERMIND]
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
-    """Check the metrics that all trainers log for a step; `episodes` are the trainable ones."""
+    """Check the common metrics of a step; `episodes` are the trainable ones."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
@@ -50,7 +50,7 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.
 
 
 def assert_weights_are_synced(run: Run) -> None:
-    """Return OpenRLHF's own measure: mean log-probability of the engine minus the actor's."""
+    """Check OpenRLHF's own measure, the mean log-prob of the engine minus the actor's."""
     result = [saved["vllm_kl"] for saved in losses(run.spy) if any(map(any, saved["mask"]))]
     assert max(map(abs, result)) <= 1e-3
 
@@ -60,7 +60,7 @@ def test_three_steps_on_a_mix(
 ) -> None:
     """Train on an environment that fails in every way, in micro-batches of one row, OpenRLHF's default.
 
-    The seed is one with which some resets and first steps raise and some hang, whatever the model says.
+    With this seed some resets and first steps raise and some hang, whatever the model answers.
     """
     evaluated = write_rows(tmp_path / "eval.jsonl", ENVS, 4, split="eval")
     run = run_openrlhf(

@@ -26,7 +26,7 @@ from tests.trainers import learning
 
 
 def config(given: learning.Given, out: str) -> TrainConfig:
-    """Of the run."""
+    """Return the config of the run."""
     budget = given.budget
     return TrainConfig(
         model=str(given.model),
@@ -56,7 +56,7 @@ def config(given: learning.Given, out: str) -> TrainConfig:
 
 
 def discounted_per_token(episodes: Sequence[Episode], gamma: float, **options: Any) -> Batch:
-    """`make_batch` with the other advantages: to the estimator, each token is a turn of its own."""
+    """Act like `make_batch`, but let the estimator treat each token as a separate turn."""
     batch = make_batch(episodes, **options)
     rewards = torch.zeros_like(batch.advantages)
     paid = iter([turn.reward for episode in episodes for turn in episode.turns])

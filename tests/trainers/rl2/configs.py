@@ -1,4 +1,4 @@
-"""Composes RL2's own config with overrides, as its command line does."""
+"""Composes RL2's own config with overrides, like its command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 
 
 def folder() -> Path:
-    """Return the config folder of the RL2 that this process imports."""
+    """Return the config folder of the imported RL2."""
     import RL2.datasets
 
     return Path(RL2.datasets.__file__).parents[1] / "trainer" / "config"

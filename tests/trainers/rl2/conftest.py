@@ -1,4 +1,4 @@
-"""Skips these tests where RL2 is missing; RL2 is imported once per test session."""
+"""Skips these tests if RL2 is missing; RL2 is imported once per test session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect, rather than skip, the tests of the version of RL2 that is not imported."""
+    """Deselect (rather than skip) the tests of the version of RL2 that is not imported."""
     from gem_rl2.upstream import find
 
     imported = "index" if find().is_index else "tree"

@@ -1,6 +1,7 @@
 """Runs RL2's own PPO trainer on a CPU and records everything that it consumed.
 
-Two versions: ``index`` is rl-square 0.0.2, installed; ``tree`` is the newer source tree in RL2_HOME.
+There are two versions: ``index`` is the installed rl-square 0.0.2; ``tree`` is the newer source tree in
+RL2_HOME.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def data_words(
     seed: int,
     eval_envs: Iterable[str] | None = None,
 ) -> list[str]:
-    """Write a file of training tasks and one of evaluation tasks; return the overrides that name them."""
+    """Write a file of training tasks and a file of evaluation tasks; return the overrides that name them."""
     envs = list(envs)
     write(make_tasks(list(map(EnvChoice.parse, envs)), train, seed=seed), folder / "train.jsonl")
     watched = map(EnvChoice.parse, envs if eval_envs is None else eval_envs)
@@ -102,7 +103,7 @@ def run_rl2(
 ) -> Run:
     """Run the trainer in `folder` until it ends by itself; `overrides` take precedence over `SMALL`.
 
-    In the version ``index`` the number of tasks decides that of the steps.
+    In the version ``index`` the number of tasks determines the number of steps.
     """
     spy = folder / "spy"
     spy.mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,7 @@ def free_port() -> int:
 
 
 def metrics_of(run: Run) -> dict[int, dict[str, float]]:
-    """Return what was logged for each step."""
+    """Return the logged metrics of each step."""
     steps: dict[int, dict[str, float]] = {}
     for line in (run.spy / "metrics.jsonl").read_text().splitlines():
         logged = json.loads(line)

@@ -1,6 +1,6 @@
 """Measures how much of a training step is GEM's own code, by replaying the episodes of a run.
 
-Printed, never asserted: a machine may be busy.
+Printed, never asserted, because a machine may be busy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.trainers.replay import play_again
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Return the seconds of GEM's code for these episodes, the batch of a step: the best of three runs."""
+    """Return the seconds of GEM's code for these episodes of one step, the best of three runs."""
     context, pool = AppendContext(tokenizer), EnvPool()
 
     async def play() -> list[Episode]:
@@ -33,5 +33,5 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         rebn(rewards, mask, turn_ids=turn_ids_of(mask, range(len(rows) + 1)), gamma=0.9)
         return time.perf_counter() - start
 
-    measure()  # the first time pays for imports and environments
+    measure()  # the first time includes imports and the creation of environments
     return min(measure() for _ in range(3))

@@ -39,7 +39,7 @@ def updates_of_rank(spy: Path, rank: str, model: Any) -> list[Update]:
 
 
 def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
-    """Read the rows: RL2 predicts token t + 1 at position t, from states without the last token."""
+    """Read the rows; RL2 predicts token t + 1 at position t, from states without the last token."""
     rows = []
     for number, states in enumerate(saved["states"]):
         mask = saved["action_mask"][number]

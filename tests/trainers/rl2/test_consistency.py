@@ -1,4 +1,4 @@
-"""RL2 takes the step that all trainers take, with the tokens, advantages and gradient of gem_core."""
+"""RL2 takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ WITHOUT_BUDGET = "core-without-budget"
 
 
 def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
-    """Return what the loss consumed, from the files of the spy."""
+    """Return the inputs of the loss, from the files of the spy."""
     paths = sorted(spy.glob("loss-*.pt"))
     return [made for path in paths for made in played_of(torch.load(path, weights_only=False), tokenizer)]
 
 
 def played_of(saved: dict[str, list[list[Any]]], tokenizer: Any) -> list[Played]:
-    """Return the episodes of the rows. RL2 carries the task only in the prompt, rewards on last tokens."""
+    """Return the episodes of the rows; in RL2 only prompts name the task, last tokens have the rewards."""
     env_of = {task["seed"]: task["env_id"] for task in tasks()}
     found = []
     for number, row in enumerate(spied.rows_of(saved)):
@@ -105,7 +105,7 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def through_rl2(episodes: list[Played], case: Case, *words: str) -> list[list[float]]:
     """Return the advantages per token of each row, through RL2's packing of action tokens.
 
-    A penalty lies on the rewards there, as RL2 puts it.
+    A penalty is part of the rewards, as in RL2.
     """
     rows = [[(*sizes, r) for sizes, r in zip(lengths(p), p.rewards or [], strict=True)] for p in episodes]
     config, upstream = gem_config(f"adv.gamma={case.gamma}", *words)

@@ -35,7 +35,7 @@ def commands() -> list[list[str]]:
 
 
 def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Check the config as the started program would."""
+    """Check the config like the started program."""
     monkeypatch.chdir(folder)
     for name in ("train", "test"):
         if not (folder / f"{name}.jsonl").exists():

@@ -1,4 +1,4 @@
-"""The estimators of gem_core behind RL2's own `compute_advantages`, on the RL2 that is imported."""
+"""gem_core's estimators behind `compute_advantages` of the imported RL2."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.trainers.rl2.configs import gem_config
 
 GAMMA = 0.9
 Rows = list[list[tuple[int, int, float]]]
-"""A trajectory: rows of turns, each given as (tokens before it, its tokens, its reward)."""
+"""A trajectory: rows of turns, each a tuple (tokens before it, its tokens, its reward)."""
 
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> Iterator[None]:
-    """Set up what RL2 needs: a process group of one, and no wandb."""
+    """Set up a process group of one, and disable wandb, as RL2 requires."""
     monkeypatch.setattr(wandb, "log", lambda *args, **kwargs: None)
     store = tmp_path_factory.mktemp("store") / "file"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
@@ -173,7 +173,7 @@ FAILED: Rows = [[(2, 3, float("nan"))]]
 
 @pytest.mark.parametrize("words", [[], ["adv.norm_var=true"], ["adv.global_norm=true", "adv.norm_var=true"]])
 def test_failed_episodes_are_in_no_baseline_of_rl2(words: list[str]) -> None:
-    """Three responses of which one failed give the same result as RL2's for two responses."""
+    """Three responses of which one failed give the same result as RL2 gives for two responses."""
     made = trajectories(8, count=6)
     three = [
         t for n in range(3) for t in [*made[2 * n : 2 * n + n % 3], FAILED, *made[2 * n + n % 3 : 2 * n + 2]]
@@ -198,13 +198,13 @@ def test_a_response_whose_others_failed_has_no_advantage() -> None:
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_failed_episodes_are_not_in_the_mean_of_the_loss(level: str) -> None:
-    """Computes the numbers that RL2's update takes from a batch."""
+    """Compute the numbers that RL2's update takes from a batch."""
     good = trajectories(9, count=4)
 
     def loss(made: list[Rows]) -> float:
         tensors = run(made, failures_are_nan=True)
         actions, sequences = int(tensors["action_mask"].sum()), int(tensors["eos_mask"].sum())
-        values = tensors["advantages"] ** 2  # of an action each
+        values = tensors["advantages"] ** 2  # one value per action
         return float(aggregate_values(values, tensors["action_mask"], level, actions, sequences))
 
     assert loss([good[0], FAILED, *good[1:], FAILED]) == pytest.approx(loss(good), rel=1e-6) != 0

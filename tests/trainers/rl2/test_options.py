@@ -1,4 +1,4 @@
-"""Accepted configs are read, and those that cannot be honored are refused in one line."""
+"""Supported configs are accepted, and others are rejected in one line."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
-    """Through RL2's own data set class."""
+    """Read the tasks with RL2's own data set class."""
     import datasets
     from RL2.datasets import RLDataset
 

@@ -1,4 +1,4 @@
-"""RL2's own config parser and our checks accept what `gem-core repro` writes for RL2."""
+"""RL2's own config parser and our checks accept the output of `gem-core repro` for RL2."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rl2_reads_what_the_recipe_says(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = find()
-    # The version of the index refuses to play an episode again.
+    # The version on the package index rejects retries of an episode.
     made = recipe(given, **({"on_env_error": "mask"} if upstream.is_index else {}))
     config = config_of(tmp_path, made, monkeypatch)
     data = config.train_data if upstream.is_index else config.rollout.train

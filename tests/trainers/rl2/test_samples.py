@@ -1,4 +1,4 @@
-"""The newer tree: `generate` on RL2's own samples, with a stand-in for its router."""
+"""The newer tree: `generate` on RL2's own samples, with a stub of its router."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def environments() -> None:
 
 
 class Router:
-    """Stand-in for the router: answers with the next text, or with a part of it and an abort."""
+    """Stub of the router: answers with the next text, or with part of it and an abort."""
 
     def __init__(self, tokenizer: Any, *answers: tuple[str, str]) -> None:
         self.tokenizer = tokenizer
@@ -69,7 +69,7 @@ class Played:
         self.group = SampleGroup(self.config.rollout.train, router.tokenizer, rl2_row(task))
 
     def play(self) -> Any:
-        """Play the group as RL2 does; return the first sample."""
+        """Play the group like RL2; return the first sample."""
         asyncio.run(self.go_on())
         return self.group.samples[0]
 
@@ -158,7 +158,7 @@ def test_a_failing_environment_is_played_again(
 def test_a_failed_episode_is_not_in_the_filter_of_its_group(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
 ) -> None:
-    """RL2 drops a group whose rewards are all equal, as those of the successful episodes are here."""
+    """RL2 drops a group with equal rewards, and here all successful episodes have the same reward."""
     fails = itertools.cycle([None, 0, None])
 
     class SomeFail(ScriptedEnv):

@@ -1,7 +1,7 @@
 """The comparison finds faults in the adapter of rl-square 0.0.2, on the shared step in this process.
 
-RL2's own loop plays the episodes, and only its request to SGLang is answered by the script. Packages that
-RL2 imports for a GPU are stood in for.
+RL2's own loop plays the episodes; the script only answers its requests to SGLang. Packages that RL2 imports
+for a GPU are replaced by stubs.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def step(made: Scenario, tokenizer: Any, rollout: Any) -> list[Played]:
 
 
 def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the fault where the adapter touches RL2's mask: where it leaves out failed episodes."""
+    """Inject the fault where the adapter changes RL2's mask, to leave out failed episodes."""
     original = hook.leave_out_failed
 
     def changed(tensors: dict[str, torch.Tensor], bounds: Any) -> None:
@@ -130,7 +130,7 @@ def shifted(monkeypatch: pytest.MonkeyPatch) -> None:
             on = mask[row].nonzero()[:, 0].tolist()
             gaps = [b for a, b in itertools.pairwise(on) if b > a + 1]
             if gaps:
-                end = on[on.index(gaps[0]) - 1] + 1  # the first place behind the first turn
+                end = on[on.index(gaps[0]) - 1] + 1  # the first position after the first turn
                 assert end < last
                 mask[row, on[0]], mask[row, end] = 0, 1
                 tensors["actions"][row, end] = tensors["states"][row, end + 1]
@@ -151,7 +151,7 @@ def unpaid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def retokenised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the fault into SGLang's answer, since the adapter of this version never holds tokens."""
+    """Inject the fault into SGLang's answer, because the adapter for this version never holds tokens."""
     original = Engine.answer
 
     def changed(self: Engine, states: list[int], limit: int) -> Answer:

@@ -1,4 +1,4 @@
-"""rl-square 0.0.2: a stand-in for RL2's loop drives an environment with texts."""
+"""rl-square 0.0.2: a stub of RL2's loop drives an environment with texts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def session(tiny: Path, *overrides: str) -> Session:
 def rollout(
     playing: Session, env: str, responses: list[str], tokenizer: Any, max_turns: int = 8
 ) -> dict[str, Any]:
-    """Stand-in for RL2's loop: makes the same calls and appends tokens the same way, with given responses."""
+    """Act like RL2's loop: make the same calls and append tokens in the same way, with given responses."""
     row = rl2_row(TaskRow(env_id=env, env_kwargs={}, seed=7, index=3))
     encode: Callable[[str], list[int]] = lambda text: tokenizer.encode(text, add_special_tokens=False)  # noqa: E731
 

@@ -34,9 +34,9 @@ def assert_steps_are_right(
     played: Sequence[Episode] | None = None,
     **options: Any,
 ) -> list[list[evidence.Played]]:
-    """Every update of a run of three steps, and its metrics; the trainable episodes by step.
+    """Check every update of a run of three steps and its metrics; return the trainable episodes by step.
 
-    `played` are the traces of a run in which some episodes fail; None for one in which none does.
+    `played` contains the traces of a run in which some episodes fail; None for a run without failures.
     """
     episodes = evidence.played(run.spy, tokenizer)
     updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
@@ -103,7 +103,7 @@ def test_three_steps_on_a_mix(
     assert {episode.env_id for episode in traces} == {harness.GUESS, harness.MASTERMIND}
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.episode_row().token_ids for episode in traces]
-    if version == "index":  # its environments see texts, so traces have the ids of these
+    if version == "index":  # its environments receive texts, so traces contain the ids of these texts
         assert sorted(map(warm_tokenizer.decode, found)) == sorted(map(warm_tokenizer.decode, played))
     else:
         assert sorted(found) == sorted(played)
@@ -201,7 +201,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_rl2s_own_command(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str) -> None:
-    """Without our launcher, the environment file brings the estimators along."""
+    """Without our launcher, the environment file installs the estimators."""
     words = [f"rollout.env_path={harness.ENV_PATH}"]
     if version == "index":
         words += [

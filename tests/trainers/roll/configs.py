@@ -1,4 +1,4 @@
-"""Reads a YAML as ROLL's launcher does: hydra composes it, dacite makes an `AgenticConfig`."""
+"""Reads a YAML like ROLL's launcher: hydra composes it, and dacite makes an `AgenticConfig`."""
 
 from __future__ import annotations
 

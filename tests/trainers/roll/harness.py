@@ -1,7 +1,7 @@
 """Runs ROLL's own agentic pipeline on a CPU and records everything that it consumed.
 
-ROLL is the checkout in ROLL_HOME. Its scheduler, router, workers, FSDP actor and weight sync are its own;
-the engine in ``cpu/roll_workers.py`` stands in for vLLM.
+ROLL is the checkout in ROLL_HOME, with its own scheduler, router, workers, FSDP actor and weight sync; the
+engine in ``cpu/roll_workers.py`` replaces vLLM.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def run_roll(
     Args:
         folder: Working folder.
         model: Folder of the model.
-        config: Parts of the YAML.
-        quiet: Do not note what the engine answers.
-        timeout: Seconds after which the run is ended.
+        config: Overrides of the YAML.
+        quiet: Whether to omit the record of the engine's answers.
+        timeout: Time limit in seconds.
     """
     spy, configs = folder / "spy", folder / "configs"
     for made in (spy, configs):
@@ -82,5 +82,5 @@ def run_roll(
 
 
 def metrics_of(run: Run) -> list[dict[str, float]]:
-    """Return what ROLL logged, one dict per step."""
+    """Return ROLL's metrics, one dict per step."""
     return [json.loads(line) for line in (run.spy / "metrics.jsonl").read_text().splitlines()]

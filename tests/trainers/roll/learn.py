@@ -20,11 +20,11 @@ from tests.trainers.roll import harness
 SUCCESS = "val/gem/success"
 COMMIT = "8eb27cc2"
 ROW = 192
-"""Length that rows are padded to. No episode comes near it; with 512 a step takes nearly twice as long."""
+"""Padded length of rows. Every episode is much shorter; with 512 a step takes nearly twice as long."""
 
 
 def changed(given: learning.Given) -> dict[str, Any]:
-    """Return the parts of the YAML that belong to the run."""
+    """Return the overrides of the YAML for the run."""
     budget = given.budget
     section = {"tags": ["Guess"], "max_env_num_per_worker": 128}
     eval_groups = 100

@@ -1,4 +1,4 @@
-"""Reads what ROLL's loss and optimizer consumed (see ``cpu/roll_workers.py``)."""
+"""Reads the inputs of ROLL's loss and optimizer (see ``cpu/roll_workers.py``)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _row(saved: dict[str, torch.Tensor], number: int) -> Row:
 
     off = saved["advantages"][number].clone()
     off[saved["response_mask"][number][1:].bool()] = 0
-    assert not off.any()  # ROLL's token mean does not look at the mask
-    # Of a response that ends with the pad token ROLL does not keep the last log-prob.
+    assert not off.any()  # ROLL's token mean ignores the mask
+    # If a response ends with the pad token, ROLL does not keep its last log-prob.
     padded = any(m and token == PAD for m, token in zip(mask, ids, strict=True))
     return Row(
         prompt=ids[:start],

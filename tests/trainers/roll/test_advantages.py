@@ -1,4 +1,4 @@
-"""Advantages of a batch of ROLL, and their way to its loss."""
+"""Advantages of a batch of ROLL, from the estimator to the loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch(rewards: list[list[float]], *, rows: RowKind, own: bool) -> Any:
             mask[row, 3 * turn + 1 : 3 * turn + 3] = True
             turn_ids[row, 3 * turn + 1 : 3 * turn + 3] = turn
             scores[row, 3 * turn + 2] = reward
-    if not own:  # ROLL puts the sum of all on the last token
+    if not own:  # ROLL puts the sum of all rewards on the last token
         scores = torch.zeros_like(scores)
         scores[:, -1] = torch.tensor([sum(of_turns) for _, of_turns, _ in packed])
     tensors = {"response_mask": mask, "scores": scores} | ({"gem_turn_ids": turn_ids} if own else {})
@@ -101,7 +101,7 @@ def test_copies_train_nothing() -> None:
 def test_the_advantages_replace_rolls_own_and_are_clipped() -> None:
     data = batch(REWARDS, rows="episode", own=True)
     mask = data.batch["response_mask"]
-    mask[1] = False  # a filter of ROLL's
+    mask[1] = False  # a filter of ROLL
     data.batch["response_mask"] = mask
     shape = mask[:, 1:].shape
     data.batch["gem_advantages"], data.batch["gem_returns"] = torch.full(shape, 3.0), torch.ones(shape)

@@ -1,4 +1,4 @@
-"""ROLL takes the step that all trainers take, with the tokens, advantages and gradient of gem_core."""
+"""ROLL takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.trainers.roll.configs import small_config
 
 
 def shared_config(folder: Path) -> dict[str, Any]:
-    """Return a config with a tag per environment, which has as many groups as tasks."""
+    """Return a config with a tag per environment; each has as many groups as tasks."""
     table = folder / "tasks.jsonl"
     table.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
     groups = Counter(EnvChoice(task["env_id"], task["env_kwargs"]).label for task in tasks())
@@ -106,7 +106,7 @@ def release() -> str:
 
 
 def rows_of(episodes: list[Played]) -> DataProto:
-    """Return rows as ROLL collects them from our env managers; the episodes of a task are a group."""
+    """Return rows as ROLL collects them from our env managers; the episodes of a task form a group."""
     fields = {"env_ids": 0, "group_ids": 0, "tags": "Tag"}
     parts = []
     for played in episodes:
@@ -129,7 +129,7 @@ def unshifted(of_rows: torch.Tensor, episodes: list[Played]) -> list[list[float]
 
 
 def test_other_options_on_the_same_episodes() -> None:
-    """Other estimators and discounts; the plugin refuses KL in the reward."""
+    """Test other estimators and discounts; the plugin rejects KL in the reward."""
 
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"

@@ -62,7 +62,7 @@ def test_the_example_for_rolls_own_pipeline_is_a_config(folder: Path) -> None:
     assert config.adv_estimator == "step_reinforce"
     assert (config.reward_normalization.norm_mean_type, config.step_reward_gamma) == ("batch", 0.9)
     with pytest.raises(ConfigError, match="write adv_estimator: agentic_reinforce"):
-        check_config(config)  # what it says is not for our pipeline
+        check_config(config)  # the YAML is not for our pipeline
 
 
 def test_the_example_is_an_environment_and_a_config(
@@ -95,7 +95,7 @@ def test_what_is_exported_is_a_config(folder: Path) -> None:
     options = check_config(config)
     assert options.tasks == str(folder / "tasks.jsonl")
     assert config.custom_envs.GuessTheNumber.env_config == {"max_number": 9}
-    assert config.custom_envs.GuessTheNumber.max_tokens_per_step is None  # as many as the engine samples
+    assert config.custom_envs.GuessTheNumber.max_tokens_per_step is None  # the engine's limit applies
     text = (folder / "tasks.yaml").read_text()
     assert text.startswith("# Tasks of each tag, for num_groups_partition: ")
     with pytest.raises(ConfigError, match=r"the name must end with \.yaml"):

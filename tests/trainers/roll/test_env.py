@@ -1,4 +1,4 @@
-"""Our environments in gem-llm's `gem.make`, stepped as ROLL's env managers do. Needs no ROLL."""
+"""Our environments in gem-llm's `gem.make`, stepped like in ROLL's env managers. Needs no ROLL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROLL_FIELDS = {
 
 
 class Counting(Env):
-    """Takes three steps; its info is full of names that ROLL uses."""
+    """Takes three steps; its info contains many names that ROLL uses."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         self.begin_episode(seed)
@@ -70,7 +70,7 @@ def test_registering_again_changes_nothing() -> None:
 
 
 def test_threads_register_an_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register as ROLL's env managers do, many of them concurrently in a worker."""
+    """Register like ROLL's env managers, many of which run concurrently in a worker."""
     original = gem.register
 
     def slow(*args: Any, **kwargs: Any) -> None:
@@ -139,7 +139,7 @@ def test_special_tokens_are_no_part_of_an_action(end: str) -> None:
 
 
 def test_the_arguments_may_come_from_a_yaml() -> None:
-    """OmegaConf passes its own maps and lists."""
+    """OmegaConf passes its own dicts and lists."""
     assert "from 1 to 30 " in made(max_number=30).reset(seed=0)[1]["env_instruction"]
     gem_core.register("test:Keeping", Keeping)
     kept = made("test:Keeping", nested=UserDict({"a": UserDict({"b": (1, 2)})})).build().nested

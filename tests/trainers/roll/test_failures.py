@@ -53,13 +53,13 @@ def test_a_batch_holds_no_failed_episode(batch: list[Any], monkeypatch: pytest.M
     assert rates[0]["gem/error_rate"] == rates[0]["env/T/error_rate"] == pytest.approx(1 / 3)
     assert rates[0]["gem/retry_rate"] == 0.0
     counted = {f"{prefix}/{rate}" for prefix in ("gem", "env/T") for rate in ("error_rate", "retry_rate")}
-    assert counted & rates[1].keys() == set()  # ROLL takes the mean over rollouts
+    assert counted & rates[1].keys() == set()  # ROLL computes the mean over rollouts
 
 
 def test_a_batch_of_failed_episodes_says_which_environment_failed_and_why(batch: list[Any]) -> None:
     with pytest.raises(EnvError, match=f"step 5: nothing.*test:Raises with seed [0-9]+.*{CAUSE}"):
         played_only([batch[1]], True, "step 5")
-    (kept,) = played_only([batch[1]], False, "eval")  # which goes on
+    (kept,) = played_only([batch[1]], False, "eval")  # which continues
     assert math.isnan(kept.non_tensor_batch["episode_scores"][0])
 
 
@@ -76,7 +76,7 @@ def test_no_other_episode_is_dropped_because_of_them(batch: list[Any], tmp_path:
 
 
 class Asked:
-    """A filter that drops every group and records the groups it gets."""
+    """A filter that drops every group and records the groups that it receives."""
 
     groups: ClassVar[list[list[Any]]] = []
 
@@ -93,11 +93,11 @@ def test_a_filter_of_groups_sees_the_other_episodes(batch: list[Any], tmp_path: 
     config = small_config(tmp_path, named)
     for section in (config.train_env_manager, config.val_env_manager):
         guard_group_filter(section)
-        guard_group_filter(section)  # twice is once
+        guard_group_filter(section)  # the second call has no effect
     assert config.train_env_manager.group_filter_cls == "gem_roll.failures.PlayedGroupFilter"
     assert config.val_env_manager.group_filter_cls != config.train_env_manager.group_filter_cls
     guard = PlayedGroupFilter(config, config.train_env_manager, "train")
     assert guard.filter(0, 0, batch)
     assert Asked.groups == [[batch[0], batch[2]]]
-    assert not guard.filter(0, 1, [batch[1]])  # else it would be played again for ever
+    assert not guard.filter(0, 1, [batch[1]])  # otherwise it would be replaced forever
     assert len(Asked.groups) == 1

@@ -1,4 +1,4 @@
-"""Accepted YAMLs, read by ROLL's own config classes, and those refused before a model is loaded."""
+"""YAMLs that are accepted by ROLL's own config classes, and YAMLs rejected before a model is loaded."""
 
 from __future__ import annotations
 

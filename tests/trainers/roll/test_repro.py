@@ -1,4 +1,4 @@
-"""ROLL's own config classes and our checks accept what `gem-core repro` writes for ROLL."""
+"""ROLL's own config classes and our checks accept the output of `gem-core repro` for ROLL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trainers.roll.configs import read_config
 
 
 def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the config as ROLL's launcher reads it."""
+    """Return the config as read by ROLL's launcher."""
     write(given, folder)
     home = folder / "ROLL"
     (home / "examples").mkdir(parents=True)
@@ -48,7 +48,7 @@ def test_roll_reads_what_the_recipe_says(
     generating = config.actor_infer.generating_args
     assert (generating.max_new_tokens, generating.temperature) == (320, made.temperature)
     assert (config.pretrain, len(config.actor_train.device_mapping)) == ("Qwen/Qwen3-1.7B", made.gpus)
-    # ROLL has a word of its own for the most turns.
+    # ROLL has its own name for the maximum number of turns.
     assert options.limits(max_turns=made.max_turns, max_tokens_per_turn=1) == made.limits(
         max_tokens_per_turn=1
     )
@@ -66,7 +66,7 @@ def test_roll_reads_what_the_recipe_says(
         table = table_of(config, section, tag, source, "train", options.tasks)
         first = section.tags.index(tag) * 6
         played = [table.task(first + group, step) for step in range(6) for group in range(groups)]
-        assert played[5 * groups :] == played[:groups]  # five steps, then again
+        assert played[5 * groups :] == played[:groups]  # repeats after five steps
         assert len({task["index"] for task in played}) == 5 * groups
         if len(made.sources) == 1:
             assert [table.task(group, step) for step in range(5) for group in range(8)] == list(made.tasks())

@@ -25,7 +25,7 @@ from tests.trainers.spies import gem_trouble
 
 @register_llm_proxy("listed")
 class Listed(BaseLLMProxy):  # type: ignore[misc]
-    """Answers with the next text; None is a request that ROLL aborted."""
+    """Answers with the next text; None means a request aborted by ROLL."""
 
     answers: list[str | None]
     prompts: list[list[int]]
@@ -67,7 +67,7 @@ def rollouts(
     steps: Sequence[int] = (0,),
     **changed: Any,
 ) -> list[Any]:
-    """Return what a manager puts into ROLL's queue."""
+    """Return the rollouts that a manager puts into ROLL's queue."""
     monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
     section = {
         "env_type": env_type, "env_manager_cls": f"gem_roll.{manager}", "max_steps": max_steps,
@@ -133,14 +133,14 @@ def test_an_episode_is_one_row(tmp_path: Path, tokenizer: Any, monkeypatch: pyte
     wanted = [[*tokenizer.encode(text, add_special_tokens=False), end] for text in ("a", "b c", "d")]
     assert [ids[turns == turn].tolist() for turn in range(3)] == wanted
     assert torch.equal(mask.bool(), turns >= 0)
-    # Every prompt is the beginning of the row: nothing was decoded and encoded again.
+    # Every prompt is a prefix of the row: nothing was decoded and encoded again.
     assert all(ids[: len(prompt)].tolist() == prompt for prompt in Listed.prompts)
     ended = tokenizer.decode([end])
     assert f"b c{ended}" in tokenizer.decode(ids[:length])
     assert ended + ended not in tokenizer.decode(ids[:length])
     last = [int((turns == turn).nonzero()[-1]) for turn in range(3)]
     scores = rollout.batch["scores"][0]
-    assert scores[last].tolist() == [1.0, 2.0, 0.0]  # what test:Endless pays
+    assert scores[last].tolist() == [1.0, 2.0, 0.0]  # the rewards of test:Endless
     assert scores.sum() == 3.0 == rollout.non_tensor_batch["episode_scores"][0]
     assert rollout.non_tensor_batch["step_scores"][0] == [1.0, 2.0, 0.0]
     logprobs = rollout.batch["infer_logprobs"][0]
@@ -197,6 +197,6 @@ def test_a_template_whose_end_the_engine_does_not_know_is_refused(
 
     other = copy.deepcopy(tokenizer)
     other.eos_token = other.pad_token
-    other.name_or_path = str(tmp_path)  # no generation config that names more
+    other.name_or_path = str(tmp_path)  # no generation config with more stop tokens
     with pytest.raises(ConfigError, match="the chat template ends a turn with"):
         rollouts(tmp_path, other, [], monkeypatch)

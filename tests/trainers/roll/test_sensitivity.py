@@ -1,6 +1,6 @@
 """The comparison finds faults in ROLL's adapter, on the shared step in this process.
 
-`ScriptedProxy` stands in for ROLL's engine, behind the interface of its LLM proxies.
+`ScriptedProxy` replaces ROLL's engine behind the interface of its LLM proxies.
 """
 
 from __future__ import annotations

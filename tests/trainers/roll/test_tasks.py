@@ -97,7 +97,7 @@ def test_rolls_own_managers_play_items_of_their_split(tmp_path: Path, kind: str)
         items = env.build().items(env.split)
         assert items
         played[split] = set()
-        for seed in range(7, 7 + len(items)):  # ROLL counts seeds up
+        for seed in range(7, 7 + len(items)):  # ROLL uses consecutive seeds
             env.reset(seed)
             inner: Any = env.build().unwrapped
             played[split].add(inner.env.task_index if kind == "service" else inner.index)

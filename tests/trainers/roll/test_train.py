@@ -32,7 +32,7 @@ ROWS_OF_TURNS = {"gem": {"context": "rebuild"}, "Guess": BY_TURN, "Mastermind": 
 def assert_metrics_are_right(
     metrics: dict[str, float], episodes: list[evidence.Played], failed: int = 0
 ) -> None:
-    """Return the shared metrics of a step; `failed` more episodes have no row."""
+    """Check the common metrics of a step; `failed` more episodes have no row."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     turns = sum(len(episode.rewards) for episode in episodes)
@@ -82,7 +82,7 @@ def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
     trained = []
     for update, metrics, collected in zip(updates, steps, of_step.values(), strict=True):
         failed = sum(not episode.trainable for episode in collected)
-        assert (len(update.rows), len(collected)) == (16, 12)  # filled up with copies that are masked out
+        assert (len(update.rows), len(collected)) == (16, 12)  # padded with masked copies
         assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 4 + failed
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
         assert len(mine) == 12 - failed
@@ -121,7 +121,7 @@ def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer:
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
     assert len(updates) == len(steps) == 2
     for update, metrics in zip(updates, steps, strict=True):
-        assert len(update.rows) == 80  # a row a turn, filled up with masked copies
+        assert len(update.rows) == 80  # one row per turn, padded with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn")
         assert len(mine) == 8

@@ -1,4 +1,4 @@
-"""Failing environments and bad configs, through ROLL's own launcher and pipeline."""
+"""Failing environments and bad configs in ROLL's own launcher and pipeline."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_run_survives_environments_that_misbehave(
     (update,), (metrics,) = updates_of(run.spy), harness.metrics_of(run)
     assert len(update.rows) == 12
     trained = [row for row in update.rows if not row.is_pad]
-    assert len(trained) == 4  # those that never end were cut, and are trained on
+    assert len(trained) == 4  # endless episodes are cut but trainable
     assert metrics["gem/error_rate"] == 0.5
     assert metrics["gem/truncation_rate"] >= 0.5
     assert all(not any(row.advantages) for row in update.rows if row.is_pad)
@@ -62,7 +62,7 @@ def test_a_run_survives_environments_that_misbehave(
 def test_the_documented_step_layout_without_our_pipeline(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    """ROLL's own estimator and env manager come close to ReBN where the number of rows fits."""
+    """ROLL's own estimator and env manager approximate ReBN if the number of rows fits."""
     names = ("Guess", "Mastermind")
     section = {
         "env_manager_cls": "gem_roll.StepEnvManager",

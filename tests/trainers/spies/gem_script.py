@@ -1,7 +1,7 @@
-"""A scripted engine and a wrapper that makes prompts of different tasks different; for tests.
+"""A script of answers, and a wrapper that gives each task a distinct prompt; for tests.
 
-The script is a stand-in for the model, not for the engine: each trainer's harness asks it at the place
-where its engine would sample. ``GEM_SCRIPT`` names the file.
+The script replaces the model, not the engine: each trainer's harness queries it where its engine would
+sample. ``GEM_SCRIPT`` names the file.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from gem_core.wrapper import Wrapper
 
 
 class Answer(NamedTuple):
-    """What the engine says to a prompt."""
+    """Answer of the engine to a prompt."""
 
     token_ids: list[int]
     logprobs: list[float]
-    """Under the shared model."""
+    """Log-probs under the shared model."""
     finish_reason: str
 
 
 class NotInScript(KeyError):
-    """A trainer asked what gem_core does not ask."""
+    """Raised when a trainer sends a prompt that gem_core would not send."""
 
 
 class Script:
     """Answers by prompt; the samples of a group, which share a prompt, get the answers in turn.
 
-    A prompt that is not in the script is an error: the trainer has built a prompt that gem_core does
-    not build.
+    A prompt that is not in the script is an error, because gem_core would not build it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -44,7 +43,7 @@ class Script:
         self._asked: Counter[str] = Counter()
 
     def answer(self, prompt_ids: list[int], max_tokens: int) -> Answer:
-        """The next answer to this prompt, cut to `max_tokens` as an engine would cut it."""
+        """Return the next answer to this prompt, cut to `max_tokens` like in an engine."""
         key = prompt_key(prompt_ids)
         if key not in self._answers:
             raise NotInScript(f"the script has no answer to a prompt of {len(prompt_ids)} tokens: {key}")
@@ -57,13 +56,13 @@ class Script:
 
     @classmethod
     def of_environment(cls) -> Script | None:
-        """That of ``GEM_SCRIPT``; None when the run has none."""
+        """Return the script in ``GEM_SCRIPT``; None if the variable is not set."""
         path = os.environ.get("GEM_SCRIPT")
         return cls(path) if path else None
 
 
 def scripted_vllm(script: Script) -> Any:
-    """In the place of ``AsyncLLM.generate``: vLLM's own outputs, with the answers of a script."""
+    """Return a replacement for ``AsyncLLM.generate`` with vLLM's own outputs and the answers of a script."""
     from vllm.outputs import CompletionOutput, RequestOutput
 
     async def generate(
@@ -92,7 +91,7 @@ def prompt_key(prompt_ids: list[int]) -> str:
 
 
 class Named(Wrapper):
-    """Puts ``Task <seed>.`` before the first observation: GEM's games begin with the same words."""
+    """Puts ``Task <seed>.`` before the first observation, because GEM's games begin with the same words."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -107,5 +106,5 @@ class Named(Wrapper):
 
 
 def register() -> None:
-    """Make it known by name."""
+    """Register the wrapper."""
     register_wrapper("named", f"{__name__}:Named")

@@ -1,8 +1,6 @@
-"""A wrapper that gives each episode a name, shown to the model, and notes the rewards it saw; for tests.
+"""A wrapper that shows the model a name for each episode and records its rewards; an environment with images.
 
-And an environment with images.
-
-An entry point of the group ``gem_core.envs``.
+For tests; an entry point of the group ``gem_core.envs``.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _counter = itertools.count()
 
 
 class Spy(Wrapper):
-    """Puts ``Episode <name>.`` before the first observation; one line of JSON per step."""
+    """Puts ``Episode <name>.`` before the first observation, and writes one line of JSON per step."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -40,6 +38,6 @@ class Spy(Wrapper):
 
 
 def register() -> None:
-    """Make both known by name."""
+    """Register the wrapper and the environment."""
     register_wrapper("spy", "gem_spy:Spy")
     register_env("test:Shades", "tests.train.painted:Shades")

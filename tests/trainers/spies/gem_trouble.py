@@ -18,7 +18,7 @@ from gem_core.envs.games.guess_the_number import GuessTheNumber
 
 
 class Endless(Env):
-    """Pays for every step and never ends."""
+    """Rewards every step and never ends."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         self.begin_episode(seed)
@@ -34,7 +34,7 @@ class Endless(Env):
 
 
 class Raises(Endless):
-    """Breaks in its second step."""
+    """Raises in its second step."""
 
     def step(self, action: str) -> Any:
         if self.steps == 1:
@@ -54,23 +54,23 @@ class Hangs(Endless):
 
 
 class Chaos(GuessTheNumber):
-    """Guess the number, where the constructor and each reset, step and close may raise or hang.
+    """Guess the number, with a constructor and resets, steps and closes that may raise or hang.
 
-    Each fails with probability `p`, and then raises or hangs with equal chances. What happens is a hash:
-    of the number of the instance within the process for the constructor and `close`, of the seed, the
-    number of resets with that seed within the process and the turn for the others. So a run with the
-    same tasks in each process fails equally often, and a retry with the same seed can succeed.
+    Each call fails with probability `p`, and then raises or hangs with equal probability. A hash decides: of
+    the number of the instance within the process for the constructor and `close`; of the seed, the number of
+    resets with that seed within the process, and the turn for the others. A run with the same tasks in each
+    process therefore fails equally often, and a retry with the same seed can succeed.
 
-    Where the environment variable ``GEM_CHAOS`` names a folder, each failure is a line of JSON in its
+    If the environment variable ``GEM_CHAOS`` names a folder, each failure is a line of JSON in its
     ``chaos.jsonl``; `chaos_counts` reads it.
 
     Args:
         p: Probability of each failure.
-        hang: Seconds that a call hangs; run it with a `step_timeout` well below.
-        calm: The first instances of each process are built and closed without failure, so that the
-            environment can be tried before a run begins.
+        hang: Duration of a hanging call, in seconds; use a much lower `step_timeout`.
+        calm: Number of instances per process that are built and closed without failure, so that the
+            environment can be checked before a run starts.
         only: Names of the calls that fail, separated by spaces.
-        game: For `GuessTheNumber`.
+        game: Keyword arguments of `GuessTheNumber`.
     """
 
     blocking = True
@@ -128,13 +128,13 @@ _counting = threading.Lock()
 
 
 def chaos_counts(folder: Path) -> collections.Counter[tuple[str, str]]:
-    """How often each call failed in which way: ``("reset", "hang")`` to a number."""
+    """Return the number of failures by call and kind, such as ``("reset", "hang")``."""
     lines = (folder / "chaos.jsonl").read_text(encoding="utf-8").splitlines()
     return collections.Counter((line["call"], line["kind"]) for line in map(json.loads, lines))
 
 
 def register() -> None:
-    """Make them known by id."""
+    """Register the environments."""
     for kind in (Endless, Raises, Hangs):
         register_env(f"test:{kind.__name__}", kind)
     register_env("test:Chaos-v0", Chaos)

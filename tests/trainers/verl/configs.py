@@ -1,4 +1,4 @@
-"""verl's own config with overrides, composed as on its command line."""
+"""Composes verl's own config with overrides, like its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl is imported once per test session; where it is missing these tests are skipped."""
+"""Imports verl once per test session, and skips these tests if it is missing."""
 
 from __future__ import annotations
 

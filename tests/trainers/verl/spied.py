@@ -40,6 +40,6 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
 
 
 def metrics_of(run: Run) -> list[dict[str, float]]:
-    """Return what verl's file logger wrote, one dict per step."""
+    """Return the metrics of verl's file logger, one dict per step."""
     (path,) = run.folder.glob("gem/*.jsonl")
     return [json.loads(line)["data"] for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""verl takes the step that all trainers take: tokens, advantages and gradient are gem_core's."""
+"""verl takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def through_verl(episodes: list[Played], case: Case, name: str, *words: str) -> torch.Tensor:
-    """Return advantages from verl's dispatch of estimators, with padding and a row that fills the batch up.
+    """Return advantages from verl's dispatch of estimators, with padding and a row that fills the batch.
 
-    The rows of a task are a group.
+    The rows of a task form a group.
     """
     algorithm = verl_config(
         f"algorithm.adv_estimator={name}", f"algorithm.gamma={case.gamma}", *words

@@ -21,7 +21,7 @@ GEM = ("data.custom_cls.path=pkg://gem_verl.dataset", "data.custom_cls.name=GemD
 
 
 def datasets(train: str, val: str, *overrides: str) -> tuple[Any, Any]:
-    """Build both data sets as verl's trainer does."""
+    """Build both data sets like verl's trainer."""
     data = verl_config(*GEM, f"data.train_files={train}", f"data.val_files={val}", *overrides).data
     return (
         create_rl_dataset(data.train_files, data, None, None, True, max_samples=data.train_max_samples),
@@ -95,7 +95,7 @@ def test_rows_are_checked_once_and_those_of_other_loops_never() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
-    """Two epochs, shuffled by verl's sampler."""
+    """Check two epochs, shuffled by verl's sampler."""
     from verl.trainer.ppo.utils import create_rl_sampler
 
     source = source_of(kind, tmp_path)

@@ -23,7 +23,7 @@ USER = [
     "actor_rollout_ref.rollout.name=vllm",
     "algorithm.kl_ctrl.kl_coef=0.001",
 ]
-"""Overrides of a user who trains on files so far, in place of the page's ``"$@"``."""
+"""Overrides of a user who has trained on files, instead of the page's ``"$@"``."""
 
 
 def commands() -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""rebn and the other estimators, called as verl's trainer calls them."""
+"""rebn and the other estimators, called like in verl's trainer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_penalty_on_the_tokens_counts() -> None:
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))
-    # The same five turns as rows, in another order, with a pad between.
+    # The same five turns as rows, in a different order, with a pad in between.
     pieces = [(1, 1, 3, 4), (0, 0, 0, 2), (None, 0, 0, 0), (1, 2, 5, 7), (0, 1, 3, 5), (1, 0, 0, 1)]
     rewards, mask = torch.zeros(6, 2), torch.zeros(6, 2)
     for row, (episode, _, start, end) in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""`gem-core eval` with vLLM's engine, in the environment that has one for CPUs."""
+"""`gem-core eval` with vLLM's engine, in a Python environment with vLLM for CPUs."""
 
 from __future__ import annotations
 

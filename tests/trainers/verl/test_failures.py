@@ -1,7 +1,7 @@
-"""A failed episode changes nothing for the others: verl's worker, replay buffer, padding and estimators.
+"""A failed episode does not affect others in verl's worker, replay buffer, padding and estimators.
 
-`ScriptedServer` stands in for verl's inference servers and `MemoryQueue` for its TransferQueue, each behind
-the interface of what it replaces.
+`ScriptedServer` replaces verl's inference servers and `MemoryQueue` replaces its TransferQueue, each behind
+the original interface.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ScriptedServer:
 
 
 class MemoryQueue:
-    """Keeps rows and tags by partition and key."""
+    """Stores rows and tags by partition and key."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
@@ -159,7 +159,7 @@ def play(trainer: GemTrainerSync, texts: dict[int, list[str]], validate: bool = 
 
 
 def wanted(rows: list[dict[str, Any]], trainer: GemTrainerSync) -> list[torch.Tensor]:
-    """Return advantages of these rows alone, from verl's own dispatch of estimators."""
+    """Return the advantages of only these rows, from verl's own dispatch of estimators."""
     padded = {
         name: torch.nn.utils.rnn.pad_sequence([row[name].float() for row in rows], batch_first=True)
         for name in ("rm_scores", "response_mask")
@@ -212,7 +212,7 @@ def test_the_others_get_the_advantages_they_would_get_without_it(
             assert not any(pad["advantages"])
     assert metrics["gem/error_rate"] == pytest.approx(10 / 20)
     assert metrics["gem/return"] == pytest.approx(5.1)
-    assert "4 of 4 episodes cannot be trained on" in caplog.text  # of the prompt without a sample left
+    assert "4 of 4 episodes cannot be trained on" in caplog.text  # the prompt without any sample left
 
 
 def test_an_update_with_failed_episodes_only_says_which_environment_failed_and_why(

@@ -1,4 +1,4 @@
-"""The loss of verl's own trainer gets what the engine sampled from a tiny vision-language model."""
+"""The loss of verl's own trainer receives what the engine sampled from a tiny vision-language model."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ pytestmark = [
     pytest.mark.full,
 ]
 ENVS = ("test:Shades(turns=2)", "test:Shades(turns=1)")
-"""Rows of unequal length: verl 0.9.1 cannot split the positions of a batch whose rows have one length."""
+"""Rows of unequal length, because verl 0.9.1 cannot split the positions of a batch of equally long rows."""
 gem_core.register("test:Shades", Shades)
 
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that answers in the right format and ends a turn with a token that verl knows.
+    """Folder of a tiny model that answers in the right format and ends a turn with a token that verl knows.
 
-    Each of its rows has a token, as in `warm` and for the same reason.
+    As in `warm`, each row of its embedding has a token.
     """
     folder = tmp_path_factory.mktemp("model") / "seeing"
     save_tiny(folder, TinyOptions(envs=ENVS, vocab_size=512, warm_start_steps=80, corpus_episodes=50))
@@ -93,6 +93,6 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
 
 
 def test_an_engine_that_would_not_see_is_refused(tmp_path: Path, seeing: Path) -> None:
-    run = run_verl(tmp_path, seeing)  # verl's default is to fill the engine with dummy weights first
+    run = run_verl(tmp_path, seeing)  # by default verl first fills the engine with dummy weights
     assert run.code
     assert "set actor_rollout_ref.rollout.load_format=auto" in run.output

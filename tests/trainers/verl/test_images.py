@@ -53,7 +53,7 @@ def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput],
 
     async def run() -> Any:
         settings, data = DictConfigWrap(config), DictConfigWrap(config.data)
-        # verl's own builder of tokens knows transformers' processors only, and is not used here.
+        # verl's own token builder only supports transformers' processors, and is not used here.
         agent_loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, "qwen2")
         agent_loop.processor = processor
         gem_loop.validating.set(False)
@@ -70,7 +70,7 @@ def test_a_server_is_shown_every_image_so_far_and_never_samples_a_placeholder(pr
     for prompt, sampling, images in server.calls:
         assert all((image.mode, image.size) == ("RGB", (84, 56)) for image in images)
         assert sampling["logit_bias"] == {place: -100.0}
-        # One placeholder per image is left when verl's server folds them, which is what vLLM takes.
+        # verl's server folds the placeholders into one per image, as vLLM requires.
         image_processor = type("Qwen2VLImageProcessor", (), {})()
         kind = SimpleNamespace(image_processor=image_processor, image_token_id=place, video_token_id=-1)
         assert list(qwen2_5_vl_dedup_image_tokens(prompt, kind)).count(place) == len(images)

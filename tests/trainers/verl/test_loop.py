@@ -1,6 +1,6 @@
 """The agent loop agrees with verl's own token helpers, and makes the right rows.
 
-`ScriptedServer` stands in for verl's inference servers, behind their own interface.
+`ScriptedServer` replaces verl's inference servers behind their own interface.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ register("test:VerlEndless", Endless)
 
 
 class ScriptedServer:
-    """Answers with texts, and records each request."""
+    """Returns scripted texts, and records each request."""
 
     def __init__(self, tokenizer: Any, texts: list[str]) -> None:
         self.tokenizer, self.texts = tokenizer, texts
@@ -198,7 +198,7 @@ def test_an_env_that_raises_leaves_no_row_in_training_and_a_masked_one_in_valida
     assert fields["rollout_log_probs"].tolist() == [0.0]
     info = fields["extra_fields"]["reward_extra_info"]
     assert (info.pop("gem/error_rate"), info.pop("gem/retry_rate")) == (1.0, 0.0)
-    assert set(info.values()) == {None}  # None is in no mean of verl's
+    assert set(info.values()) == {None}  # verl's means skip None
     early, server, _ = play("test:VerlScripted", ["one"], rewards=[], fail_at=0)
     assert early == []
     assert server.calls

@@ -1,4 +1,4 @@
-"""verl's config parser and GEM's checks accept what `gem-core repro` writes for verl."""
+"""verl's config parser and GEM's checks accept the output of `gem-core repro` for verl."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The comparison finds every fault in verl's adapter: the shared step, taken in this process.
+"""The comparison finds every fault in verl's adapter, on the shared step in this process.
 
-`ScriptedServer` stands in for verl's inference servers, behind their own interface.
+`ScriptedServer` replaces verl's inference servers behind their own interface.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORDS = (
     "algorithm.adv_estimator=rebn",
     f"algorithm.gamma={GAMMA}",
     f"data.max_response_length={TOKENS}",
-    "actor_rollout_ref.rollout.name=vllm",  # verl wants one named; a scripted server stands in its place
+    "actor_rollout_ref.rollout.name=vllm",  # verl requires a name; a scripted server replaces the engine
     f"actor_rollout_ref.rollout.max_model_len={TOKENS}",
     f"+gem.max_turns={MAX_TURNS}",
     f"+gem.max_tokens_per_turn={TOKENS_PER_TURN}",
@@ -60,7 +60,7 @@ WORDS = (
 
 
 class ScriptedServer:
-    """Answers as the script says."""
+    """Answers from the script."""
 
     def __init__(self, script: Script) -> None:
         self._script = script

@@ -29,7 +29,7 @@ CHAOS = "test:Chaos-v0"
 def assert_metrics_are_right(
     metrics: dict[str, float], episodes: list[evidence.Played], failed: int = 0
 ) -> None:
-    """Check the metrics that all trainers log for a step; `failed` more episodes have no row."""
+    """Check the common metrics of a step; `failed` more episodes have no row."""
     returns = [sum(episode.rewards) for episode in episodes]
     mean = sum(returns) / len(returns)
     assert metrics["gem/return"] == pytest.approx(mean, abs=1e-6)
@@ -121,7 +121,7 @@ def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: A
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), metrics_of(run)
-    assert len(updates) == len(steps) == 3  # one update a step, however many rows
+    assert len(updates) == len(steps) == 3  # one update per step for any number of rows
     for update, metrics in zip(updates, steps, strict=True):
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn")
         assert len(mine) == 8
@@ -204,7 +204,7 @@ def test_the_documented_words_behind_verls_own_command(
 
 @pytest.mark.full
 def test_rebn_with_verls_own_tool_loop(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
-    """No GEM environment, agent loop or data: only ``algorithm.adv_estimator=rebn``."""
+    """Train without GEM's environments, agent loop or data: only ``algorithm.adv_estimator=rebn``."""
     import zlib
 
     import pyarrow
@@ -248,6 +248,6 @@ def test_rebn_with_verls_own_tool_loop(tmp_path: Path, warm: Path, warm_tokenize
         assert max(len(made.rewards) for made in played) == 3
         for row, made, advantages in zip(update.rows, played, wanted, strict=True):
             turns = made.turns[made.prompt_length :]
-            turns += [-1] * (len(row.response) - len(turns))  # a tool's answer may come last
+            turns += [-1] * (len(row.response) - len(turns))  # the row may end with a tool's answer
             expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
             assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))

@@ -89,6 +89,6 @@ def test_an_unknown_environment_in_a_file_stops_the_run(tmp_path: Path, warm: Pa
     assert "Did you mean game:GuessTheNumber-v0-easy" in run.output
     engine = run.spy / "engine.jsonl"
     if mode == "gem_sync":
-        assert not engine.exists()  # known before an engine starts
+        assert not engine.exists()  # reported before an engine starts
     else:
         assert [json.loads(line) for line in engine.read_text().splitlines()] == []  # before it plays

@@ -1,7 +1,7 @@
 """Lets Oat run without a GPU, for tests; ``--modules oat_cpu`` loads it in every process.
 
-Oat asks torch.cuda for devices in many places. What is replaced here either has no meaning on a CPU or
-is the CPU's counterpart: `FusedAdam` is a CUDA kernel of AdamW.
+Oat asks torch.cuda for devices in many places. The parts replaced here either have no meaning on a CPU or get
+a counterpart on the CPU: `FusedAdam` is a CUDA kernel of AdamW.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ torch.cuda.device_count = lambda: GPUS
 torch.cuda.current_device = lambda: torch.device("cpu")
 torch.cuda.set_device = torch.cuda.synchronize = lambda *args, **kwargs: None
 torch.cuda.empty_cache = lambda: None
-deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # would be compiled
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # otherwise DeepSpeed would compile it
 oat.utils.deepspeed.FusedAdam = torch.optim.AdamW
 
 
 def use_standin_engine() -> None:
-    """Redirect Oat's weight synchronization to the engine of the same process."""
+    """Redirect Oat's weight synchronization to the engine in the same process."""
     import vllm
 
     def own_group(**kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from gem_core.core import Env
 
 
 class Equal(Env):
-    """Pays the same for any action, once."""
+    """Ends after one step with the same reward for any action."""
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> tuple[str, dict[str, Any]]:
         return "Say anything.", {}
@@ -26,7 +26,7 @@ class Broken(Equal):
 
 
 class Endless(Equal):
-    """Never ends on its own."""
+    """Never ends by itself."""
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         return "Go on.", 0.0, False, False, {}

@@ -1,4 +1,4 @@
-"""Writes what Oat logs as JSON Lines into the file GEM_OAT_LOG; Oat itself prints it, or sends it to wandb.
+"""Writes Oat's metrics as JSON Lines to the file GEM_OAT_LOG; Oat itself prints them or sends them to wandb.
 
 Loaded by ``--modules oat_log``.
 """

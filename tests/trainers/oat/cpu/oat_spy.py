@@ -23,7 +23,7 @@ FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()
 _noted: dict[str, Any] = {}
 _forward: dict[str, Any] = {}
-"""The newest forward pass."""
+"""The latest forward pass."""
 
 
 def _save(kind: str, content: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ def _completion(answer: Answer) -> Any:
 
 
 def _steps_played() -> int:
-    """Return the steps of all environments so far."""
+    """Return the number of steps of all environments so far."""
     path = FOLDER / "env.jsonl"
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
@@ -94,7 +94,7 @@ def _note_learner() -> None:
     step, logps, masked_sum = learner.learning_step, learner.get_batch_logps, ppo.masked_sum
 
     def noting_step(self: Any, trajectory: Any) -> Any:
-        """By now all learners have collected, and none continues before this one has its gradient."""
+        """Record the step; all learners have collected, and none continues before this one's gradient."""
         sampled = {
             tuple(ids[: length + len(made)].tolist()): (length, list(made))
             for ids, length, made in zip(
@@ -113,7 +113,7 @@ def _note_learner() -> None:
         return found
 
     def noting_sum(values: Any, mask: Any, **options: Any) -> Any:
-        if "constant_normalizer" in options:  # the loss; Oat's metrics call it without
+        if "constant_normalizer" in options:  # called by the loss; Oat's metrics do not pass it
             _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
         return masked_sum(values, mask, **options)
 

@@ -1,4 +1,4 @@
-"""OpenRLHF, DeepSpeed and vLLM on a CPU, for tests: where they ask for CUDA by name."""
+"""Lets OpenRLHF, DeepSpeed and vLLM run on a CPU, for tests, where they ask for CUDA by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gem_core.trainers.imports import after_import
 
 
 class Device(str):
-    """OpenRLHF's current device: tensors go to it, and OpenRLHF prints it into ``cuda:0``."""
+    """OpenRLHF's current device: tensors are moved to it, and OpenRLHF formats it into ``cuda:0``."""
 
     def __new__(cls) -> Device:
         return super().__new__(cls, "cpu")
@@ -19,7 +19,7 @@ class Device(str):
 
 
 class Stream:
-    """A stream of a device that has none."""
+    """Stream of a device without streams."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
@@ -28,7 +28,7 @@ class Stream:
 def cuda(module: Any) -> None:
     module.current_device = Device
     module.current_stream = Stream
-    for name in ("set_device", "synchronize", "empty_cache"):  # torch.compile wants them to be distinct
+    for name in ("set_device", "synchronize", "empty_cache"):  # torch.compile requires them to be distinct
         setattr(module, name, lambda *args, **kwargs: None)
 
 
@@ -67,7 +67,7 @@ def worker(module: Any) -> None:
 
         if dtype != self.model_config.dtype:
             raise TypeError(f"{name}: the trainer sends {dtype}, the engine holds {self.model_config.dtype}")
-        weight = torch.empty(shape, dtype=dtype)  # OpenRLHF's own is on "cuda"
+        weight = torch.empty(shape, dtype=dtype)  # OpenRLHF's own code uses "cuda"
         self._model_update_group.broadcast(weight, src=0)
         self.model_runner.model.load_weights([(name, weight)])
 
@@ -75,7 +75,7 @@ def worker(module: Any) -> None:
 
 
 def plain_weights(module: Any) -> None:
-    """vLLM packs linear weights for the CPU and drops the originals, which then cannot be loaded again."""
+    """Keep plain weights, because vLLM packs linear weights for the CPU, which prevents reloading."""
 
     def plain(layer: Any, remove_weight: bool = False) -> None:
         import torch
@@ -86,7 +86,7 @@ def plain_weights(module: Any) -> None:
 
 
 def without_dashboard(module: Any) -> None:
-    """OpenRLHF starts Ray as it is; its dashboard takes longer than it may on a busy machine of two cores."""
+    """Start Ray without its dashboard, which may time out on a busy machine with two cores."""
     module.init = functools.partial(module.init, include_dashboard=False)
 
 

@@ -1,6 +1,7 @@
-"""float32 for OpenRLHF, which knows bfloat16 and float16 only; for tests that compare numbers.
+"""float32 for OpenRLHF, which only supports bfloat16 and float16; for tests that compare numbers.
 
-Actor, reference model, optimizer and engine; the tests also print what a run without this differs by.
+It applies to actor, reference model, optimizer and engine. The tests also print the difference from a run
+without it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def strategy(module: Any) -> None:
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        kwargs["args"].ds.param_dtype = "fp32"  # neither of the two that DeepSpeed's config asks for
+        kwargs["args"].ds.param_dtype = "fp32"  # neither of the two types in DeepSpeed's config
         original(self, *args, **kwargs)
 
     module.DeepspeedStrategy.__init__ = init

@@ -15,7 +15,7 @@ from gem_core.trainers.imports import after_import
 
 _counter = itertools.count()
 _rows: dict[str, Any] = {}
-"""The tokens of the micro-batch in the loss, which the loss itself does not get."""
+"""Tokens of the micro-batch in the loss, which are not passed to the loss itself."""
 
 
 def save(kind: str, content: Any) -> None:
@@ -89,7 +89,7 @@ def engine(module: Any) -> None:
 
     async def generate(self: Any, prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
         if sampling_params.logprobs is None:
-            sampling_params.logprobs = 1  # the agent passes them on only where OpenRLHF asked for them
+            sampling_params.logprobs = 1  # the agent returns them only if OpenRLHF asked for them
         last = None
         async for output in original(self, prompt, sampling_params, *args, **kwargs):
             last = output
@@ -110,7 +110,7 @@ def engine(module: Any) -> None:
 
 
 def experience_maker(module: Any) -> None:
-    """Save the rows of a batch as they come to the experience maker, with what their labels say."""
+    """Save the rows of a batch as the experience maker receives them, with the contents of their labels."""
     original = module.GemExperienceMaker.compute_advantages_and_returns
 
     def noting(self: Any, experiences: list[Any]) -> list[Any]:

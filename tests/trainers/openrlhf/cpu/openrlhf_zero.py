@@ -1,4 +1,4 @@
-"""The control of the learning run: the loss gets advantages of zero, everything else is the same."""
+"""The control of the learning run: the loss gets zero advantages, everything else is unchanged."""
 
 from __future__ import annotations
 

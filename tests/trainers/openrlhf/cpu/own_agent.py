@@ -1,4 +1,4 @@
-"""An agent function as OpenRLHF's users write them: three answers, and a reward for the last one."""
+"""An agent function like those of OpenRLHF's users: three answers, and a reward for the last one."""
 
 from __future__ import annotations
 

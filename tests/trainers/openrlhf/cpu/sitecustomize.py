@@ -1,6 +1,6 @@
-"""Python runs this at the start of every process that has this folder on its path: the tests' corrections.
+"""Test patches, which Python runs at the start of every process with this folder on its path.
 
-They wait for the modules that they change, so a process that imports none of them is left alone.
+They wait for the modules that they change, so they do not affect a process that imports none of these.
 """
 
 import os

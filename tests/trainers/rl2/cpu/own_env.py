@@ -24,12 +24,12 @@ def answer(state: str, action: str, turn: int) -> dict[str, Any]:
 
 
 async def step(state: str, action: str, extra_info: dict[str, Any]) -> dict[str, Any]:
-    """rl-square 0.0.2."""
+    """Take a step with rl-square 0.0.2."""
     return answer(state, action, extra_info.get("turn", 0) + 1)
 
 
 async def env_step(sample: Any) -> dict[str, Any]:
-    """The newer tree."""
+    """Take a step with the newer tree."""
     return answer(sample.state_text, sample.action_text, sample.turn)
 
 

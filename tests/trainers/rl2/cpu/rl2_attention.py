@@ -1,4 +1,4 @@
-"""Stand-in for ring_flash_attn, which needs CUDA: the same function of packed rows, on one rank."""
+"""Stub of ring_flash_attn, which needs CUDA: the same function of packed rows, on one rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 PACKED: dict[str, torch.Tensor] = {}
-"""The row boundaries that rl-square 0.0.2 has set."""
+"""The row boundaries set by rl-square 0.0.2."""
 
 
 def packed_attention(

@@ -1,7 +1,7 @@
 """Lets an unmodified RL2 train on a CPU, for tests: CUDA becomes the CPU, nccl becomes gloo.
 
-Packages that need a GPU are stood in for, and rl-square 0.0.2 computes in float32 in the place of the
-bfloat16 that it has written down.
+Packages that need a GPU are replaced by stubs, and rl-square 0.0.2 computes in float32 instead of its
+hard-coded bfloat16.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.distributed.fsdp import MixedPrecision, _flat_param, _init_utils
 
 
 def install() -> None:
-    """Install all stand-ins, before RL2 is imported."""
+    """Install all stubs, before RL2 is imported."""
     for name, attributes in (rl2_sglang.MODULES | rl2_attention.MODULES).items():
         add_module(name, attributes)
     replace_cuda()
@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def add_module(name: str, attributes: dict[str, Any]) -> None:
-    """Make a module importable that has no file."""
+    """Make a module without a file importable."""
     module = types.ModuleType(name)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
     module.__path__ = []

@@ -1,9 +1,9 @@
-"""Stand-in for SGLang's server: its protocol, with a transformers model behind it, for tests on a CPU.
+"""Stub of SGLang's server: the same protocol with a transformers model, for tests on a CPU.
 
     python -m rl2_engine MODEL HOST PORT
 
-Notes each answer in ``engine.jsonl`` of the folder GEM_SPY. While it is paused, what it samples ends with
-the reason "abort" and new requests wait, as with SGLang.
+Records each answer in ``engine.jsonl`` in the folder GEM_SPY. While it is paused, running requests end with
+the reason "abort" and new requests wait, as in SGLang.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import engine_stop_ids
 
 CHUNK = 8
-"""Tokens sampled between two checks of whether the engine is paused."""
+"""Number of tokens sampled between two checks of whether the engine is paused."""
 GATHER = 0.005
 """Seconds during which requests are collected into a batch."""
 
@@ -47,7 +47,7 @@ class Engine:
         self.script = Script.of_environment()
 
     def sampler(self, params: dict[str, Any]) -> BatchingPolicy:
-        """Return the sampler for these parameters; with temperature 0 it takes the most likely token."""
+        """Return the sampler for these parameters; at temperature 0 it picks the most likely token."""
         key = (float(params.get("temperature", 1.0)), tuple(params.get("stop_token_ids") or ()))
         if key not in self.samplers:
             self.samplers[key] = BatchingPolicy(

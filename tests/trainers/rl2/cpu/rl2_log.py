@@ -1,4 +1,4 @@
-"""Records what RL2 logs in the folder GEM_SPY, for tests."""
+"""Records RL2's metrics in the folder GEM_SPY, for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def install() -> None:
-    """Replace wandb, which RL2 logs to."""
+    """Replace wandb, to which RL2 logs."""
     import wandb
 
     wandb.init = lambda **options: None

@@ -1,4 +1,4 @@
-"""``torchrun rl2_run.py MODULE WORDS...``: a module of RL2 or gem_rl2 as the main program, on a CPU."""
+"""``torchrun rl2_run.py MODULE WORDS...``: runs a module of RL2 or gem_rl2 as the main program, on a CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for the parts of SGLang that RL2 imports, for tests on a CPU; the server is `rl2_engine`.
+"""Stubs of the parts of SGLang that RL2 imports, for tests on a CPU; the server is `rl2_engine`.
 
 The requests between RL2 and the server are real HTTP, through SGLang's real router.
 """
@@ -37,7 +37,7 @@ class ServerArgs:
 
 
 def launch_server(args: ServerArgs) -> None:
-    """Become the server, in a forked process."""
+    """Turn this forked process into the server."""
     os.execv(sys.executable, [sys.executable, "-m", "rl2_engine", args.model_path, args.host, str(args.port)])
 
 
@@ -55,7 +55,7 @@ def launch_server_process(args: ServerArgs) -> multiprocessing.Process:
 
 
 class MultiprocessingSerializer:
-    """Objects with tensors as bytes or text."""
+    """Serializes objects with tensors as bytes or text."""
 
     @staticmethod
     def serialize(value: Any, output_str: bool = False) -> bytes | str:
@@ -88,7 +88,7 @@ class TensorMetadata:
 
 
 class FlattenedTensorBucket:
-    """Named tensors in one tensor of bytes."""
+    """Named tensors, stored in one tensor of bytes."""
 
     def __init__(
         self,
@@ -142,4 +142,4 @@ MODULES: dict[str, dict[str, Any]] = {
         "FlattenedTensorBucket": FlattenedTensorBucket,
     },
 }
-"""Names of modules and their contents."""
+"""Contents of the stub modules, by module name."""

@@ -30,7 +30,7 @@ def note_rows(minibatch: dict[str, torch.Tensor]) -> None:
 
 
 def note_update(model: FullyShardedDataParallel, *unused: Any) -> None:
-    """Save weights and gradients by name; called before each step of the optimizer."""
+    """Save weights and gradients by name, before each step of the optimizer."""
     weights, gradients = {}, {}
     names = {id(module): clean(name) for name, module in model.named_modules()}
     for handle in model._all_handles:
@@ -77,7 +77,7 @@ def install() -> None:
 
 
 def watch_index_version() -> None:
-    """Record from 0.0.2, whose loss is computed right after the forward pass with an entropy."""
+    """Record from 0.0.2, which computes its loss right after the forward pass with an entropy."""
     from RL2.workers import Actor
 
     forward = Actor.forward

@@ -1,4 +1,4 @@
-"""A spy: the pipeline, recording a batch's episodes before ROLL copies or drops any."""
+"""A spy: the pipeline, which records a batch's episodes before ROLL copies or drops any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gem_roll.rows import EPISODE_JSON
 
 
 class NotingPipeline(ReBNAgenticPipeline):
-    """Writes ``carried.jsonl``."""
+    """Pipeline that writes ``carried.jsonl``."""
 
     def adjust_batch(self, data: Any, mode: str = "copy") -> Any:
         with open(Path(os.environ["GEM_SPY"]) / "carried.jsonl", "a", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """Makes ROLL's platform for CPUs usable and its requests independent of vLLM, for tests.
 
-Imported first by the modules whose classes the YAML names, so that it is in each of ROLL's processes. Ray
-is told of GPUs that are not there.
+The modules with the classes in the YAML import it first, so that it is loaded in each of ROLL's processes.
+Ray is configured with GPUs that do not exist.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def install() -> None:
         set_rng_state_all=lambda states: torch.set_rng_state(states[0]),
     )
     torch.multiprocessing.set_sharing_strategy("file_system")
-    send_recv.monkey_patch_torch_reductions = lambda: None  # rewrites what CUDA tensors are pickled to
+    send_recv.monkey_patch_torch_reductions = lambda: None  # changes how CUDA tensors are pickled
 
 
 @register_llm_proxy("cpu")
 class CpuProxy(PolicyProxy):  # type: ignore[misc]
-    """ROLL's proxy without the import of vLLM that the router makes for a request."""
+    """ROLL's proxy without the router's import of vLLM for each request."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

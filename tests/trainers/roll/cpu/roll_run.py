@@ -2,7 +2,7 @@
 
     python roll_run.py RAY_FOLDER --config_path PATH --config_name NAME
 
-PATH is relative to the folder of the launcher, as ROLL wants it.
+PATH is relative to the folder of the launcher, as ROLL requires.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class FileTracker(BaseTracker):  # type: ignore[misc]
             file.write(json.dumps({"step": step, **numbers}) + "\n")
 
     def finish(self) -> None:
-        """Do nothing: every line is on disk already."""
+        """Do nothing: every line is already on disk."""
 
 
 def main(ray_folder: str) -> None:
     tracker_registry["file"] = FileTracker
     cluster = ray.init(
         address="local",
-        num_cpus=8,  # fewer leave ROLL waiting for a free one
+        num_cpus=8,  # with fewer, ROLL waits for a free CPU
         num_gpus=1,
         namespace=RAY_NAMESPACE,
         include_dashboard=False,
@@ -48,7 +48,7 @@ def main(ray_folder: str) -> None:
         _temp_dir=ray_folder,
         runtime_env={"env_vars": current_platform.get_custom_env_vars()},
     )
-    os.environ["RAY_ADDRESS"] = cluster.address_info["address"]  # ROLL asks `ray status`
+    os.environ["RAY_ADDRESS"] = cluster.address_info["address"]  # ROLL calls `ray status`
     try:
         launcher = Path(os.environ["ROLL_HOME"]) / "examples" / "start_agentic_pipeline.py"
         runpy.run_path(str(launcher), run_name="__main__")

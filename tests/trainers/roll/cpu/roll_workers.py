@@ -1,6 +1,6 @@
-"""ROLL's workers on a CPU; the engine is a stand-in for vLLM behind its interface, for tests.
+"""ROLL's workers on a CPU, with a stub of vLLM's engine behind its interface, for tests.
 
-The actor notes what its loss consumes, the engine what it was asked and answered, in the folder GEM_SPY.
+The actor records the inputs of its loss, and the engine its requests and answers, in the folder GEM_SPY.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CpuActor(ActorWorker):  # type: ignore[misc]
 
 
 class SpyActor(ActorWorker):  # type: ignore[misc]
-    """ROLL's own worker; saves the inputs of the loss, and weights and gradients at each optimizer step."""
+    """ROLL's own worker, which saves the inputs of the loss, and weights and gradients at each step."""
 
     def loss_func(self, data: Any, output_tensor: torch.Tensor) -> Any:
         old = self.strategy.op_compute_log_probs(
@@ -74,7 +74,7 @@ def whole(tensor: Any) -> torch.Tensor:
 
 
 class Engine:
-    """The part of a ROLL strategy that an engine needs: vLLM's answers from a transformers model."""
+    """The engine part of a ROLL strategy, with answers in vLLM's format from a transformers model."""
 
     offload_nccl = False
 
@@ -149,7 +149,7 @@ class Engine:
 
 
 class CpuInferWorker(InferWorker):  # type: ignore[misc]
-    """ROLL's own worker with that engine."""
+    """ROLL's own worker with `Engine`."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     async def initialize(self, pipeline_config: Any) -> None:

@@ -1,4 +1,4 @@
-"""The control of a learning run, for tests: the pipeline with advantages that are zero."""
+"""The control of a learning run, for tests: the pipeline with zero advantages."""
 
 from __future__ import annotations
 

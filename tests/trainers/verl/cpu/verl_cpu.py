@@ -1,4 +1,4 @@
-"""verl on a CPU, for tests: a platform through verl's own registry, and two corrections.
+"""Lets verl run on a CPU, for tests: a platform in verl's own registry, and two patches.
 
 Loaded through VERL_USE_EXTERNAL_MODULES with VERL_PLATFORM=cpu.
 """
@@ -17,7 +17,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 class Stream:
-    """A stream or event of a device that has none."""
+    """Stream or event of a device without streams."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -26,7 +26,7 @@ class Stream:
 
 
 def _device_module() -> types.ModuleType:
-    """Return a module with what verl uses of `torch.cuda`."""
+    """Return a module with the functions of `torch.cuda` that verl uses."""
     module = types.ModuleType("verl_cpu_device")
 
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class PlatformCPU(PlatformBase):
     def profiler_stop(self) -> None: ...
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # a number that ray.init was told, no device
+        return "GPU"  # a resource declared in ray.init, not a device
 
     def ray_noset_envvars(self) -> list[str]:
         return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
@@ -115,7 +115,7 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
 
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")  # the FSDP engine is registered under that name
 
-    # verl asks for "cpu:gloo,cpu:gloo" here, which torch refuses.
+    # verl asks for "cpu:gloo,cpu:gloo" here, which torch rejects.
     _initialize = verl.utils.distributed.initialize_global_process_group_ray
     verl.utils.distributed.initialize_global_process_group_ray = lambda timeout_second=None, backend=None: (
         _initialize(timeout_second=timeout_second, backend=backend or "cpu:gloo")

@@ -18,7 +18,7 @@ def register() -> None:
 
 
 def _keep_plain_weights() -> None:
-    """vLLM packs linear weights for the CPU and drops the originals, which then cannot be loaded again."""
+    """Keep plain weights, because vLLM packs linear weights for the CPU, which prevents reloading."""
     import torch
     import vllm.model_executor.layers.utils as utils
 
@@ -34,10 +34,10 @@ def _keep_plain_weights() -> None:
 def _note_requests(path: str) -> None:
     module = sys.modules.get("vllm.v1.engine.async_llm")
     if module is None or hasattr(module.AsyncLLM.generate, "noted"):
-        return  # the engine's own process, or done already
+        return  # the engine's own process, or already done
     script = Script.of_environment()
     generate = scripted_vllm(script) if script else module.AsyncLLM.generate
-    open(path, "a").close()  # there from the start of the engine
+    open(path, "a").close()  # exists as soon as the engine starts
 
     async def noting(self: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:
         last = None

@@ -40,7 +40,7 @@ losses.ppo_loss = noting_loss
 
 
 def note_carried(module: Any) -> None:
-    """Save the rows of a batch as they come to the trainer, and the outlines of all its episodes."""
+    """Save the rows of a batch as the trainer receives them, and the outlines of all its episodes."""
     original = module.GemTrainerSync._compute_advantage
 
     def noting(self: Any, batch: Any, metrics: Any) -> Any:

@@ -10,6 +10,6 @@ from verl.trainer.ppo.core_algos import register_adv_est
 
 @register_adv_est("zeroed")
 def zeroed(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **unused: Any) -> Any:
-    """Everything else of the run is the same."""
+    """Return zeros; everything else in the run is unchanged."""
     zeros = torch.zeros_like(token_level_rewards)
     return zeros, zeros

@@ -1,7 +1,8 @@
-"""Lets torchvision be imported beside a torch that it was not built for; for tests.
+"""Makes torchvision importable with a torch that it was not built for; for tests.
 
-Its compiled operators cannot be loaded then, and its Python code only asks that two of them are defined. In
-every process with this folder on its path they are, before torchvision is imported. Nothing calls them.
+Its compiled operators cannot be loaded then, but its Python code only requires that two of them are defined.
+In every process with this folder on its path, they are defined before torchvision is imported. Nothing calls
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 class DefinesOperators(MetaPathFinder):
-    """Finds torchvision as others do, after defining what it asks for."""
+    """Finds torchvision like other finders, after defining the operators that it requires."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "torchvision":
@@ -30,6 +31,6 @@ class DefinesOperators(MetaPathFinder):
 
 
 _kept: list[Any] = []
-"""A library that is collected takes its operators with it."""
+"""Keeps the library alive, because its operators disappear when it is garbage-collected."""
 
 sys.meta_path.insert(0, DefinesOperators())

@@ -1,3 +1,3 @@
-"""A stand-in for flash-attn, which needs CUDA: OpenRLHF imports it always and calls it only to pack rows."""
+"""Stub of flash-attn, which needs CUDA; OpenRLHF always imports it and only calls it to pack rows."""
 
 __version__ = "0"

@@ -1,9 +1,9 @@
-"""Stand-in for Launchpad: the nodes of a program in one process, actors answering when they are asked.
+"""Stub of Launchpad: all nodes of a program run in one process, and actors answer synchronously.
 
-Real Launchpad starts a process for each node. Here a future has its result from the start: transformers
-cannot load two models at once in one process, as actor and learner otherwise would. Plasma, the shared
-memory that Oat passes batches through, exists for old versions of pyarrow only; a dictionary of pickles
-stands in for it.
+Real Launchpad starts a process for each node. Here a future has its result from the start, because otherwise
+actor and learner would load models concurrently, which transformers cannot do in one process. Plasma, the
+shared memory through which Oat passes batches, only exists for old versions of pyarrow; a dictionary of
+pickles replaces it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import pyarrow
 
 
 class CourierNode:
-    """A class whose methods others call."""
+    """Node whose methods other nodes call."""
 
     def __init__(self, kind: Any, *args: Any, **kwargs: Any) -> None:
         self.handle = Handle(functools.partial(kind, *args, **kwargs))
 
 
 class PyClassNode:
-    """A class that is run."""
+    """Node that is run."""
 
     def __init__(self, kind: Any, *args: Any) -> None:
         self.kind, self.args = kind, args
 
 
 class Handle:
-    """What Launchpad puts in the place of a courier node: methods, and `futures` of them."""
+    """Handle of a courier node: its methods, and `futures` of them."""
 
     def __init__(self, make: Any) -> None:
         self._make = make
@@ -76,7 +76,7 @@ class Program:
 
 
 def launch(program: Program, **unused: Any) -> None:
-    """Run the learner; one only, since they share the process."""
+    """Run the learner; only one learner is possible, because all nodes share the process."""
     (node,) = program.learners
     for handle in program.handles:
         handle.start()
@@ -84,7 +84,7 @@ def launch(program: Program, **unused: Any) -> None:
 
 
 def stop() -> None:
-    """The learner's end is the program's."""
+    """Do nothing: the program ends with the learner."""
 
 
 _store: dict[bytes, bytes] = {}

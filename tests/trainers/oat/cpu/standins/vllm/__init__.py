@@ -1,7 +1,7 @@
-"""Stand-in for vLLM on a CPU: the slice of `vllm.LLM` that Oat uses, on transformers.
+"""Stub of vLLM on a CPU: the part of `vllm.LLM` that Oat uses, on top of transformers.
 
-It samples for real and holds weights of its own, which change only when Oat sends them. Where the
-real engine would receive a broadcast, this one takes the parameter of that name from `weights`.
+It really samples and has its own weights, which change only when Oat sends them. Where the real engine would
+receive a broadcast, the stub takes the parameter of that name from `weights`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __version__ = "0.8.4"
 
 @dataclass
 class SamplingParams:
-    """Those of vLLM that Oat and the plugin set."""
+    """The sampling parameters of vLLM that Oat and the plugin set."""
 
     n: int = 1
     temperature: float = 1.0
@@ -61,7 +61,7 @@ class _ModelConfig:
 
 
 class LLM:
-    """One replica."""
+    """One replica of the engine."""
 
     weights: ClassVar[dict[str, torch.Tensor]] = {}
     """The learner's parameters, by name; the CPU shim fills it."""

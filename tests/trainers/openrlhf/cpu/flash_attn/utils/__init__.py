@@ -1,1 +1,1 @@
-"""A part of the stand-in."""
+"""Part of the stub."""

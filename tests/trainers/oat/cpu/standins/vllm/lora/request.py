@@ -1,2 +1,2 @@
 class LoRARequest:
-    """Named by Oat's imports."""
+    """Placeholder for an import of Oat."""

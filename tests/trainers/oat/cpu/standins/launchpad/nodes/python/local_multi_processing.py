@@ -1,5 +1,5 @@
 class PythonProcess:
-    """How a process is started; here there is one."""
+    """Configuration of a process; unused here, because there is only one."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self.env = env
