@@ -15,7 +15,7 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
     results = " ".join(section(document, "results").split())
     assert "oracle: return" in results
     assert "evil: success" in results
-    assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # the other run lacks this environment
+    assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # not in the other run
     details = section(document, "details")
     assert "all, weighted equally" in details
     assert document.count('<svg class="chart"') == 2

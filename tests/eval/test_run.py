@@ -255,7 +255,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, 
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith(f"gem-core: error: {url}/ refuses the key")
         monkeypatch.setenv("MY_KEY", "right")
-        assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 0  # resumes in the same folder
+        assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 0  # resumes the run
     for path in (tmp_path / "a").iterdir():
         assert "sk-wrong" not in path.read_text()
     capsys.readouterr()

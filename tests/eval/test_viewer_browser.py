@@ -123,7 +123,7 @@ def test_a_person_clicks_and_types(tmp_path, browse):
       document.body.insertAdjacentHTML('beforeend', '<pre id="seen"></pre>');
       document.getElementById('seen').textContent = JSON.stringify(seen);
     """
-    changed = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())  # the page's policy would block our script
+    changed = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())  # it would block our script
     page.write_text(changed.replace("</body>", f"<script>{actions}</script></body>"))
     seen = json.loads(section(browse(), "seen"))
     assert seen["search"] == [3]

@@ -126,7 +126,7 @@ def test_every_estimator_gives_its_advantages_and_changes_the_weights(estimator,
         for credit, expected in zip(given, by_hand(estimator, episodes, 0.8), strict=True):
             assert credit == pytest.approx(expected, abs=1e-5)
     if estimator == "gae":
-        assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # initialized with zeros
+        assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # starts as zeros
 
 
 def by_hand(estimator, episodes, gamma):
