@@ -1,4 +1,4 @@
-# A newcomer needs `make demo` and `make test`; `make help` lists the other targets.
+# Start with `make demo` and `make test`; `make help` lists the other targets.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

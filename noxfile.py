@@ -29,14 +29,14 @@ nox.options.sessions = [
     "summary",
 ]
 SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "oat", "rl2", "roll", "wheel")
-"""Sessions of `two_at_a_time`, the longest first, so that no long one is left for the end."""
+"""Sessions of `two_at_a_time`, longest first, so that no long session runs alone at the end."""
 
 RESULTS = Path(".nox/results")
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-TWO_WORKERS = ("-n", "2", "--dist", "worksteal")  # files stay together until one worker runs out of tests
+TWO_WORKERS = ("-n", "2", "--dist", "worksteal")  # keep files together until one worker runs out of tests
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
-if shutil.which("pyenv"):  # its shims run only the versions that are activated
+if shutil.which("pyenv"):  # pyenv's shims run activated versions only
     listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=True)
     os.environ["PYENV_VERSION"] = ":".join(listed.stdout.split())
 
@@ -159,9 +159,9 @@ def verl_full(session: nox.Session) -> None:
 def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
     """Test a trainer's plugin in an environment with exactly the packages of a constraints file.
 
-    The file is named after the session, or else after the trainer. The variable GEM_CORE_<TRAINER> enables
-    the tests that run the trainer, and a skipped test is an error. `prepare` is Python code to run after the
-    install.
+    The file is named after the session if it exists, otherwise after the trainer. The variable
+    GEM_CORE_<TRAINER> enables the tests that run the trainer, and a skipped test is an error. `prepare` is
+    Python code to run after the installation.
     """
     own = Path(f"constraints/{session.name}.txt")
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
@@ -189,7 +189,7 @@ def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> N
 
 
 def outcomes(report: Path) -> tuple[int, int, int]:
-    """Return the numbers of all, failed and skipped tests in a JUnit file."""
+    """Return the numbers of all, failed, and skipped tests in a JUnit file."""
     suites = [suite.attrib for suite in ElementTree.parse(report).getroot().iter("testsuite")]
     total, failures, errors, skipped = (
         sum(int(suite[name]) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
@@ -260,7 +260,7 @@ from deepspeed.accelerator import get_accelerator
 for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
     get_accelerator().create_op_builder(name).load()
 """
-"""Compiles what a CPU run needs, and keeps it in the environment; the first run would do it otherwise."""
+"""Compiles the code for CPU runs at install time, instead of in the first run."""
 
 
 def changes_nothing(session: nox.Session) -> None:
@@ -270,7 +270,7 @@ def changes_nothing(session: nox.Session) -> None:
     session.run(
         "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".", silent=True
     )
-    for built in Path(folder).glob("gem_core-*.whl"):  # there is none with --install-only
+    for built in Path(folder).glob("gem_core-*.whl"):  # no wheel with --install-only
         report = Path(folder) / "report.json"
         install = ("install", "--dry-run", "--quiet", "--report", str(report), str(built))
         session.run("python", "-m", "pip", *install, silent=True)

@@ -15,7 +15,7 @@ LIMIT = 6.0
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """float32 rewards on every token (a KL penalty in the reward), and 32 turns of unequal length a row."""
+    """Return float32 rewards on every token, as with a KL penalty, and a mask of 32 unequal turns per row."""
     generator = torch.Generator().manual_seed(0)
     width = TOKENS // TURNS
     context = torch.randint(1, width // 2, (ROWS, TURNS, 1), generator=generator)
@@ -24,15 +24,15 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def moved(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The peer: new copies of the inputs and two new outputs, as ours are new."""
+    """Return new copies of the inputs and two new outputs; this is the peer, which also allocates memory."""
     return (*(tensor.clone() for tensor in inputs), *(torch.full((ROWS, TOKENS), 1.0) for _ in range(2)))
 
 
 def milliseconds(ours: Callable[[], Any], peer: Callable[[], Any], quick: bool) -> tuple[float, ...]:
-    """Our time, the peer's, and their ratio."""
+    """Return our time, the time of the peer, and their ratio."""
 
     def one(work: Callable[[], Any]) -> Callable[[], int]:
-        return lambda: len([work()])  # the result is held until all of it is there, then freed
+        return lambda: len([work()])  # keep the result until it is complete, then free it
 
     pair = common.compare(
         one(ours), one(peer), seconds=0.02 if quick else 0.25, rounds=3 if quick else 9, clock="wall"

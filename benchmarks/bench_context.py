@@ -1,7 +1,7 @@
 """Cost of token-exact contexts: late turns against early ones, and against rendering everything each turn.
 
-A byte-level BPE tokenizer of 2,000 tokens with a ChatML template is trained on the spot; a turn adds
-a response of 30 to 40 tokens and an observation as long.
+The tokenizer is a byte-level BPE with 2,000 tokens and a ChatML template, trained for this benchmark. A turn
+adds a response of 30 to 40 tokens and an observation of the same length.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(quick: bool) -> list[common.Result]:
     end = context.end_of_turn_id
     responses = [[*tokenizer.encode(answer), end] for answer in answers]
 
-    # No message comes twice: a context remembers the token ids of those that it has seen.
+    # No message is repeated, because a context caches the token ids of messages.
     turns, ours, theirs = count(), count(), count()
 
     def one_turn(turn: int) -> Callable[[], int]:

@@ -19,13 +19,13 @@ import gem_core
 
 STACKS = {"bare": ("", ""), "concat + tracking": ("concat, episode_statistics", "concat,episode_tracking")}
 FAST = 30_000
-"""steps/s of gem-llm above which 1.3x is asked for instead of 2x."""
+"""Steps per second of gem-llm above which the limit is 1.3x instead of 2x."""
 STEPS = 200
-"""Steps in one batch of work."""
+"""Number of steps in one batch of work."""
 
 
 def actions(game: str, kwargs: dict[str, Any]) -> list[str]:
-    """A thousand responses that can be read as a move, the same for both sides."""
+    """Return a thousand responses with valid moves, the same for both sides."""
     rng = random.Random(0)
 
     def move() -> str:
@@ -42,12 +42,12 @@ def actions(game: str, kwargs: dict[str, Any]) -> list[str]:
 
 
 def responses(move: Callable[[], str]) -> list[str]:
-    """A thousand moves in boxes."""
+    """Return a thousand moves in boxes."""
     return [rf"My move is \boxed{{{move()}}}." for _ in range(1000)]
 
 
 def player(env: Any, moves: list[str]) -> Callable[[], int]:
-    """The loop that is measured: step until the episode ends, reset, go on."""
+    """Return the measured work: step, and reset whenever an episode ends."""
     stream: Iterator[str] = cycle(moves)
     env.reset()
 
@@ -62,7 +62,7 @@ def player(env: Any, moves: list[str]) -> Callable[[], int]:
 
 
 def settings(game: str, variant: str) -> dict[str, Any]:
-    """Constructor arguments of gem-llm's environment, which both sides get; it has no id for its defaults."""
+    """Return the constructor arguments of gem-llm's environment, which has no id for its defaults."""
     if variant:
         return dict(gem.envs.registration.ENV_REGISTRY[f"game:{game}-v0{variant}"].kwargs)
     made = type(gem.make(f"game:{game}-v0-easy"))
@@ -80,12 +80,12 @@ def game_line(
     own: dict[str, Any] | None = None,
     rounds: int = 31,
 ) -> common.Result:
-    """Steps per second; `own` are our arguments where they are not the peer's."""
+    """Measure the steps per second; `own` replaces our arguments if they differ from the peer's."""
     kwargs = settings(game, variant)
     ours_stack, peer_stack = STACKS[stack]
     ours = gem_core.make(f"game:{game}-v0{variant}", wrappers=ours_stack, **(kwargs if own is None else own))
     peer = gem.make(f"game:{game}-v0{variant or '-easy'}", **kwargs)
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints the wrappers
+    with contextlib.redirect_stdout(io.StringIO()):  # gem-llm prints the wrappers
         for wrapper in get_wrapper_fns(peer_stack):
             peer = wrapper(peer)
     moves = moves_of(game, kwargs)
@@ -102,11 +102,11 @@ def game_line(
 
 
 def textarena_line(quick: bool) -> common.Result:
-    """TextArena's bare game for information: its loop returns observations through a second call."""
+    """Measure TextArena's bare game, for information only: it returns observations in a second call."""
     ours = gem_core.make("game:GuessTheNumber-v0")
     moves = actions("GuessTheNumber", settings("GuessTheNumber", ""))
     peer = textarena.make("GuessTheNumber-v0-raw")
-    bare = [move[len(r"My move is \boxed{") : -2] for move in moves]  # it reads [7]
+    bare = [move[len(r"My move is \boxed{") : -2] for move in moves]  # TextArena expects [7]
     stream = cycle(f"[{move}]" for move in bare)
     peer.reset(num_players=1)
 

@@ -13,11 +13,11 @@ from gem_core.graders.math import judge
 from gem_core.text import last_boxed
 
 Item = tuple[str, str]
-"""A response and the reference."""
+"""A response and the reference answer."""
 
 
 def numeric(count: int) -> list[Item]:
-    """Whole numbers, decimals, fractions and thousands; every second answer is off by one."""
+    """Return integers, decimals, fractions, and thousands; every second answer is off by one."""
     rng = random.Random(0)
     items = []
     for number in range(count):
@@ -35,7 +35,7 @@ def numeric(count: int) -> list[Item]:
 
 
 def symbolic(count: int) -> list[Item]:
-    """Roots, polynomials, tuples, sets, intervals and matrices; every second answer is off by one."""
+    """Return roots, polynomials, tuples, sets, intervals, and matrices; every second answer is off by one."""
     rng = random.Random(1)
     items = []
     for number in range(count):

@@ -12,14 +12,14 @@ HEAVY = ("torch", "transformers", "ray", "rich", "matplotlib", "tensorboard")
 
 
 def milliseconds(module: str) -> float:
-    """CPU time of one import in a fresh interpreter, without the interpreter's own start."""
+    """Return the CPU time of one import in a fresh interpreter, without the start of the interpreter."""
     code = f"import time; start = time.process_time(); import {module}; print(time.process_time() - start)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return 1000 * float(done.stdout)
 
 
 def heavy_modules() -> list[str]:
-    """Optional packages that `import gem_core` pulls in: there must be none."""
+    """Return the optional packages that `import gem_core` imports; the list must be empty."""
     code = f"import sys, gem_core; print(*[m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.split()

@@ -24,13 +24,13 @@ GAMES = (
     "FifteenPuzzle", "Game2048", "Sudoku", "Sokoban", "Wordle", "Hangman", "Crosswords", "WordSearch",
 )  # fmt: skip
 SLOW = {("Sudoku", ""), ("Sudoku", "-hard"), ("Sokoban", ""), ("Sokoban", "-hard")}
-"""Games of gem-llm that take half a second or more for a reset; they get fewer rounds, and only bare."""
+"""Games whose reset takes half a second or more in gem-llm; they get fewer rounds and no wrappers."""
 RESETS, PEER_RESETS = 300, 3
 LONGEST_MS = 50.0
 
 
 def give_words(folder: Path) -> None:
-    """Words where gem-llm looks for those that it would download: 850 basic ones, as there, and more."""
+    """Write words where gem-llm expects its download: 850 basic words, as many as there, and more."""
     corpus = folder / "corpora" / "words"
     corpus.mkdir(parents=True)
     common_words = [word for length in range(3, 9) for word in words("common", length)]
@@ -42,7 +42,7 @@ def give_words(folder: Path) -> None:
 
 
 def moves(game: str, kwargs: dict[str, Any]) -> list[str]:
-    """A thousand responses that can be read as a move, the same for both sides."""
+    """Return a thousand responses with valid moves, the same for both sides."""
     rng = random.Random(0)
 
     def numbers(low: int, high: int, count: int) -> str:
@@ -63,7 +63,7 @@ def moves(game: str, kwargs: dict[str, Any]) -> list[str]:
 
 
 def own_arguments(game: str, variant: str) -> dict[str, Any]:
-    """Ours for the same game: gem-llm's `clues` of a Sudoku are the cells that it removes."""
+    """Return our arguments for the same game; `clues` of gem-llm's Sudoku is the number of removed cells."""
     kwargs = settings(game, variant)
     if game == "Sudoku":
         kwargs["clues"] = kwargs["scale"] ** 2 - kwargs["clues"]
@@ -71,7 +71,7 @@ def own_arguments(game: str, variant: str) -> dict[str, Any]:
 
 
 def reset_lines(game: str, quick: bool) -> list[common.Result]:
-    """How often our hard games can be reset, and how long the slowest resets take."""
+    """Measure how often our hard games can be reset, and how long the slowest resets take."""
     env = gem_core.make(f"game:{game}-v0-hard", **own_arguments(game, "-hard"))
     taken = []
     for seed in range(30 if quick else RESETS):
@@ -106,7 +106,7 @@ def run(quick: bool) -> list[common.Result]:
                 for variant in ("", "-easy", "-hard"):
                     slow = (game, variant) in SLOW
                     if slow and (quick or stack != "bare" or (game, variant) == ("Sokoban", "-hard")):
-                        continue  # the lines of its resets say it all
+                        continue  # its resets have separate lines
                     lines.append(
                         game_line(
                             game, variant, stack, quick,

@@ -1,7 +1,7 @@
 """Answers scored per second, for the data sets of reasoning-gym whose own scoring would evaluate them.
 
-A third of the answers is right, a third is for another item, a third is malformed. Answers that need
-math-verify follow, each in a fresh process of the sandbox.
+One third of the answers are right, one third belong to another item, and one third are malformed. Answers
+that need math-verify follow, each in a fresh sandbox process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMES = (
     "puzzle24", "simple_integration", "spiral_matrix", "string_insertion",
 )  # fmt: skip
 LEAST = 1000.0
-"""Answers per second and core."""
+"""Minimum number of answers per second and core."""
 ITEMS = 50
 BATCH = 30
 
@@ -30,7 +30,7 @@ def line(name: str, quick: bool) -> common.Result:
     pairs = []
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
         right = row["answer"]
-        # Blanks around a right answer: it is read, not only compared with the item's.
+        # Blanks around a right answer, so that it is parsed and not only compared with the item's answer.
         pairs += [(f" {right} ", row), (other["answer"], row), (f"The answer is ({right}", row)]
     stream = cycle(pairs)
 

@@ -1,6 +1,6 @@
 """BM25 over short passages: building on disk, queries per second, and the memory of a second process.
 
-GEM_CORE_BENCH_PASSAGES is the number of passages; the recorded run takes 1,000,000.
+GEM_CORE_BENCH_PASSAGES sets the number of passages; the recorded run uses 1,000,000.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ print(json.dumps({"n": len(times), "wall": wall, "cpu": cpu, "p99": times[int(le
 
 
 def _words(rng: random.Random, count: int) -> list[str]:
-    """Words that follow Zipf's law, by the inverse of its distribution."""
+    """Return words drawn by Zipf's law, through the inverse of its distribution function."""
     return [f"w{int(VOCABULARY ** rng.random())}" for _ in range(count)]
 
 
@@ -64,7 +64,7 @@ def passages(count: int) -> Iterator[Document]:
 
 
 def queries(seed: int) -> Iterator[str]:
-    """As long as questions; common words and rare ones, as in a text."""
+    """Yield queries of the length of questions, with common and rare words as in a text."""
     rng = random.Random(f"query {seed}")
     while True:
         yield " ".join(_words(rng, QUERY))
@@ -103,7 +103,7 @@ def run(quick: bool) -> list[common.Result]:
 
 
 def measure(index: Path, seconds: float) -> list[dict[str, float]]:
-    """What processes say that search the index at the same time."""
+    """Return the measurements of processes that search the index at the same time."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     readers = [

@@ -23,7 +23,7 @@ CALLERS = 64
 
 
 def ours(sandbox: Namespace, code: str, answer: str, count: int) -> Callable[[], int]:
-    """Run `code` that many times, each in a child of its own."""
+    """Return work that runs `code` `count` times, each in a new child process."""
 
     def work() -> int:
         for _ in range(count):
@@ -35,7 +35,7 @@ def ours(sandbox: Namespace, code: str, answer: str, count: int) -> Callable[[],
 
 
 def peer(code: str, answer: str, count: int) -> Callable[[], int]:
-    """The same with gem-llm's tool at its default, a `python -c` without isolation."""
+    """Return the same work for gem-llm's tool with its defaults, `python -c` without isolation."""
     tool = PythonCodeTool()
 
     def work() -> int:
@@ -49,7 +49,7 @@ def peer(code: str, answer: str, count: int) -> Callable[[], int]:
 
 
 def many(sandbox: Namespace, pool: ThreadPoolExecutor, code: str, count: int) -> Callable[[], int]:
-    """`CALLERS` callers at once."""
+    """Return work of `CALLERS` concurrent callers."""
 
     def work() -> int:
         list(pool.map(lambda _: sandbox.run(code), range(count)))
@@ -59,7 +59,7 @@ def many(sandbox: Namespace, pool: ThreadPoolExecutor, code: str, count: int) ->
 
 
 def latencies(sandbox: Namespace, count: int) -> list[float]:
-    """Milliseconds of each of `count` programs, one after the other."""
+    """Return the milliseconds of each of `count` programs, run one after the other."""
     times = []
     for _ in range(count):
         start = time.perf_counter()
@@ -69,7 +69,7 @@ def latencies(sandbox: Namespace, count: int) -> list[float]:
 
 
 def memory(pids: list[int]) -> float:
-    """MB that the fork servers and all below them have, shared pages divided among who shares them."""
+    """Return the memory in MB of the fork servers and their descendants, with shared pages divided."""
     total = 0
     while pids:
         pid = pids.pop()
@@ -83,7 +83,7 @@ def memory(pids: list[int]) -> float:
 
 
 def run(quick: bool) -> list[common.Result]:
-    # gem-llm starts "python": make that this interpreter, and its folders nobody's.
+    # gem-llm runs "python": put this interpreter first, and work in a temporary folder.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     seconds, rounds = (0.1, 1) if quick else (0.7, 7)
     note = "wall clock; peer: gem-llm's tool, no isolation; ours: level namespace"

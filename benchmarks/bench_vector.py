@@ -23,14 +23,14 @@ GAME = "game:GuessTheNumber-v0"
 GAME_ARGS = {"min_number": 1, "max_number": 20, "max_turns": 10}
 ACTIONS = [rf"I try \boxed{{{i % 20 + 1}}}." for i in range(NUM_ENVS)]
 DELAYS = [0.1] + [0.002] * 15
-"""Seconds that a step of each of the 16 waiting environments takes."""
+"""Seconds per step of each of the 16 waiting environments."""
 AGAINST_LOOP, AGAINST_BARE = 1.6, 0.9
-"""Limits for environments that compute. The first can be asked only where bare processes reach
-`AGAINST_LOOP` / `AGAINST_BARE` themselves, that is where both cores are free."""
+"""Limits for environments that compute. The first applies only if bare processes reach
+`AGAINST_LOOP` / `AGAINST_BARE`, that is, if both cores are free."""
 
 
 class Busy(Env):
-    """A step computes; `work` turns of a loop are about a millisecond."""
+    """An environment whose step runs a loop of `work` iterations."""
 
     blocking = "cpu"
 
@@ -49,7 +49,7 @@ class Busy(Env):
 
 
 class Waiting(Env):
-    """A step sleeps, as one that asks a server does."""
+    """An environment whose step sleeps, like one that queries a server."""
 
     blocking = True
 
@@ -66,7 +66,7 @@ class Waiting(Env):
 
 
 def loop(env: Env, actions: Sequence[str]) -> Callable[[], int]:
-    """One environment, stepped as often as there are actions."""
+    """Return work that steps one environment once per action."""
     env.reset(seed=0)
 
     def work() -> int:
@@ -80,7 +80,7 @@ def loop(env: Env, actions: Sequence[str]) -> Callable[[], int]:
 
 
 def lockstep(envs: Any, actions: Sequence[str]) -> Callable[[], int]:
-    """A vector env, ours or the peer's, stepped once."""
+    """Return work that steps a vector environment, ours or the peer's, once."""
     envs.reset(seed=0)
 
     def work() -> int:
@@ -91,7 +91,7 @@ def lockstep(envs: Any, actions: Sequence[str]) -> Callable[[], int]:
 
 
 def at_own_pace(envs: VectorEnv) -> Callable[[], int]:
-    """Each environment gets its next action when its last result is there."""
+    """Return work in which each environment gets its next action as soon as its last step is done."""
     envs.reset(seed=0)
     envs.send(dict.fromkeys(range(envs.num_envs), "go"))
 
@@ -105,11 +105,11 @@ def at_own_pace(envs: VectorEnv) -> Callable[[], int]:
 
 @contextlib.contextmanager
 def peer_vec(entry_point: Any, vec_kwargs: list[dict[str, Any]], async_mode: bool) -> Iterator[Any]:
-    """gem-llm's vector env of an environment that is registered with it here."""
+    """Yield gem-llm's vector environment for an environment that is registered here."""
     import gem
 
     gem.register("bench:Peer-v0", entry_point)
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it makes
+    with contextlib.redirect_stdout(io.StringIO()):  # gem-llm prints what it makes
         envs = gem.make_vec(["bench:Peer-v0"] * len(vec_kwargs), vec_kwargs=vec_kwargs, async_mode=async_mode)
     try:
         yield envs
@@ -134,7 +134,7 @@ def cheap_lines(seconds: float, rounds: int) -> list[common.Result]:
 
 
 def work_of_a_millisecond() -> int:
-    """Turns of `Busy`'s loop that take a millisecond of CPU time here."""
+    """Return the number of iterations of `Busy`'s loop that take a millisecond of CPU time here."""
     env = Busy(20_000)
     env.reset()
     best = min(common.rate(lambda: len(env.step("go")[0]) > 0, 0.05) for _ in range(3))
@@ -142,7 +142,7 @@ def work_of_a_millisecond() -> int:
 
 
 def bare_steps(work: int, steps: int) -> int:
-    """Steps of one `Busy`, in a process of its own."""
+    """Run steps of one `Busy` environment, in a separate process."""
     env = Busy(work)
     env.reset(seed=0)
     for _ in range(steps):
@@ -151,7 +151,7 @@ def bare_steps(work: int, steps: int) -> int:
 
 
 def computing_lines(seconds: float, rounds: int) -> list[common.Result]:
-    """Against a loop, and against the same work in as many bare processes: what the machine can give."""
+    """Compare with a loop, and with the same work in as many bare processes, the limit of the machine."""
     name = f"vector: {NUM_ENVS} envs of 1 ms CPU work, auto"
     work = work_of_a_millisecond()
     spec = EnvSpec("bench:Busy-v0", "bench_vector:Busy", {"work": work})

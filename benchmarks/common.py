@@ -1,4 +1,4 @@
-"""What every benchmark shares: `Result`, the alternating comparison, the table and the command line.
+"""Shared code of the benchmarks: `Result`, the alternating comparison, the table, and the command line.
 
 A benchmark is a file ``bench_<name>.py`` with one function ``run(quick) -> list[Result]``; see README.md.
 """
@@ -28,12 +28,12 @@ class Result:
     Attributes:
         name: ``group: what is measured``.
         ours: Our figure, in `unit`.
-        peer: The other side's figure in the same unit; None on a line without a peer.
-        ratio: ours / peer, taken from paired rounds where there are any; None without a peer.
-        unit: Such as ``steps/s`` (higher is better) or ``ms`` (lower is better).
-        at_least: Limit of a line where higher is better; None when there is none.
-        at_most: Limit of a line where lower is better; None when there is none.
-        note: What the peer is, and what else a reader has to know.
+        peer: Figure of the peer in the same unit; None on a line without a peer.
+        ratio: ours / peer, from paired rounds if there are any; None without a peer.
+        unit: Unit such as ``steps/s`` (higher is better) or ``ms`` (lower is better).
+        at_least: Lower limit of the ratio if higher is better; None for no limit.
+        at_most: Upper limit of the ratio if lower is better; None for no limit.
+        note: Name of the peer, and other remarks.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Result:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the limit is kept; None on an information line. A limit is one of the ratio."""
+        """Whether the limit is met; None on a line without a limit."""
         if self.at_least is None and self.at_most is None:
             return None
         if self.ratio is None:
@@ -66,7 +66,7 @@ class Pair(NamedTuple):
 
 
 def rate(work: Callable[[], int], seconds: float, clock: Clock = "cpu") -> float:
-    """Units of work per second: call `work`, which returns the units it did, until `seconds` are over."""
+    """Return the units of work per second, by calling `work` for `seconds`; each call returns its units."""
     now = CLOCKS[clock]
     units, start = 0, now()
     while True:
@@ -84,12 +84,12 @@ def compare(
     rounds: int = 7,
     clock: Clock = "cpu",
 ) -> Pair:
-    """Rates of both sides in alternating rounds.
+    """Measure the rates of both sides in alternating rounds.
 
-    The ratio is the median over rounds, each of which measures both sides back to back: a busy
-    neighbour on the machine slows both. The order is swapped every round. ``clock="cpu"`` counts
-    the CPU time of this process alone, which is what a single-threaded loop needs on a shared
-    machine; take ``"wall"`` where threads, processes or waiting are what is measured.
+    The ratio is the median over rounds. Each round measures both sides back to back, in alternating order,
+    so that other load on the machine slows both. ``clock="cpu"`` counts only the CPU time of this process,
+    which suits single-threaded loops on a shared machine; use ``"wall"`` to measure threads, processes, or
+    waiting.
     """
     sides = {"ours": ours, "peer": peer}
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
@@ -104,14 +104,14 @@ def compare(
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, thousands separated."""
+    """Return a number with three significant digits and separated thousands."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results as a Markdown table, which reads well in a terminal too."""
+    """Return the results as a Markdown table, which is also readable in a terminal."""
     rows = [("benchmark", "unit", "ours", "peer", "ratio", "limit", "", "note")]
     for result in results:
         limit = "-"
@@ -138,12 +138,12 @@ def table(results: Sequence[Result]) -> str:
 
 
 def save(results: Sequence[Result], path: Path) -> None:
-    """Write the results as JSON, with the verdict of each."""
+    """Write the results and their verdicts as JSON."""
     path.write_text(json.dumps([{**asdict(r), "ok": r.ok} for r in results], indent=1) + "\n")
 
 
 def load(path: Path) -> list[Result]:
-    """Inverse of `save`."""
+    """Read results that `save` wrote."""
     return [
         Result(**{key: value for key, value in row.items() if key != "ok"})
         for row in json.loads(path.read_text())
@@ -151,7 +151,7 @@ def load(path: Path) -> list[Result]:
 
 
 def main(run: Callable[[bool], list[Result]]) -> None:
-    """Command line of one benchmark: print its table, exit 1 when a limit is missed."""
+    """Run the command line of one benchmark: print its table, and exit with 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the results to this file as well")
     parser.add_argument("--quick", action="store_true", help="short rounds, to see that it runs")

@@ -3,9 +3,9 @@
     python benchmarks/families.py                 # all of them, one after the other
     python benchmarks/families.py --only math qa  # some
 
-Each is a `gem-core tiny` and a `gem-core train` with one thread. A run that was interrupted continues
-where it stopped. ``docs/results/families/runs.jsonl`` gets one `Record` per line; ``curves.png`` beside it
-and ``docs/results/families.md`` are drawn from it, and ``--draw`` only draws them.
+Each run is a `gem-core tiny` and a `gem-core train` command with one thread. An interrupted run continues
+where it stopped. ``docs/results/families/runs.jsonl`` gets one `Record` per line. ``curves.png`` in the same
+folder and ``docs/results/families.md`` are generated from it; ``--draw`` only generates these.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Run:
     """One family's run.
 
     Attributes:
-        family: The first part of its ids.
-        env: What is learned, arguments included.
+        family: First part of the environment ids.
+        env: Environment, including arguments.
         tiny: Options of `gem-core tiny`.
         train: Options of `gem-core train`.
-        what: What has to be learned, for the table.
+        what: Description of the task, for the table.
     """
 
     family: str
@@ -43,7 +43,7 @@ class Run:
     what: str
 
     def commands(self, model: str, out: str | None) -> tuple[list[str], list[str]]:
-        """The two commands."""
+        """Return the two commands."""
         tiny = ["tiny", "--env", self.env, *shlex.split(self.tiny), "--out", model]
         train = ["train", "--model", model, "--env", self.env, "--gamma", "0.9", "--lr", "0.003"]
         train += [*shlex.split(self.train), "--threads", "1"]
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def execute(run: Run, folder: Path) -> Record:
-    """Make the model and train it, as far as that is not done, and return what is recorded."""
+    """Make the model and train it, unless already done, and return the record."""
     model, out = folder / f"tiny-{run.family}", folder / run.family
     tiny, train = run.commands(str(model), str(out))
     if not (model / "gem_tiny.json").exists():

@@ -1,4 +1,4 @@
-"""Recorded learning runs: one line of a JSON Lines file each, from which the figures and tables are drawn."""
+"""Recorded learning runs, one line of a JSON Lines file each, the source of the figures and tables."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Record:
     Attributes:
         name: Name of the variant or family.
         seed: Seed of the run.
-        command: Command that made it.
-        commit: Short hash of the commit that made or recorded it.
-        before: Metrics on the evaluation tasks with the first weights; those in the table.
-        after: The same with the last weights.
-        steps: Metrics of the training episodes, one number per step; those in the figure.
+        command: Command that made the run.
+        commit: Short hash of the commit that made or recorded the run.
+        before: Metrics for the table, on the evaluation tasks with the initial weights.
+        after: Metrics for the table, on the evaluation tasks with the final weights.
+        steps: Metrics for the figure, on the training episodes, one number per step.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Record:
         )
 
     def curve(self, metric: str) -> list[float]:
-        """Return a metric of the steps, as a mean over five of them; NaN where a step lacks it."""
+        """Return a metric of the steps, averaged over five steps; NaN where a step lacks the metric."""
         return smooth([float("nan") if value is None else value for value in self.steps[metric]], 5)
 
     def change(self, metric: str) -> str:
@@ -78,7 +78,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Replace the file."""
+    """Write the runs to a file, replacing its content."""
     write_atomically(path, [json.dumps(asdict(record)) + "\n" for record in records])
 
 
@@ -90,7 +90,7 @@ def plot_variants(
     Args:
         title: Title of the figure.
         panels: Metric and caption of each panel.
-        runs: The runs of each variant, by its name.
+        runs: Maps the name of each variant to its runs.
         path: PNG file to write.
     """
     figure, axes = new_figure(len(panels))

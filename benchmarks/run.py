@@ -23,7 +23,7 @@ PACKAGES = ("gem-core", "gem-llm", "textarena", "numpy", "torch", "transformers"
 
 
 def environment() -> Path:
-    """Python of `.venv-bench`, which is made anew when the pins or the interpreter changed."""
+    """Return the Python of `.venv-bench`, which is rebuilt if the pins or the interpreter changed."""
     python = VENV / "bin" / "python"
     base = interpreter()
     stamp = VENV / "stamp"
@@ -41,7 +41,7 @@ def environment() -> Path:
 
 
 def interpreter() -> str:
-    """An interpreter that the peers support."""
+    """Return an interpreter that the peers support."""
     names = [sys.executable, "python3.11", "python3.10"]
     for found in filter(None, map(shutil.which, names)):
         version = subprocess.run(
@@ -54,7 +54,7 @@ def interpreter() -> str:
 
 
 def run_one(python: Path, file: Path, quick: bool) -> list[common.Result] | None:
-    """Results of one file; None, after printing what it said, when it gave none."""
+    """Return the results of one file; if there are none, print its output and return None."""
     print(f"{file.stem} ...", end=" ", flush=True)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +73,7 @@ def run_one(python: Path, file: Path, quick: bool) -> list[common.Result] | None
 
 
 def machine(python: Path) -> str:
-    """One line on where this was measured."""
+    """Return one line that describes the machine."""
     code = (
         "import importlib.metadata as m\n"
         f"for p in {PACKAGES!r}:\n"

@@ -1,12 +1,12 @@
 """Learning studies: several seeds of several variants of one training run, and a figure of them.
 
     python benchmarks/study.py normalisation    # ReBN, plain REINFORCE, a zero-advantage control
-    python benchmarks/study.py gamma            # gamma 0.9 against 0.999
-    python benchmarks/study.py tools            # ReBN and plain REINFORCE where a tool has to be called
+    python benchmarks/study.py gamma            # gamma 0.9 versus 0.999
+    python benchmarks/study.py tools            # ReBN and plain REINFORCE on a task that requires a tool
 
-Each run is a separate `gem-core train` command; two run at a time, with one thread each. A study that was
-interrupted continues where it stopped. It writes to docs/results/<study>: ``runs.jsonl``, one `Record` per
-line, and ``curves.png`` and ``summary.md``, which are drawn from it; ``--draw`` only draws them.
+Each run is a separate `gem-core train` command; two run at a time, with one thread each. An interrupted
+study continues where it stopped. It writes ``runs.jsonl``, with one `Record` per line, to
+docs/results/<study>, and generates ``curves.png`` and ``summary.md`` from it; ``--draw`` skips the runs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Study:
 
     Attributes:
         title: Title of the figure.
-        env: The environment, arguments included.
-        options: Options of `gem-core train` that all runs share.
-        variants: Options of each variant, by its name.
+        env: Environment, including arguments.
+        options: Options of `gem-core train` shared by all runs.
+        variants: Maps the name of each variant to its options.
         panels: Metrics of the figure, with their captions.
     """
 
@@ -49,7 +49,7 @@ class Study:
 
     @property
     def table(self) -> list[str]:
-        """Metrics of the evaluation that the table shows."""
+        """Evaluation metrics in the table."""
         return [metric for metric, _ in self.panels if metric.startswith("gem/")]
 
 
@@ -104,7 +104,7 @@ class Run:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     def record(self, study: Study) -> Record:
-        """What is recorded of the run."""
+        """Return the record of the run."""
         command = list(self.command[: self.command.index("--out")])
         command[command.index("--model") + 1] = "./tiny"
         return Record.of_run(
@@ -138,7 +138,7 @@ def main() -> int:
 
 
 def run_study(study: Study, folder: Path, out: Path, arguments: argparse.Namespace) -> None:
-    """Make the missing runs and record all of them."""
+    """Perform the missing runs, and record all of them."""
     print(f"{len(study.variants) * len(arguments.seeds)} runs in {folder}, {arguments.jobs} at a time")
     runs = plan(study, folder, arguments.seeds, arguments.train)
     with ThreadPoolExecutor(arguments.jobs) as pool:

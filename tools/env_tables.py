@@ -5,14 +5,14 @@
     gem-core eval --model random --envs 'game:*' --episodes 500 --out runs/random
     python tools/env_tables.py verify runs/random docs/results/*.jsonl
 
-`measure` plays each id with its random and its oracle player on the evaluation seeds from 0 on, and
-appends a line for each to the file; ids that are there with at least as many episodes are passed over, so it
-can be stopped and started again. `fill` writes what stands between ``<!-- table: PATTERN -->``,
-``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``
-on a page. The first two take the ids that can be made as they are, the third those that read a data set, the
-fourth those whose floor (see tools/floors.py) is above `HIGH`. `verify` holds an evaluation of ``random`` or
-``oracle`` against the figures; more than `ERRORS` standard errors off is a failure. That takes some hundred
-episodes where returns are skewed.
+`measure` plays each id with its random and its oracle player on the evaluation seeds from 0 on, and appends
+one line per id to the file. It skips ids that the file already has with at least as many episodes, so it can
+be stopped and restarted. `fill` writes the parts of a page between ``<!-- table: PATTERN -->``,
+``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``.
+The first two list the ids that can be made without further arguments, the third the ids that read a data set,
+and the fourth the ids whose floor (see tools/floors.py) is above `HIGH`. `verify` compares an evaluation of
+``random`` or ``oracle`` with the figures, and fails if they differ by more than `ERRORS` standard errors.
+Skewed returns require several hundred episodes for this.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from gem_core import Env
 from gem_core.checker.floors import documented
 
 EPISODES = 1000
-"""The number that a page speaks of; a row with another one says so."""
+"""Number of episodes stated on the pages; rows with another number mention it."""
 ERRORS = 3
 HIGH = 0.05
-"""A floor above this one is listed."""
+"""Floors above this value are listed."""
 MARKED = re.compile(r"(<!-- (table|rules|data|floors): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[str, float] | None:
-    """Means over episodes; None when the player knows no move at the start of the first."""
+    """Return means over episodes, or None if the player has no move at the start of the first episode."""
     total = wins = turns = 0.0
     for seed in range(episodes):
         env.reset(seed=seed)
@@ -59,7 +59,7 @@ def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[s
 
 
 def measure(pattern: str, out: Path, episodes: int) -> None:
-    """Append the figures of each id that is not there yet."""
+    """Append the figures of each id that the file lacks."""
     known = read(out)
     for id in gem_core.list_envs(pattern):
         if known.get(id, {}).get("episodes", 0) >= episodes:
@@ -76,20 +76,20 @@ def measure(pattern: str, out: Path, episodes: int) -> None:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The last figures of each id."""
+    """Return the latest figures of each id."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {record["id"]: record for record in map(json.loads, lines)}
 
 
 def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """What an evaluation of a player has other than its documentation says, by id.
+    """Return the differences between an evaluation of a player and the documentation, by id.
 
-    The oracle has to reach `max_return` where it is stated and certain. Other means may be `ERRORS`
-    standard errors apart, of both measurements together.
+    The oracle has to reach `max_return` if that is stated and certain. Other means may differ by `ERRORS`
+    standard errors of both measurements combined.
 
     Args:
-        summary: ``summary.json`` of the evaluation; ids without a record are passed over.
-        records: As `read` gives them.
+        summary: ``summary.json`` of the evaluation; ids without a record are skipped.
+        records: Figures by id, as `read` returns them.
     """
     player, found = summary["model"], {}
     for id, values in summary["envs"].items():
@@ -104,7 +104,7 @@ def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> 
             continue
         stated = records[id][player]["return"]
         variance = (values["return"]["se"] or 0.0) ** 2
-        if not variance:  # all earned the same: a return that is rarer than they are many may be missing
+        if not variance:  # all returns are equal, so a rarer return may be missing
             variance = abs(mean - stated) * (best or 1.0) / episodes
         variance *= 1 + episodes / records[id]["episodes"]
         if abs(mean - stated) > max(ERRORS * variance**0.5, 1e-6):
@@ -115,7 +115,7 @@ def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> 
 
 
 def verify(run: Path, files: list[Path]) -> None:
-    """Print the differences of a run, and exit with 1 where there are any."""
+    """Print the differences of a run, and exit with 1 if there are any."""
     summary = json.loads((run / "summary.json").read_text())
     records = {id: record for path in files for id, record in read(path).items()}
     found = differences(summary, records)
@@ -128,7 +128,7 @@ def verify(run: Path, files: list[Path]) -> None:
 
 
 def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
-    """The page with its tables as they ought to be."""
+    """Return the page with up-to-date tables."""
 
     def replace(match: re.Match[str]) -> str:
         make = {"table": table, "rules": rules, "data": data, "floors": floors}[match[2]]
@@ -138,7 +138,7 @@ def fill(text: str, records: dict[str, dict[str, Any]]) -> str:
 
 
 def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
-    """A row for each id: arguments, best return, and what the players earn."""
+    """Return a table of arguments, best return, and returns of the players, one row per id."""
     lines = [
         "| id | arguments | best | floor "
         "| oracle: return (success), turns | random: return (success), turns |",
@@ -158,13 +158,13 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 
 def floor(id: str) -> str:
-    """Best success of the players that solve nothing."""
+    """Return the best success rate of the players that solve nothing."""
     found = documented(gem_core.spec(id))
     return "not measured" if found is None else f"{found.success:.3f}"
 
 
 def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
-    """A row for each id whose floor is above `HIGH`, the highest first."""
+    """Return a table of the ids whose floor is above `HIGH`, highest first."""
     known = [(found, id) for id in ids if (found := documented(gem_core.spec(id))) is not None]
     lines = ["| id | floor | answer that reaches it |", "|---|---|---|"]
     for found, id in sorted(known, key=lambda row: (-row[0].success, row[1])):
@@ -174,7 +174,7 @@ def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 
 def data(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
-    """A row for each id that reads a data set: which, and what it takes from a row."""
+    """Return a table of the ids that read a data set, with the data set and the fields used."""
     lines = ["| id | dataset | split | columns |", "|---|---|---|---|"]
     for id in ids:
         kwargs = gem_core.spec(id).kwargs
@@ -185,14 +185,14 @@ def data(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 
 def figures(means: dict[str, float] | None) -> str:
-    """What one player earned."""
+    """Return the results of one player as text."""
     if means is None:
         return "none"
     return f"{means['return']:.3f} ({means['success']:.3f}), {means['turns']:.1f}"
 
 
 def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
-    """A row for each class behind the ids: how to act and what is paid, from its docstring."""
+    """Return a table of actions and rewards from the docstrings of the environments, one row per class."""
     classes: dict[str, type] = {}
     for id in ids:
         if "dataset_name" in gem_core.spec(id).kwargs:
@@ -209,13 +209,13 @@ def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 
 def paragraph(parts: list[str], head: str) -> str:
-    """The paragraph that begins with `head`, as one line of Markdown."""
+    """Return the paragraph that begins with `head`, as one line of Markdown."""
     text = next(part for part in parts if part.startswith(head)).removeprefix(head)
     return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("measure")

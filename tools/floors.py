@@ -4,10 +4,9 @@
     python tools/floors.py write docs/results/floors.jsonl gem_core/checker/floors.json
 
 `measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and appends one
-line for each id: the share of successes and the mean return of each player, in each form in which the
-environment reads answers on the first three seeds. It skips ids that the file already has with at least as
-many seeds, so it can be stopped and started again; `--again` measures them again.
-`write` takes the best player of each id, from its last line.
+line per id: the success rate and the mean return of each policy, in each form that the environment can read
+on the first three seeds. It skips ids that the file already has with at least as many seeds, so it can be
+stopped and restarted; `--again` measures them again. `write` takes the best policy from an id's last line.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from gem_core.errors import DataError, MissingDependency
 
 SEEDS = 200
 TRIED = 3
-"""Seeds on which every form is tried."""
+"""Number of seeds on which every form is tried."""
 
 
 def measured(id: str, seeds: int) -> dict[str, Any] | None:
-    """What each player earns; None where this machine lacks the data."""
+    """Return the results of each policy, or None if this machine lacks the data."""
     start = time.perf_counter()
     try:
         env = gem_core.make(id)
@@ -60,7 +59,7 @@ def measured(id: str, seeds: int) -> dict[str, Any] | None:
 
 
 def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> None:
-    """Append a line for each id that is not there yet."""
+    """Append a line for each id that the file lacks."""
     known = read(out)
     ids = [
         id
@@ -78,7 +77,7 @@ def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> N
 
 
 def records(ids: list[str], seeds: int, workers: int) -> Iterator[dict[str, Any] | None]:
-    """What `measured` finds, as it comes."""
+    """Yield the results of `measured` as they become available."""
     if workers == 1:
         yield from (measured(id, seeds) for id in ids)
         return
@@ -88,13 +87,13 @@ def records(ids: list[str], seeds: int, workers: int) -> Iterator[dict[str, Any]
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The last line of each id."""
+    """Return the last line of each id."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {record["id"]: record for record in map(json.loads, lines)}
 
 
 def floor(record: dict[str, Any]) -> list[Any]:
-    """Best share of successes, the player that reached it (as it writes its answer), and the seeds."""
+    """Return the best success rate, the policy and form that reached it, and the number of seeds."""
     shares = {
         FORMS[form] % policy: values[0]
         for form, players in record["success, return"].items()
@@ -107,13 +106,13 @@ def floor(record: dict[str, Any]) -> list[Any]:
 
 
 def write(source: Path, out: Path) -> None:
-    """Write the floor of each id, one line each."""
+    """Write the floors, one line per id."""
     lines = (f"{json.dumps(id)}: {json.dumps(floor(record))}" for id, record in sorted(read(source).items()))
     write_atomically(out, ["{\n", ",\n".join(lines), "\n}\n"])
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("measure")

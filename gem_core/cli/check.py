@@ -33,8 +33,8 @@ class EnvCheck:
         id: Environment id.
         status: ``ok``, ``failed`` or ``skipped``.
         rules: Rules that the environment follows.
-        not_applicable: Rules that do not apply to it.
-        message: What is wrong, or why the environment was skipped.
+        not_applicable: Rules that do not apply to the environment.
+        message: Failure message, or the reason why the environment was skipped.
     """
 
     id: str
@@ -64,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check one environment after the other; exit code 1 if one breaks a rule."""
+    """Check the environments one by one; return exit code 1 if one breaks a rule."""
     results = []
     for id in _chosen(args):
         result = _check(id, args)
@@ -96,11 +96,11 @@ def _check(id: str, args: argparse.Namespace) -> EnvCheck:
     name, kwargs = parse_env(id, args.kwargs)
     try:
         build_env(name, kwargs, args.wrappers).close()
-    except (DataError, MissingDependency, SandboxError) as error:  # something that this machine lacks
+    except (DataError, MissingDependency, SandboxError) as error:  # missing on this machine
         if not args.all:
             raise
         return EnvCheck(id, "skipped", message=str(error))
-    except GemError as error:  # such as a server that does not answer; check the others anyway
+    except GemError as error:  # such as an unresponsive server; continue with the others
         if not args.all:
             raise
         return EnvCheck(id, "failed", message=str(error))

@@ -1,4 +1,4 @@
-"""`gem-core consistency`: whether every trainer computes what gem_core computes."""
+"""`gem-core consistency`: check that every trainer computes the same as gem_core."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _print_steps(
 
 
 def _compare_runs(path: Path, args: argparse.Namespace) -> int:
-    """Level 4: compare learning runs."""
+    """Compare learning runs (level 4)."""
     from gem_core.consistency import compare_learning, read_runs
     from gem_core.consistency.learning import REBN, REFERENCE
     from gem_core.consistency.learning_page import series_name, write_learning_page
@@ -156,10 +156,10 @@ def _compare_runs(path: Path, args: argparse.Namespace) -> int:
 
 
 def _names(args: argparse.Namespace, recorded: Sequence[str]) -> list[str]:
-    """Return the trainers to compare: those asked for, or all that have a plugin or a record.
+    """Return the trainers to compare: the requested ones, or all with a plugin or a record.
 
     Raises:
-        UnknownName: One that is asked for has neither.
+        UnknownName: A requested trainer has neither a plugin nor a record.
     """
     from gem_core.trainers.discovery import check_trainer_names, trainer_names
 
@@ -174,12 +174,12 @@ def _find_recorders(names: Sequence[str], learning: bool, *, required: bool) -> 
     """Return the recorders of the installed trainers.
 
     Args:
-        names: The trainers.
-        learning: Whether to record learning runs or one step.
-        required: Whether each of `names` must have one.
+        names: Names of the trainers.
+        learning: Whether to record learning runs instead of one step.
+        required: Whether every trainer must have a recorder.
 
     Raises:
-        ConfigError: A required recorder is missing, or there is none at all.
+        ConfigError: A required recorder is missing, or no trainer has a recorder.
         UnknownName: A trainer has no plugin.
     """
     from gem_core.trainers.discovery import load_trainer

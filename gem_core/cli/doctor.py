@@ -27,19 +27,19 @@ class Package:
 
 @dataclass(frozen=True)
 class TrainerStatus:
-    """Whether a trainer in this Python environment uses its plugin.
+    """Status of a trainer and its plugin in this Python environment.
 
     Attributes:
         name: Name of the trainer.
-        trainer: Its name on the command line, under which the plugin is registered.
+        trainer: Name on the command line, under which the plugin is registered.
         installed: Version, or the folder of a source checkout; None if the trainer is not installed.
         supported: Range of supported versions.
         plugin: Import package of the plugin.
         plugin_imports: Whether the plugin can be imported.
-        hook: How the plugin gets into the trainer.
+        hook: How the plugin is loaded into the trainer.
         hook_registered: Whether the hook works in this Python environment.
-        problems: Why a run would not use the plugin; empty if it would.
-        warning: Says that the installed version is newer than the tested ones; None if it is not.
+        problems: Reasons why a run would not use the plugin; empty if it would.
+        warning: Warning that the installed version is newer than the tested ones; None if it is not.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TrainerStatus:
 
     @property
     def status(self) -> str:
-        """``ready``, ``absent`` (not installed), or ``broken`` (it would run without the plugin)."""
+        """Status: ``ready``, ``absent`` (not installed), or ``broken`` (would run without the plugin)."""
         if not self.problems:
             return "ready"
         return "broken" if self.installed or not self.plugin_imports else "absent"
@@ -104,12 +104,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _extras() -> dict[str, list[Package]]:
-    """Return the packages of each extra from the metadata of this installation."""
+    """Return the packages of each extra, according to the metadata of this installation."""
     from importlib import metadata
 
     try:
         requirements = metadata.requires("gem-core") or []
-    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+    except metadata.PackageNotFoundError:  # run from a source tree without an installation
         return {}
     extras: dict[str, list[Package]] = {}
     for text in requirements:
@@ -127,7 +127,7 @@ def _diagnose(name: str) -> TrainerStatus:
 
     try:
         supported = load_trainer(name).supported
-    except UnsupportedTrainer as error:  # one broken plugin does not hide the others
+    except UnsupportedTrainer as error:  # a broken plugin must not hide the others
         return TrainerStatus(name, name, None, "?", "?", False, "?", False, [str(error)])
     checkout = supported.source_checkout()
     hook_problem = supported.hook_problem()

@@ -30,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the environments that match; exit code 1 if none does."""
+    """Print the matching environments; return exit code 1 if there are none."""
     from gem_core.checker.floors import documented
     from gem_core.registration import list_envs, spec
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _floor(spec: EnvSpec) -> str:
-    """Return how often the best player that solves nothing succeeds, and which player that is."""
+    """Return the success rate of the best player that solves nothing, and the name of the player."""
     from gem_core.checker.floors import documented
 
     floor = documented(spec)
@@ -73,7 +73,7 @@ def _floor(spec: EnvSpec) -> str:
 
 
 def _needs(spec: EnvSpec) -> list[str]:
-    """Return what has to be installed or downloaded before the environment can be made."""
+    """Return the installs and downloads that the environment requires."""
     needs = []
     if spec.extra is not None:
         needs.append(f"pip install 'gem-core[{spec.extra}]'")

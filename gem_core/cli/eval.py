@@ -211,7 +211,7 @@ def _reporter(quiet: bool) -> EvalReporter:
     console = None if quiet else _console.rich_console(sys.stderr)
 
     class Plain(EvalReporter):
-        """Prints a line when an environment is finished."""
+        """Reporter that prints a line when an environment is finished."""
 
         def note(self, text: str) -> None:
             if not quiet:
@@ -230,7 +230,7 @@ def _reporter(quiet: bool) -> EvalReporter:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     class Bars(Plain):
-        """Shows a bar per environment, with the mean return and success of this call so far."""
+        """Reporter that shows a bar per environment, with the mean return and success of this call."""
 
         def start(self, totals: Mapping[str, int], done: Mapping[str, int]) -> None:
             figures = TextColumn("return {task.fields[total_return]} solved {task.fields[solved]}")
@@ -251,7 +251,7 @@ def _reporter(quiet: bool) -> EvalReporter:
             from statistics import fmean
 
             self.bars.update(self.ids[label], advance=1)
-            if episode.error is not None:  # not counted in the summary either
+            if episode.error is not None:  # also excluded from the summary
                 return
             played = self.played[label]
             played.append(episode)

@@ -64,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the rows. Every environment is built once first, so that wrong arguments are reported early."""
+    """Write the rows, after building every environment once to report wrong arguments early."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
     from gem_core.trainers.discovery import load_trainer
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _each_item_once(sources: Sequence[EnvChoice], split: Split) -> int:
-    """Return the number of tasks that play every item of the sources."""
+    """Return the number of tasks that play every item of the sources once."""
     from gem_core.tasks import count_items, tasks_per_epoch
 
     counts = {source.label: count_items(source, split) for source in sources}

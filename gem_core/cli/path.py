@@ -1,4 +1,4 @@
-"""`gem-core path`: where a file is installed that a trainer's command asks for."""
+"""`gem-core path`: print the path of an installed file that a trainer's command needs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ INVALID = {
     "illegal": "that is against the rules, so nothing was played",
     "length": "that was cut by a length limit",
 }
-"""The value of ``info["invalid"]``, to why the move did not count."""
+"""Maps the value of ``info["invalid"]`` to the reason why the move did not count."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,7 +59,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play one episode; stop early at ``:quit`` or at the end of the input."""
+    """Play one episode, until ``:quit`` or the end of the input at the latest."""
     with build_env(*parse_env(args.id, args.kwargs), args.wrappers) as env:
         _play(env, _new_seed() if args.seed is None else args.seed)
     return 0
@@ -95,7 +95,7 @@ def _play(env: Env, episode_seed: int) -> None:
 
 
 def _form(sample: str) -> tuple[str, str]:
-    """Return what to put before and after a bare answer, if valid answers look like `sample`."""
+    """Return the texts before and after a bare answer in a valid answer such as `sample`."""
     if last_boxed(sample) is not None:
         return r"\boxed{", "}"
     opening = re.search(rf"^{FENCE}\w*$", sample, re.MULTILINE)
@@ -103,7 +103,7 @@ def _form(sample: str) -> tuple[str, str]:
 
 
 def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
-    """Return the response that a typed line stands for, or None if the line is a command."""
+    """Return the response for a typed line, or None if the line is a command."""
     if line == ":random":
         action = _random_action(env)
         print("This environment has no random moves." if action is None else action)
@@ -125,12 +125,12 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
 def _random_action(env: Env) -> str | None:
     try:
         return env.sample_random_action()
-    except NotImplementedError:  # only environments that `gem-core check` accepts must have it
+    except NotImplementedError:  # optional in environments that do not pass `gem-core check`
         return None
 
 
 def _read_answer() -> str | None:
-    """Return the next line, or the whole block that it opens; None at the end of the input."""
+    """Return the next line, or the whole block that it starts, or None at the end of the input."""
     line = _read("> ")
     if line is None:
         return None
@@ -144,7 +144,7 @@ def _read_answer() -> str | None:
 
 
 def _read(prompt: str) -> str | None:
-    """Return the next line without its line break; None at the end of the input."""
+    """Return the next line without its line break, or None at the end of the input."""
     if sys.stdin.isatty():
         try:
             return input(prompt)
@@ -165,7 +165,7 @@ def _show(observation: Observation, info: Info) -> None:
 
 
 def _image_file(url: str) -> str:
-    """Write the image of a data URL to a file, since a terminal cannot show it; the file is kept."""
+    """Write the image of a data URL to a file, which is kept, because a terminal cannot show images."""
     kind = url[len("data:image/") : url.index(";")]
     with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
         file.write(image_bytes(url))

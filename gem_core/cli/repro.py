@@ -1,4 +1,4 @@
-"""`gem-core repro`: one run, as the config or command of each trainer."""
+"""`gem-core repro`: write a run as the config or command of each trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gem_core.trainers.plugin import RecipeWriter
 
 REFERENCE = "reference"
-"""Name of `gem-core train` among the trainers."""
+"""Name of the reference trainer, `gem-core train`, in the list of trainers."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,7 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the folders. Every environment is built once first."""
+    """Write the folders, after building every environment once."""
     from gem_core.repro import Recipe
     from gem_core.trainers.discovery import check_trainer_names, trainer_names
 

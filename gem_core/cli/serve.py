@@ -101,7 +101,7 @@ def run_mcp(args: argparse.Namespace) -> int:
     from gem_core.registration import spec
 
     id, kwargs = parse_env(args.id, args.kwargs)
-    build_env(id, kwargs, args.wrappers).close()  # reports wrong arguments
+    build_env(id, kwargs, args.wrappers).close()  # report wrong arguments early
     from gem_core.tools.mcp import sdk
     from gem_core.tools.mcp.env_server import env_server
 
@@ -118,7 +118,7 @@ def run_mcp(args: argparse.Namespace) -> int:
 
 
 def _end_like_ctrl_c() -> None:
-    """Close the server at SIGTERM as at Ctrl-C."""
+    """Shut down the server at SIGTERM as at Ctrl-C."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
 
 REPEATABLE = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
-"""Fields that are lists, to the form of an item."""
+"""Maps fields that are lists to the form of an item."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train."""
+    """Train, and print the results."""
     from gem_core.train import TrainConfig, TrainReporter, train
     from gem_core.train.console import ConsoleReporter, quiet_transformers
 

@@ -1,4 +1,4 @@
-"""`gem-core view`: turn a trace into a web page."""
+"""`gem-core view`: convert a trace to a web page."""
 
 from __future__ import annotations
 
