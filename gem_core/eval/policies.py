@@ -70,7 +70,7 @@ def huggingface(config: EvalConfig) -> PolicySetup:
 
     Raises:
         ModelError: The model cannot be loaded.
-        ConfigError: The device does not exist, or the token limit exceeds that of the model.
+        ConfigError: The device does not exist, or the token limit exceeds the limit of the model.
         MissingDependency: torch or transformers is missing.
     """
     try:

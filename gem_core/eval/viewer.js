@@ -1,6 +1,6 @@
 "use strict";
 // The page of one trace. Everything from the trace reaches the document through textContent, never
-// as markup. What is shown follows from the address (#episode=3&q=...), so a view can be linked.
+// as markup. The address (#episode=3&q=...) determines the view, so views can be linked.
 
 const byId = (id) => document.getElementById(id);
 const block = (id) => byId("data-" + id).textContent;
@@ -16,7 +16,7 @@ const vocabulary = JSON.parse(block("vocabulary"));
 const textLines = block("texts").trim().split("\n");
 const turnLines = block("turns").trim().split("\n");
 let lowerTexts = null;
-// "game:" in front of every id would only take the room that tells the ids apart.
+// A common prefix such as "game:" would leave less space for the parts that distinguish the ids.
 const families = new Set(episodes.map((episode) => episode.env.split(":")[0] + ":"));
 const family = families.size === 1 ? [...families][0] : "";
 const shortName = (env) => (env.startsWith(family) ? env.slice(family.length) : env) || "(no id)";
@@ -37,7 +37,7 @@ const DEFAULTS = { episode: "0", q: "", run: "", env: "", stop: "", success: "",
 let state = { ...DEFAULTS };
 let shown = []; // numbers of the episodes that pass the filters, in order
 let rendered = 0;
-let openNumber = null; // what the right side shows now, so that typing does not rebuild it
+let openNumber = null; // episode shown on the right, so that typing does not rebuild it
 
 function make(tag, attributes, ...children) {
   const node = document.createElement(tag);
@@ -53,7 +53,7 @@ function make(tag, attributes, ...children) {
 
 function format(value, signed) {
   if (value === null || value === undefined) return "–";
-  if (typeof value !== "number") return String(value); // "NaN" and the infinities travel as text
+  if (typeof value !== "number") return String(value); // NaN and infinities are encoded as text
   const text = Number.isInteger(value) ? String(value) : String(+value.toFixed(3));
   return (signed && value > 0 ? "+" : "") + text.replace("-", "−");
 }
@@ -77,8 +77,8 @@ function change(update) {
 
 // -- the list ----------------------------------------------------------------------------------
 
-// The escapes of the JSON lines, so that a search need not parse them. Lower case last: it then
-// changes ASCII letters only, as it does in the lines.
+// Escape the query like the JSON lines, so that a search does not have to parse them. Convert to lower case
+// last, so that only ASCII letters change, as in the lines.
 function escaped(text) {
   const hex = (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0");
   return JSON.stringify(text).slice(1, -1).replace(/[<>&\u0080-\uffff]/g, hex).toLowerCase();
@@ -100,7 +100,7 @@ function compare(a, b) {
   const direction = state.sort.startsWith("-") ? -1 : 1;
   const [x, y] = key === "number" ? [a, b] : [episodes[a][key], episodes[b][key]];
   if (x === y) return a - b;
-  if (x === null || y === null) return x === null ? 1 : -1; // no seed, no order: last
+  if (x === null || y === null) return x === null ? 1 : -1; // episodes without a seed come last
   if (typeof x !== typeof y) return typeof x === "string" ? 1 : -1;
   return (x < y ? -1 : 1) * direction;
 }
@@ -128,7 +128,7 @@ function addRows() {
   rendered += rows.length;
   const left = shown.length - rendered;
   byId("more").textContent = left ? `${left} more` : shown.length ? "" : "No episode matches.";
-  // While the sentinel stays in view the observer is silent: look again after the next layout.
+  // The observer does not fire while the sentinel stays in view, so check again after the next layout.
   if (left) requestAnimationFrame(() => { observer.unobserve(byId("more")); observer.observe(byId("more")); });
 }
 
@@ -250,7 +250,7 @@ function turnCard(number, texts, turn) {
     chip("reward", format(turn.reward, true)), chip("return-to-go", format(turn.return_to_go, true)),
     advantageChip(turn.advantage, about.max_advantage));
   if (turn.info.invalid) bar.append(chip("invalid", turn.info.invalid, "bad"));
-  const counted = turn.info.reply || {}; // of an endpoint, which shows no tokens
+  const counted = turn.info.reply || {}; // token counts from an endpoint, which returns no tokens
   const given = turn.response_ids.length || counted.response_tokens || 0;
   if (turn.finish_reason === "length") bar.append(chip("cut at", `${given} tokens`, "bad"));
   bar.append(make("span", { class: "space" }),
@@ -326,7 +326,7 @@ function move(offset) {
   if (next !== undefined) change({ episode: String(next) });
 }
 
-// -- putting it together -----------------------------------------------------------------------
+// -- assembly ----------------------------------------------------------------------------------
 
 let listKey = null; // the part of the state that the list depends on
 let episodeKey = null;

@@ -1,9 +1,9 @@
-"""The reference trainer: one process, torch and transformers, any causal language model.
+"""The reference trainer for causal language models, in one process with torch and transformers.
 
     from gem_core.train import TrainConfig, train
     outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], gamma=0.9, out="runs/guess"))
 
-Needs the extra ``train``.
+Requires the extra ``train``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch and transformers when they are first needed."""
+    """Import public names on first use, because their modules import torch and transformers."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

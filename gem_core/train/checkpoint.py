@@ -178,7 +178,7 @@ def _sync(folder: Path) -> None:
 
 
 def _says_disk(error: Exception) -> bool:
-    """Return whether an error of torch or safetensors, which is not an OSError, means a failed write."""
+    """Return whether an error of torch or safetensors, neither of which raises OSError, is a failed write."""
     signs = ("SafetensorError", "file write failed", "PytorchStreamWriter")
     return any(sign in f"{type(error).__name__} {error}" for sign in signs)
 

@@ -32,7 +32,7 @@ def quiet_transformers() -> None:
 
 
 class ConsoleReporter(TrainReporter):
-    """Reporter that prints a run to a stream; on a terminal, recent steps are in a table updated in place.
+    """Reporter that prints a run to a stream, with a live table of recent steps on a terminal.
 
     Args:
         config: Options of the run.

@@ -204,7 +204,7 @@ class Learner:
     ) -> tuple[torch.Tensor, float]:
         """Return the loss of a part of a minibatch, and the part's share of the mean entropy.
 
-        The number of tokens and turns is that of the whole minibatch.
+        `tokens` and `turns` count the whole minibatch.
         """
         config = self.config
         scores = score_tokens(

@@ -83,8 +83,8 @@ class Rollouts:
 
         Args:
             tasks: Tasks to play.
-            players: Players like those that the environments were checked with.
-            name: Name of this call, part of the request ids and therefore of the random numbers of sampling.
+            players: Players of the same kinds as those given to the constructor.
+            name: Name of this call, included in the request ids, which determine the random numbers.
         """
 
         async def one(number: int, task: TaskRow) -> list[Episode]:

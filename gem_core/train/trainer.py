@@ -1,4 +1,4 @@
-"""The training loop: roll out, compute advantages, update, record. One process, CPU or CUDA.
+"""The training loop in one process, on CPU or CUDA: roll out, compute advantages, update, record.
 
     outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], gamma=0.9, out="runs/guess"))
     outcome.mean("after", "gem/success")

@@ -1,4 +1,4 @@
-"""Lazy imports of the names of a plugin package, so that importing the package requires no trainer."""
+"""Lazy imports for plugin packages, so that importing a package does not require its trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a trainer's interface: everything that a plugin overrides must exist with the same parameters.
+"""Checks that the interfaces that a plugin overrides exist in the trainer with the same parameters.
 
     expect(SUPPORTED, PPOActor, "step", "self", "prompts", "formatted_prompts", "references")
 

@@ -97,7 +97,7 @@ class SupportedTrainer:
         return None
 
     def problem(self) -> str | None:
-        """Return why the plugin cannot work in this Python environment, or None when it can."""
+        """Return why the plugin cannot work in this Python environment, or None if it can."""
         checkout = self.source_checkout()
         if checkout is not None:
             return None if checkout.is_dir() else f"{self.home_variable}={checkout} is not a folder"
@@ -123,7 +123,7 @@ class SupportedTrainer:
         )
 
     def hook_problem(self) -> str | None:
-        """Return why the hook does not work in this Python environment, or None when it does."""
+        """Return why the hook does not work in this Python environment, or None if it does."""
         from importlib.metadata import entry_points
         from importlib.util import find_spec
 
