@@ -30,7 +30,7 @@ LONGEST_MS = 50.0
 
 
 def give_words(folder: Path) -> None:
-    """Write words where gem-llm expects its download: 850 basic words, as many as there, and more."""
+    """Replace gem-llm's download: 850 basic words, as in the original, and a longer list."""
     corpus = folder / "corpora" / "words"
     corpus.mkdir(parents=True)
     common_words = [word for length in range(3, 9) for word in words("common", length)]

@@ -69,7 +69,7 @@ def latencies(sandbox: Namespace, count: int) -> list[float]:
 
 
 def memory(pids: list[int]) -> float:
-    """Return the memory in MB of the fork servers and their descendants, with shared pages divided."""
+    """Return the proportional set size in MB of the fork servers and their descendants."""
     total = 0
     while pids:
         pid = pids.pop()

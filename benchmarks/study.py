@@ -138,7 +138,7 @@ def main() -> int:
 
 
 def run_study(study: Study, folder: Path, out: Path, arguments: argparse.Namespace) -> None:
-    """Perform the missing runs, and record all of them."""
+    """Execute the missing runs, and record all runs."""
     print(f"{len(study.variants) * len(arguments.seeds)} runs in {folder}, {arguments.jobs} at a time")
     runs = plan(study, folder, arguments.seeds, arguments.train)
     with ThreadPoolExecutor(arguments.jobs) as pool:

@@ -12,7 +12,7 @@ be stopped and restarted. `fill` writes the parts of a page between ``<!-- table
 The first two list the ids that can be made without further arguments, the third the ids that read a data set,
 and the fourth the ids whose floor (see tools/floors.py) is above `HIGH`. `verify` compares an evaluation of
 ``random`` or ``oracle`` with the figures, and fails if they differ by more than `ERRORS` standard errors.
-Skewed returns require several hundred episodes for this.
+If returns are skewed, this requires several hundred episodes.
 """
 
 from __future__ import annotations

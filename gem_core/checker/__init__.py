@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import gem_core.checker.replay_rules  # adds its rules to RULES, like the next one
+import gem_core.checker.replay_rules  # adds its rules to RULES, as does the next import
 import gem_core.checker.trust_rules  # noqa: F401
 from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule

@@ -81,7 +81,7 @@ class _Panel:
         self.ended = False
 
     def start(self) -> None:
-        """Return to the start of the item, from a saved state if the item takes long to make."""
+        """Return to the start of the item, from a saved state if possible, because a reset may be slow."""
         if self.state is None:
             reset(self.env, self.seed)
         else:

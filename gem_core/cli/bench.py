@@ -86,7 +86,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print; exit code 1 if a step fails."""
+    """Measure and print the speed; return exit code 1 if a step fails."""
     with _console.progress(f"stepping {args.id}", args.seconds) as advance:
         result = _measure(args, advance)
     if args.json:

@@ -21,7 +21,7 @@ class ConsistencyLevel:
     """Result of one level.
 
     Attributes:
-        equal: Whether the trainer computed what gem_core computes; None if the record does not tell.
+        equal: Whether the trainer's results equal gem_core's; None if the record does not contain them.
         largest: Largest numerical difference; None if the level has no numbers.
         differences: One line per difference.
         not_carried: Maps each field that could not be compared to the reason.

@@ -137,7 +137,7 @@ def compare_learning(runs: Iterable[LearningRun]) -> list[Equivalence]:
     """Compare every trainer and variant with the reference trainer's ReBN runs, task by task.
 
     The interval is the percentile bootstrap over the differences of paired seeds, with coverage `COVERAGE`.
-    Every run counts. Tasks without reference runs are left out.
+    All runs are included. Tasks without reference runs are omitted.
     """
     groups: dict[tuple[str, str, str], list[LearningRun]] = {}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Write level 4 as one self-contained HTML page: intervals, curves, and every run with its command."""
+"""Write the results of level 4 as one HTML page: intervals, curves, and every run with its command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Export of evaluations to Inspect's log format, for ``inspect view``: `write_inspect_logs`.
 
 Inspect (https://inspect.aisi.org.uk) keeps one log per task and model, which here means one log per
-environment of a run. Logs are written in version 2 of the JSON format, without Inspect being installed.
+environment of a run. Logs use version 2 of the JSON format. Writing them does not require Inspect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening the policy that an evaluation names."""
+"""Open the policy that an evaluation names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
         note: Function that takes one line for the user; None to discard these lines.
 
     Raises:
-        GemError: As `evaluate`.
+        GemError: The policy cannot be opened; see `evaluate`.
     """
     if config.kind == "random" or config.kind == "oracle":
         return PolicySetup(EnvPlayer(config.kind), MessagesContext())

@@ -1,7 +1,7 @@
 """Comparison of evaluations on one web page with tables, plots and every episode: `write_report`.
 
-The page is a page of `gem_core.eval.viewer` with the comparison above the episodes, so it loads nothing
-from the network, and links can point to an episode. The comparison itself works without JavaScript.
+The page is based on `gem_core.eval.viewer`, with the comparison above the episodes. It loads nothing from the
+network, and links can point to an episode. The comparison itself works without JavaScript.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class EvalOutcome:
         folder: Folder of the run.
         summary: Content of ``summary.json``.
         episodes: Episodes, ordered by environment, task and sample.
-        played: Number of episodes played by this call; the others were finished before.
+        played: Number of episodes played by this call; earlier calls played the others.
         repeated: Number of retries of requests to the endpoint.
     """
 

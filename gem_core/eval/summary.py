@@ -126,7 +126,7 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
 
 
 def overall(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return return and success averaged over environments with equal weight, and the total counts."""
+    """Average return and success over environments with equal weight, and sum the counts."""
     whole: dict[str, Any] = {
         name: sum(summary[name] for summary in summaries) for name in ("episodes", "tasks", "errors")
     }

@@ -1,4 +1,4 @@
-"""Viewer for traces, as one HTML page that needs no network: `write_page`.
+"""Export of traces to one HTML page that needs no network: `write_page`.
 
 The page contains the trace as JSON in inert blocks, and a script that shows it. Each episode is one
 line of JSON that is parsed when the episode is opened, so a page can hold thousands of episodes.
@@ -140,7 +140,7 @@ def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | Non
     observation = readable(turn.observation)
     if turn.action:
         return [observation, turn.action, None]
-    if not turn.response_ids:  # a message-based episode, whose text of a cut answer is kept by the runner
+    if not turn.response_ids:  # a message-based episode, in which the runner keeps the text of a cut answer
         return [observation, str((turn.info.get("reply") or {}).get("text", "")), turn.action]
     pieces = [vocabulary[id] for id in turn.response_ids]
     known = [piece for piece in pieces if piece is not None]

@@ -1,4 +1,4 @@
-"""One run described in one file, and the equivalent config of each trainer.
+"""Description of a run in one file, and conversion to the equivalent config of each trainer.
 
     recipe = Recipe.load("recipe.yaml")
     write_reference(recipe, "out/reference")

@@ -216,7 +216,7 @@ class Recipe(RolloutOptions):
         }
 
     def rollout_options(self) -> dict[str, Any]:
-        """Return the changed options of `RolloutOptions`, except the one that every trainer also has."""
+        """Return the changed options of `RolloutOptions`, except `max_tokens_per_turn`."""
         names = [item.name for item in fields(RolloutOptions) if item.name != "max_tokens_per_turn"]
         return self.changed(*names)
 

@@ -17,7 +17,7 @@ from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 TINY = "tiny"
-"""Name of the tiny model that is made for the environments of a run."""
+"""Value of `model` for a tiny model that is made for the environments of the run."""
 
 Schedule: TypeAlias = Literal["constant", "linear"]
 

@@ -24,7 +24,7 @@ def learned(before: float, after: float) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train, and report whether the agent learned in the output and the exit code."""
+    """Train, and report in the output and the exit code whether the agent learned."""
     parser = argparse.ArgumentParser(description="Train a tiny agent on a number game with ReBN.")
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="folder of the run")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is random")

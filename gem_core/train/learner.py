@@ -28,7 +28,7 @@ class _Weights(NamedTuple):
 
 
 class Learner:
-    """A model with its tokenizer and optimizer, and with a critic and initial weights if they are needed.
+    """A model with its tokenizer and optimizer and, if needed, a critic and a copy of the initial weights.
 
     Args:
         config: Options of the run.

@@ -41,7 +41,7 @@ def require_environments(config: TrainConfig) -> None:
 
     Raises:
         ConfigError: An environment cannot be built, or no environment has an agent that `agent_model` names.
-        GemError: As `EnvChoice.make`.
+        GemError: An environment cannot be made; see `EnvChoice.make`.
     """
     agents: set[str] = set()
     with contextlib.closing(EnvPool(config.wrappers or ())) as envs:
@@ -60,7 +60,7 @@ class Rollouts:
 
     Args:
         config: Environments, their arguments, and the limits of an episode.
-        players: Players of the run, checked against the environments at once.
+        players: Players of the run; the constructor checks that they can play the environments.
         max_total_tokens: Maximum number of tokens of an episode; None for no limit.
 
     Raises:
@@ -100,7 +100,7 @@ class Rollouts:
 
     async def _play(self, task: TaskRow, players: Players, request_id: str) -> list[Episode]:
         metadata = {"request": request_id, "group": task["index"]}
-        # The agent that is played, if an environment has one agent play against others.
+        # The agent that the policy plays, if the environment plays the others.
         side = str(task["env_kwargs"].get("agent", ""))
         if side and side in players:
             metadata["agent"] = side

@@ -22,7 +22,7 @@ class MetricSinks:
         config: Options of the run, including the sinks.
         folder: Folder of the run.
         history: Metrics of the steps up to the checkpoint. Further lines in the file belong to steps that a
-            killed run took after its last checkpoint, and that will be repeated.
+            killed run took after its last checkpoint; these steps will be repeated.
     """
 
     def __init__(self, config: TrainConfig, folder: Path, history: Sequence[dict[str, float]]) -> None:

@@ -216,7 +216,7 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
 def _random_play(
     env: Env, processor: Any, stream: str, max_total_tokens: int | None = None
 ) -> Iterator[Episode]:
-    """Yield episodes of random legal play without end, on training items and a separate stream of seeds."""
+    """Yield endless episodes of random legal play, on training items and a separate stream of seeds."""
     context, tokenizer = AppendContext(processor), tokenizer_of(processor)
     player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)

@@ -25,7 +25,7 @@ _MOST_PIXELS = 112 * 112
 
 
 def make_processor(tokenizer: Any) -> Processor:
-    """Return a processor for `tokenizer`, and give the tokenizer image tokens and another chat template.
+    """Add image tokens and a chat template with images to `tokenizer`, and return a processor for it.
 
     Raises:
         MissingDependency: Pillow is not installed.

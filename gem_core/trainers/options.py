@@ -16,7 +16,7 @@ RowOption: TypeAlias = Literal["auto", "episode", "turn"]
 
 
 def choose_rows(rows: RowOption, context: ContextMode, *, prefix: str = "gem.") -> RowKind:
-    """Return the kind of rows that a run trains on.
+    """Return the kind of rows on which a run trains.
 
     Args:
         rows: Value of the option ``rows``.

@@ -49,7 +49,7 @@ class SupportedTrainer:
         checkout_module: Module, ``package.module``, that identifies a source checkout on the import path.
         hook_modules: Modules of the plugin that the hook uses.
         entry_point: Group and name of the entry point that the trainer reads; None if it reads none.
-        brought: Versions, and the feature each introduced that the plugin needs, for the message about older
+        brought: Pairs of a version and a required feature that it introduced, for the message about older
             versions.
     """
 
