@@ -8,9 +8,9 @@ from tests.entry_points import use_declared
 
 use_declared()
 
-# A shell that runs the tests in the background lets them inherit an ignored SIGINT; some of them raise it.
+# Tests that a shell runs in the background inherit an ignored SIGINT, but some of them raise it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test is timed: a busy machine makes any of them slow.
+# No test has a deadline, because any test may be slow on a busy machine.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -1,4 +1,4 @@
-"""The entry points that pyproject.toml declares, for an editable install that is older than they are."""
+"""The entry points declared in pyproject.toml, for an editable install that is older than they are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def use_declared() -> None:
-    """Put metadata with the declared entry points first on the import path, of child processes too.
+    """Put metadata with the declared entry points first on the import path, also for child processes.
 
-    An editable install follows the code but keeps the entry points of the day when it was made.
+    An editable install follows the code but keeps the entry points of its installation.
     """
-    if sys.version_info < (3, 11):  # has no tomllib; environments of older Pythons are installed for each run
+    if sys.version_info < (3, 11):  # no tomllib; environments of older Pythons are reinstalled for each run
         return
     import tomllib
 

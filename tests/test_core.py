@@ -25,7 +25,7 @@ from tests.support import ScriptedEnv
 
 
 class Keyword(Env):
-    """Its constructor is called by keyword, with a default left out."""
+    """Its constructor is called by keyword, with a default omitted."""
 
     state_fields = ("drawn",)
 

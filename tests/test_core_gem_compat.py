@@ -1,4 +1,4 @@
-"""A small client in the manner of GEM: one changed import, and its calls work here."""
+"""A small client in GEM's style: with one changed import, its calls work here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAMES = (
 
 
 class Polite(Wrapper):
-    """A wrapper as GEM's users write them: whole methods, a seed and no options."""
+    """A wrapper in the style of GEM's users: full methods, a seed and no options."""
 
     def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
         observation, info = self.env.reset(seed=seed)
@@ -35,7 +35,7 @@ class Polite(Wrapper):
 
 
 def play(env: Env, seed: int) -> tuple[float, int]:
-    """Random play to the end."""
+    """Play randomly until the end."""
     env.reset(seed)
     total, turns = 0.0, 0
     while True:

@@ -64,7 +64,7 @@ def test_prefix_and_suffix_go_around_the_parts_and_text_alone_refuses_them():
 
 
 class TestDecoded:
-    """What a processor is given."""
+    """Images as passed to a processor."""
 
     @pytest.fixture(autouse=True)
     def _pillow(self):

@@ -30,7 +30,7 @@ from tests.support import ScriptedEnv
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has the registry to itself, without what other tests of this process have registered."""
+    """Give each test its own registry, without registrations of other tests in this process."""
     own = {id: spec for id, spec in registration._envs.registered().items() if not id.startswith("test:")}
     monkeypatch.setattr(registration._envs, "_values", own)
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
@@ -310,7 +310,7 @@ def test_built_in_wrapper_table_can_be_imported() -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on sys.path into which tests install small distributions."""
+    """Folder on sys.path into which tests install small distributions."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
     yield tmp_path
@@ -320,7 +320,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def install(site: Path, name: str, code: str, entry: str) -> None:
-    """What pip leaves behind for a package of one module."""
+    """Create the files that pip installs for a package of one module."""
     (site / f"{name}.py").write_text(textwrap.dedent(code))
     info = site / f"{name}-1.0.dist-info"
     info.mkdir()

@@ -20,7 +20,7 @@ from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Makes a data set of so many rows, with a column for each family."""
+    """Return a function that writes a data set of `rows` rows, with a column for each family."""
 
     def write(rows, name="rows.jsonl"):
         path = tmp_path_factory.mktemp("items") / name
@@ -298,5 +298,5 @@ def test_the_reference_trainer_goes_on_within_an_epoch(file):
     some = source("math:GSM8K", file(96), eval_only=False)
     config = TrainConfig(env=[some.label], episodes_per_step=32, group_size=2, steps=9)
     steps = [[row["item"] for row in training_tasks(config, step)] for step in range(1, 7)]
-    assert sorted(itertools.chain(*steps)) == sorted([*range(96)] * 2)  # 16 tasks a step, 2 samples each
-    assert training_tasks(config, 4) == training_tasks(config, 4)  # what a resumed run plays
+    assert sorted(itertools.chain(*steps)) == sorted([*range(96)] * 2)  # 16 tasks per step, 2 samples each
+    assert training_tasks(config, 4) == training_tasks(config, 4)  # a resumed run plays the same tasks

@@ -19,7 +19,7 @@ from gem_core.text import (
 )
 
 SIZE = 10_000_000
-"""Characters of the hostile texts: quadratic time would run into the test's time limit."""
+"""Number of characters of the hostile texts; quadratic time would exceed the test's time limit."""
 
 TOKENS = ["\\boxed{", "{", "}", "\\{", "\\}", "\\\\", "\\", "boxed{", "a", " ", "\n", "7"]
 pieces = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join)
@@ -105,11 +105,11 @@ def test_undecorated_reads_hostile_texts_in_time(piece):
 
 
 def closing_brace(text: str, start: int) -> int:
-    """Straight reading of one box: the brace that closes what opens before `start`, or -1."""
+    """Return the position of the brace that closes the one before `start`, or -1, by a simple scan."""
     depth, i = 1, start
     while i < len(text):
         if text.startswith("\\\\boxed{", i):
-            i += 1  # a doubled backslash before a box is no escape
+            i += 1  # a doubled backslash before a box is not an escape
         elif text[i] == "\\" and text[i + 1 : i + 2] in ("\\", "{", "}"):
             i += 2
             continue

@@ -1,4 +1,4 @@
-"""A box without a move or an answer, behind the one that counts, changes nothing."""
+"""A box without a move or an answer, after the one that counts, has no effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ECHO = r"The form was \boxed{answer} or \boxed{number}."
 
 
 def played(id: str, after: str) -> list[tuple[Any, ...]]:
-    """Everything that the oracle's first moves lead to, with a text behind each."""
+    """Return all results of the oracle's first moves, with a text after each."""
     with gem_core.make(id) as env:
         env.reset(seed=3)
         steps = []

@@ -1,4 +1,4 @@
-"""The wheel depends on nothing but its own packages, and its core knows no trainer by name."""
+"""The wheel depends only on its own packages, and its core names no trainer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAINERS = re.compile(r"verl|openrlhf|oat|rl2|gem_(verl|openrlhf|oat|rl2|roll)|O
 
 
 def findings(path: Path) -> Iterator[str]:
-    """What a module needs from the checkout, one line per import or string."""
+    """Yield everything that a module needs from the checkout, one line per import or string."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -1,4 +1,4 @@
-"""Checks of arguments: what passes, and the one grammar of messages."""
+"""Checks of arguments: accepted values, and the uniform format of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry that all kinds of registered values share."""
+"""The registry shared by all kinds of registered values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_values_are_loaded_when_a_name_is_missing_or_all_are_listed(monkeypatch:
     assert fruits.get("pear") == 1
     assert log == []
     assert fruits.get("exotic:mango") == 7
-    assert log == ["load exotic:mango"]  # packages are not searched when the name is there by now
+    assert log == ["load exotic:mango"]  # packages are not searched if the name is already registered
     assert fruits.names() == ["exotic:mango", "pear"]
     assert log[1:] == ["group shop.fruits", "load *"]
     with pytest.raises(UnknownName):

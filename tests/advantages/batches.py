@@ -23,9 +23,9 @@ class Rows(NamedTuple):
 
 
 def rows(episodes: list[dict[str, Any]]) -> Rows:
-    """Right-padded rows: context, response, context, response, ... with rewards on last response tokens.
+    """Return right-padded rows: context, response, context, ... with rewards on last response tokens.
 
-    Values stand on first response tokens; all other places of `values` hold a number that would show.
+    Values are on first response tokens; all other entries of `values` are a conspicuous number.
     """
     made = Rows([], [], [], [])
     for episode in episodes:

@@ -1,6 +1,6 @@
-"""A slow, exact and independent oracle: rational numbers, nested loops, nothing from gem_core.
+"""A slow, exact and independent oracle with rational numbers and nested loops, and nothing from gem_core.
 
-Writes the golden vectors:
+It writes the golden vectors:
 
     python -m tests.advantages.oracle
 """
@@ -19,7 +19,7 @@ EXACT = Context(prec=120, Emax=10**6, Emin=-(10**6))
 
 
 def turn_returns(rewards: list[float], gamma: float) -> list[Fraction]:
-    """G_t as the sum of gamma^(k - t) * r_k over k >= t."""
+    """Return G_t, the sum of gamma^(k - t) * r_k over k >= t."""
     result = []
     for t in range(len(rewards)):
         total = Fraction(0)
@@ -30,7 +30,7 @@ def turn_returns(rewards: list[float], gamma: float) -> list[Fraction]:
 
 
 def moments(values: list[Fraction]) -> tuple[Fraction, Fraction]:
-    """Mean and sum of squared deviations."""
+    """Return the mean and the sum of squared deviations."""
     if not values:
         return Fraction(0), Fraction(0)
     mean = sum(values, Fraction(0)) / len(values)
@@ -40,7 +40,7 @@ def moments(values: list[Fraction]) -> tuple[Fraction, Fraction]:
 def standardized(
     values: list[Fraction], population: list[Fraction], ddof: int, eps: float, min_std: float
 ) -> list[float]:
-    """(value - mean) / (std + eps) by the moments of the population, with the min_std rule."""
+    """Return (value - mean) / (std + eps) with the population's moments and the min_std rule."""
     mean, squares = moments(population)
     if len(population) <= max(1, ddof):
         return [0.0 for _ in values]
@@ -59,7 +59,7 @@ def standardized(
 
 
 def turns_of_row(mask: list[int], rewards: list[float]) -> list[tuple[list[int], Fraction]]:
-    """Response positions and exact reward of each turn of one row, by walking over its tokens."""
+    """Return the response positions and exact reward of each turn of one row, by scanning its tokens."""
     turns: list[tuple[list[int], Fraction]] = []
     for position, (bit, reward) in enumerate(zip(mask, rewards, strict=True)):
         if bit and (position == 0 or not mask[position - 1]):
@@ -73,7 +73,7 @@ def turns_of_row(mask: list[int], rewards: list[float]) -> list[tuple[list[int],
 
 
 def expected(case: dict[str, Any]) -> dict[str, Any]:
-    """What every estimator must return per episode and turn; None for untrainable episodes."""
+    """Return the expected results of every estimator per episode and turn; None for untrainable episodes."""
     gamma, ddof, eps, min_std = case["gamma"], case["ddof"], case["eps"], case["min_std"]
     episodes = case["episodes"]
     gs = [turn_returns(e["rewards"], gamma) if e["trainable"] else None for e in episodes]
@@ -129,7 +129,7 @@ def expected(case: dict[str, Any]) -> dict[str, Any]:
 def episode(
     rewards: list[float], group: str = "a", *, trainable: bool = True, **extra: Any
 ) -> dict[str, Any]:
-    """One episode; lengths of contexts and responses vary with the turn."""
+    """Return one episode; the lengths of contexts and responses vary with the turn."""
     turns = len(rewards)
     return {
         "rewards": rewards,
@@ -164,7 +164,7 @@ def random_episodes(seed: int, count: int, max_turns: int) -> list[dict[str, Any
 
 
 def case(name: str, episodes: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
-    """One golden case. `float32`: whether its rewards survive a cast to float32 well enough."""
+    """Return one golden case; `float32` tells whether its rewards are precise enough in float32."""
     given = {
         "name": name,
         "gamma": 1.0,
@@ -241,7 +241,7 @@ def golden_cases() -> list[dict[str, Any]]:
 
 
 def to_json(cases: list[dict[str, Any]]) -> str:
-    """One line per case."""
+    """Return the cases as JSON, one line per case."""
     lines = ",\n".join(json.dumps(case) for case in cases)
     return f"[\n{lines}\n]\n"
 

@@ -20,7 +20,7 @@ def flat(arrays):
 
 
 def spread_out(episodes, discount):
-    """Whether the returns differ by far more than the min_std rule, so that no rounding decides."""
+    """Return whether the returns differ by far more than the min_std rule, so that rounding is irrelevant."""
     stats = ReturnStats.from_returns(returns(episodes, discount))
     return stats.std() > 1e-4 * max(1.0, abs(stats.mean))
 
@@ -207,7 +207,7 @@ TAKES_EPISODES = {
     ],
 )
 def test_what_is_not_a_list_of_episodes_is_refused(name, episodes, message):
-    if name == "statistics":  # where one array may hold the turns of all episodes
+    if name == "statistics":  # one array may hold the turns of all episodes
         message = message.replace("a numpy.ndarray of", "episode 0 has")
     with pytest.raises(ConfigError, match=message):
         TAKES_EPISODES[name](episodes)

@@ -1,4 +1,4 @@
-"""The golden vectors are what the oracle says, and the numpy reference agrees with them."""
+"""The golden vectors equal the oracle's results, and the numpy reference agrees with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.advantages.batches import CASE_NAMES, CASES, trainable
 
 
 def close(actual: Any, wanted: Any, tolerance: float = 1e-10) -> None:
-    """Absolute tolerance relative to the largest of the wanted numbers, and the same shapes."""
+    """Assert equal shapes, and equal values up to a tolerance relative to the largest wanted number."""
     assert len(actual) == len(wanted)
     size = max([1.0, *(abs(x) for row in wanted for x in row)])
     for mine, row in zip(actual, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""Estimators are found by name, those of third parties too."""
+"""Estimators are found by name, including third-party ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUILTIN = ["gae", "grpo", "rebn", "reinforce", "rloo"]
 
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch):
-    # Without those that other tests of this process have registered.
+    # Ignore estimators registered by other tests in this process.
     own = {name: registry._estimators.get(name) for name in BUILTIN}
     monkeypatch.setattr(registry._estimators, "_values", own)
     monkeypatch.setattr(loading, "_loaded_groups", loading._loaded_groups - {registry.ENTRY_POINT_GROUP})

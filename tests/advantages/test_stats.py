@@ -1,4 +1,4 @@
-"""Statistics merge to those of the union, keep their digits, and never give NaN."""
+"""Merged statistics equal those of the union, stay precise, and are never NaN."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_without_freedom_the_deviation_is_zero():
     [
         ([0.0, 3e-6], True),  # std 1.5e-6 > min_std
         ([0.0, 1e-6], False),
-        ([1e3, 1e3 + 3e-3], True),  # relative to the mean from 1 upwards
+        ([1e3, 1e3 + 3e-3], True),  # relative to a mean above 1
         ([1e3, 1e3 + 1e-3], False),
         ([5.0], False),
         ([], False),

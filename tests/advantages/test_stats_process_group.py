@@ -1,4 +1,4 @@
-"""Two gloo ranks with half a batch each compute what one process computes on the whole."""
+"""Two gloo ranks with half a batch each compute the same as one process with the whole batch."""
 
 from __future__ import annotations
 

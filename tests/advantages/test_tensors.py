@@ -1,4 +1,4 @@
-"""The tensor form equals the definition on every layout, dtype and mask that trainers have."""
+"""The tensor form equals the definition for every layout, dtype and mask of trainers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MASK_DTYPES = [torch.bool, torch.int64, torch.int32, torch.uint8, torch.float32,
 
 
 def on_tokens(per_turn: list[list[float] | None], turn_ids: list[list[int]]) -> np.ndarray:
-    """Expected token values, position by position."""
+    """Return the expected token values, position by position."""
     wanted = np.zeros(np.shape(turn_ids))
     for row, ids in enumerate(turn_ids):
         for position, turn in enumerate(ids):
@@ -32,7 +32,7 @@ def on_tokens(per_turn: list[list[float] | None], turn_ids: list[list[int]]) -> 
 
 
 def assert_close(actual: torch.Tensor, wanted: Any, tolerance: float = 1e-6) -> None:
-    """The project's tolerance: times max(1, largest magnitude)."""
+    """Assert closeness up to a tolerance times max(1, largest magnitude)."""
     wanted = np.asarray(wanted)
     size = max(1.0, np.abs(wanted).max(initial=0))
     np.testing.assert_allclose(actual.double().numpy(), wanted, rtol=0, atol=tolerance * size)
@@ -86,7 +86,7 @@ def test_the_targets_of_gae_are_advantage_plus_value():
 
 @given(batch, gamma, st.sampled_from([0, 1]), st.data())
 def test_equals_the_reference_on_any_tokens(episodes, gamma, ddof, data):
-    """Rewards spread over all tokens of random rows, those of the environment included."""
+    """Test rewards on all tokens of random rows, including tokens of the environment."""
     width = 24
     mask = data.draw(
         st.lists(st.lists(st.integers(0, 1), min_size=width, max_size=width), min_size=1, max_size=5)
@@ -208,7 +208,7 @@ def test_rewards_of_untrainable_rows_and_before_the_first_turn_count_nowhere():
     mask = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1]])
     result = tensors.reinforce(rewards, mask)
     assert result.advantages.tolist() == [[0, 3, 3], [0, 0, 0], [1, 1, 1]]
-    ids = torch.tensor([[-1, 0, 0], [-1, 0, 1], [0, 0, 0]])  # ids of an untrainable row are not read
+    ids = torch.tensor([[-1, 0, 0], [-1, 0, 1], [0, 0, 0]])  # ids of an untrainable row are ignored
     assert torch.equal(tensors.reinforce(rewards, mask, turn_ids=ids).advantages, result.advantages)
 
 

@@ -1,4 +1,4 @@
-"""A batch whose rows are turns gives every turn the credit that it gets in a row of its whole episode."""
+"""In a batch of turn rows, every turn gets the same credit as in a row of its whole episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = ("rebn", "reinforce", "grpo", "rloo")
 
 
 def turn_rows(whole: Rows, seed: int) -> tuple[Any, Any, list[int], list[int]]:
-    """Rewards, mask, row of the episode and turn of each turn, in a shuffled order, a pad at the end."""
+    """Return rewards, mask, and the episode row and index of each turn, shuffled, with a pad at the end."""
     pieces = [
         (episode, turn)
         for episode, ids in enumerate(whole.turn_ids)

@@ -1,4 +1,4 @@
-"""`Sound`, an environment that keeps the whole contract, and relatives that each break one rule."""
+"""`Sound`, an environment that keeps the whole contract, and variants that each break one rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gem_core.errors import ConfigError
 from gem_core.images import image_part
 
 BROKEN: list[tuple[str, type[Env]]] = []
-"""The rule that has to catch it, and the environment."""
+"""Environments, each with the rule that must catch it."""
 
 
 def breaks(rule: str) -> Any:
@@ -28,7 +28,7 @@ def breaks(rule: str) -> Any:
 
 
 class Sound(Env):
-    """Name the digits that the observations show, three in a row; anything else is a bad answer."""
+    """Repeat the digits in the observations, three in a row; anything else is a bad answer."""
 
     state_fields = ("digit", "turn", "right")
     max_return: float | None = 1.0
@@ -530,12 +530,12 @@ class ClosesOnce(Sound):
 
 
 def attacks(*marks: str) -> Any:
-    """Whether a text is a payload that holds one of `marks`; anything else is not run here."""
+    """Return a test whether a text is a payload with one of `marks`; nothing else is run here."""
     return lambda text: "gem" in text and "attack" in text and any(mark in text for mark in marks)
 
 
 class _Runs(Sound):
-    """Runs, in this process, the payloads that `runs` picks out."""
+    """Runs the payloads selected by `runs` in this process."""
 
     def runs(self, text: str) -> bool:
         raise NotImplementedError
@@ -596,7 +596,7 @@ class Sleeps(Sound):
 
 
 _patched: list[str] = []
-"""What a worker process would hold: no attribute of this process changes."""
+"""State that a worker process would hold, so that no attribute of this process changes."""
 
 
 @breaks("attacks_change_nothing")
@@ -612,21 +612,21 @@ class GradesOtherwiseLater(Sound):
 
 
 class Guessable(Sound):
-    """Not in the list: the rule about floors needs a spec."""
+    """Not in `BROKEN`, because the rule about floors needs a spec."""
 
     def draw(self) -> None:
         self.digit = "0" if self.random.random() < 0.9 else "7"
 
 
 class HashOrder(Sound):
-    """Not in the list: only another process shows that it draws from a set."""
+    """Not in `BROKEN`, because only another process reveals that it draws from a set."""
 
     def draw(self) -> None:
         self.digit = self.random.choice(list({"1", "2", "3", "4", "5", "6", "7", "8"}))
 
 
 class HoldsTuple(Sound):
-    """Not in the list: its spec is broken by a tuple among the arguments."""
+    """Not in `BROKEN`, because a tuple among the arguments breaks its spec."""
 
     def __init__(self, digits: Any) -> None:
         super().__init__("".join(digits))

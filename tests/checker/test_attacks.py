@@ -1,4 +1,4 @@
-"""Texts that try to be run, wherever a model's text is read: environments, tools, graders, evaluation."""
+"""Texts that try to get executed where a model's text is read: environments, tools, graders, evaluation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OFFLINE = [id for id in gem_core.list_envs() if "dataset_name" not in spec(id).k
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """This machine, which a test must leave as it was."""
+    """This machine, which a test must leave unchanged."""
     before = Host()
     try:
         yield before
@@ -57,7 +57,7 @@ def panel(host: Host) -> list[Payload]:
 
 @pytest.mark.parametrize("id", [id for id in OFFLINE if not id.startswith("game:")])
 def test_no_environment_runs_a_text(id: str) -> None:
-    """The games are checked by every rule in tests/checker/test_rules.py."""
+    """Check all other environments; tests/checker/test_rules.py checks the games by every rule."""
     try:
         gem_core.make(id).close()
     except (DataError, MissingDependency) as error:
@@ -143,7 +143,7 @@ def test_programs_under_test_stay_inside(host: Host) -> None:
 
 
 class Attacks:
-    """A model that answers with one payload after the other."""
+    """A model that answers with one payload after another."""
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = itertools.cycle(texts)

@@ -110,7 +110,7 @@ def test_an_episode_that_a_replay_leaves_open_is_no_fault() -> None:
     seen = set()
 
     class Wanders(Sound):
-        """Not deterministic: what ended the first episode of a seed does not end the next."""
+        """Not deterministic: the actions that end the first episode of a seed do not end the next."""
 
         def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
             self.limit = 6 if seed in seen else 1
@@ -242,7 +242,7 @@ def test_texts_are_the_same_every_time_and_of_the_size_asked_for() -> None:
 
 
 class TestSound(EnvContract):
-    """The mixin, used as a third party would."""
+    """The mixin, used like in a third-party package."""
 
     def make_env(self) -> Env:
         return make(SOUND)
@@ -268,11 +268,11 @@ BUILT_IN = gem_core.list_envs("game:*")
 
 @pytest.mark.parametrize("env_id", BUILT_IN)
 def test_built_in_env(env_id: str) -> None:
-    """Every rule on every id; the costly ones once a family, for its variants share the code."""
+    """Check every rule on every id; expensive rules once per family, because its variants share the code."""
     costly = {"long_text_is_taken", "processes_change_nothing"}
     rules = RULE_NAMES if env_id.endswith("-v0") else RULE_NAMES - costly
     report = check_env(env_id, rules=sorted(rules))
-    # where the best return differs from seed to seed, or cannot be reached
+    # if the best return differs between seeds, or cannot be reached
     unknown_best = env_id.startswith("game:WikiGame") or (
         env_id.startswith("game:Game2048-v0-") and "hard" in env_id
     )

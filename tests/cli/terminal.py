@@ -1,4 +1,4 @@
-"""A person at a terminal, for the tests of what a terminal shows."""
+"""Simulates a person at a terminal, for tests of terminal output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Terminal:
     """Runs gem-core in a pseudo-terminal: waits for text, types lines."""
 
     def __init__(self, *argv: str, hide_rich: bool = False) -> None:
-        # A shell that runs the tests in the background lets them inherit an ignored SIGINT.
+        # Tests that a shell runs in the background inherit an ignored SIGINT.
         code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         code += "sys.modules['rich'] = None; " if hide_rich else ""
         code += "from gem_core.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -28,11 +28,11 @@ class Terminal:
         self.shown = ""
 
     def wait_for(self, text: str, limit: float = 30.0) -> None:
-        """Read until `text` appears in what was not waited for yet."""
+        """Read until `text` appears in the output since the last wait."""
         assert self.shows(text, limit), f"{text!r} did not appear in {self.shown!r}"
 
     def shows(self, text: str, limit: float) -> bool:
-        """Whether `text` appears, within `limit` seconds, in what was not waited for yet."""
+        """Return whether `text` appears within `limit` seconds in the output since the last wait."""
         end = time.monotonic() + limit
         while text not in self.shown:
             ready, _, _ = select.select([self.screen], [], [], max(end - time.monotonic(), 0))

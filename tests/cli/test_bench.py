@@ -40,7 +40,7 @@ def test_failing_steps_are_exit_1(capsys, monkeypatch):
     made = []
 
     class FailsLater(ScriptedEnv):
-        """The first instance prepares the actions; those that are measured fail."""
+        """The first instance prepares the actions; the measured instances fail."""
 
         def __init__(self) -> None:
             super().__init__(fail_at=1 if made else None)

@@ -13,7 +13,7 @@ EASY = "game:GuessTheNumber-v0-easy"
 
 
 class Stepper(ScriptedEnv):
-    """Keeps the contract but for one rule: it can be stepped after its end."""
+    """Keeps the contract except for one rule: it can be stepped after its end."""
 
     def require_reset(self) -> None:
         self._running = True
@@ -57,7 +57,7 @@ def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, 
     from gem_core import registration
 
     monkeypatch.setattr(registration._envs, "_values", {"test:Far-v0": gem_core.spec("test:Far-v0")})
-    monkeypatch.setattr(registration, "_families", {})  # none that would load more into it
+    monkeypatch.setattr(registration, "_families", {})  # no family that would load more ids into it
     assert main(["check", "--all"]) == 0
     assert capsys.readouterr().out.startswith("skipped test:Far-v0: ")
     assert main(["check", "test:Far-v0"]) == 2
@@ -65,7 +65,7 @@ def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, 
 
 
 class Unserved(ScriptedEnv):
-    """Plays with a server that goes away, at once or later."""
+    """Plays with a server that becomes unavailable, immediately or later."""
 
     def __init__(self, at_once: bool) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ def doctor(capsys, code: int = 0) -> dict:
 
 
 def plugin(monkeypatch, **changes) -> None:
-    """Register another description in front of Oat's own."""
+    """Register a description that takes precedence over Oat's own."""
     described = {
         "name": "Oat", "package": "gem_oat", "distribution": "numpy", "minimum": "1", "below": "99",
         "hook": "python -m json.tool", "hook_modules": ("json.tool",), **changes,

@@ -1,4 +1,4 @@
-"""What `gem-core eval` shows while it runs; `tests/eval/test_run.py` has what it does."""
+"""The output of `gem-core eval` while it runs; see `tests/eval/test_run.py` for its results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_bar_for_each_environment_on_a_terminal(tmp_path, monkeypatch, capsys)
     assert "game:Mastermind-v0-easy" in shown
     assert "3/3" in shown
     assert "solved 0." in shown
-    assert main([*WORDS, "--episodes", "3", "--out", str(tmp_path)]) == 0  # nothing left: no bars to stop
+    assert main([*WORDS, "--episodes", "3", "--out", str(tmp_path)]) == 0  # nothing left to play: no bars
 
 
 def test_plain_lines_elsewhere(tmp_path, capsys):

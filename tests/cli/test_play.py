@@ -218,7 +218,7 @@ def test_ctrl_c_interrupts():
         terminal.wait_for("> ")
         for _ in range(30):
             terminal.process.send_signal(signal.SIGINT)
-            # one that comes just before the line editor waits for a key shows with the next one
+            # a signal just before the line editor waits for a key only takes effect with the next one
             if terminal.shows("interrupted", 1.0):
                 break
         assert terminal.exit_code() == 130

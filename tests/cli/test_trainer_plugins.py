@@ -1,4 +1,4 @@
-"""A third-party plugin, the stand-in in tests/toy_trainer, appears in every command about trainers."""
+"""A third-party plugin, the stub in tests/toy_trainer, appears in every command about trainers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the installed stand-in; pip builds it without the network."""
+    """Folder with the installed stub; pip builds it without the network."""
     pytest.importorskip("setuptools", minversion="70.1", reason="builds the stand-in")
     pytest.importorskip("pip")
     source = tmp_path_factory.mktemp("source") / "toy"

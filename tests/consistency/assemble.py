@@ -1,4 +1,4 @@
-"""A record of what the shared spies of a trainer saw."""
+"""Assembles a record from the files of a trainer's shared spies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TASK = re.compile(r"Task (\d+)\.")
 
 
 def turn_ids_of(mask: Sequence[int]) -> list[int]:
-    """Number of the run of 1s that each place belongs to, -1 where the mask is 0."""
+    """Return the number of the run of 1s at each position, -1 where the mask is 0."""
     ids, number, before = [], -1, 0
     for on in mask:
         number += int(bool(on) and not before)
@@ -31,16 +31,16 @@ def turn_ids_of(mask: Sequence[int]) -> list[int]:
 
 
 def carried_episodes(spy: Path) -> list[tuple[list[int], Episode]]:
-    """Tokens of a row and the outline of its episode, from ``carried.jsonl``, which a trainer's spy wrote."""
+    """Return the tokens of each row and the outline of its episode, from ``carried.jsonl`` of a spy."""
     lines = [json.loads(line) for line in (spy / "carried.jsonl").read_text().splitlines()]
     return [(line["token_ids"], Episode.from_dict(line["episode"])) for line in lines]
 
 
 def from_rows(rows: Iterable[Row], carried: Iterable[tuple[list[int], Episode]]) -> list[Played]:
-    """The episodes of a trainer with one row an episode.
+    """Return the episodes of a trainer with one row per episode.
 
     Args:
-        rows: As the loss consumed them.
+        rows: Rows as the loss consumed them.
         carried: Tokens and outline of each episode; an outline that is not trainable needs no tokens.
     """
     left = [row for row in rows if not row.is_pad]
@@ -61,17 +61,19 @@ def from_rows(rows: Iterable[Row], carried: Iterable[tuple[list[int], Episode]])
 
 
 def from_turns(rows: Iterable[Row], carried: Iterable[Episode], tokenizer: Any) -> list[Played]:
-    """The episodes of a trainer with one row a turn, in append contexts: rows begin with those before.
+    """Return the episodes of a trainer with one row per turn and append contexts.
+
+    Each row begins with the tokens of the previous rows of its episode.
 
     Args:
-        rows: As the loss consumed them.
-        carried: Outline of each episode; they lie in no order that rows know of.
-        tokenizer: Of the model.
+        rows: Rows as the loss consumed them.
+        carried: Outline of each episode; their order is unrelated to the rows.
+        tokenizer: Tokenizer of the model.
     """
     left = sorted(rows, key=lambda row: len(row.prompt) + len(row.response))
     chains = []
     while left:
-        chain = [left.pop()]  # the longest one that is left ends an episode
+        chain = [left.pop()]  # the longest remaining row ends an episode
         while before := [row for row in left if _goes_before(row, chain[0])]:
             chain.insert(0, before[-1])
             left.remove(before[-1])
@@ -99,7 +101,7 @@ def _goes_before(row: Row, later: Row) -> bool:
 
 
 def _joined(chain: Sequence[Row]) -> Row:
-    """One row of all turns."""
+    """Return one row with all turns."""
     first, last = chain[0], chain[-1]
     start = len(first.prompt)
     size = len(last.prompt) + len(last.response) - start
@@ -112,27 +114,27 @@ def _joined(chain: Sequence[Row]) -> Row:
 
 
 def fill(made: Played, row: Row) -> None:
-    """Tokens, turns and advantages of a row."""
+    """Set tokens, turns and advantages from a row."""
     made.token_ids = row.prompt + row.response
     made.turn_ids = [-1] * len(row.prompt) + turn_ids_of(row.mask)
     made.read_advantages([0.0] * len(row.prompt) + row.advantages)
 
 
 def task_seed(token_ids: Sequence[int], tokenizer: Any) -> int:
-    """Seed of the task, which the wrapper "named" wrote into the prompt."""
+    """Return the seed of the task, which the wrapper "named" wrote into the prompt."""
     found = _TASK.search(tokenizer.decode(token_ids))
     assert found
     return int(found[1])
 
 
 def gradient_difference(update: Update, core: Record, model: Any, factor: float = 1.0) -> float:
-    """|gradient - reference| / |reference|, with the reference trainer's gradient on gem_core's record.
+    """Return |gradient - reference| / |reference|, with the reference trainer's gradient on `core`.
 
     Args:
         update: Weights and gradients of the trainer's first step.
-        core: What the step should have consumed.
-        model: Of the same architecture, in float32.
-        factor: What the trainer's objective is known to multiply the mean over tokens with.
+        core: Expected inputs of the step.
+        model: Model of the same architecture, in float32.
+        factor: Known factor of the trainer's objective relative to the mean over tokens.
     """
     load_weights(model, update.weights)
     wanted = list(policy_gradient(model, [episode_of(played) for played in core.episodes]).values())
@@ -142,7 +144,7 @@ def gradient_difference(update: Update, core: Record, model: Any, factor: float 
 
 
 def lengths(played: Played) -> list[tuple[int, int]]:
-    """Of each turn: tokens before it since the last one, and its own."""
+    """Return, for each turn, the number of tokens since the previous turn, and of its own tokens."""
     found, before = [], 0
     for turn in range(len(played.advantages)):
         first = played.turn_ids.index(turn)
@@ -153,7 +155,7 @@ def lengths(played: Played) -> list[tuple[int, int]]:
 
 
 def episode_of(played: Played) -> Episode:
-    """With its tokens, rewards and advantages."""
+    """Return an episode with the same tokens, rewards and advantages."""
     turns, start, ids = [], 0, played.token_ids
     values = zip(lengths(played), played.rewards or [], played.advantages, strict=True)
     for (context, size), reward, advantage in values:
@@ -177,9 +179,9 @@ def judge(
     notes: Mapping[str, float] | None = None,
     checkout: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Write the trainer's record beside the others, and compare it with gem_core's.
+    """Write the trainer's record next to the others, and compare it with gem_core's.
 
-    `checkout` has the versions of what is not installed as a package.
+    `checkout` has the versions of software that is not installed as a package.
     """
     record = Record(
         trainer,

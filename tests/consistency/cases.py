@@ -1,4 +1,4 @@
-"""Level 2 beyond the shared step: each trainer's advantage path on the same episodes, under other options."""
+"""Level 2 beyond the shared step: each trainer's advantages for the same episodes with other options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.consistency.scenario import GAMMA, Scenario
 
 @dataclass(frozen=True)
 class Case:
-    """What a trainer is asked for.
+    """Options under which a trainer computes advantages.
 
     Attributes:
         estimator: "rebn" or "reinforce".
-        gamma: Discount.
-        ddof: Of ReBN's standard deviation.
-        kl_coef: Weight of a penalty in the reward, `penalty` on each token.
+        gamma: Discount per turn.
+        ddof: Delta degrees of freedom of ReBN's standard deviation.
+        kl_coef: Weight of a penalty in the reward; `penalty` returns its value for each token.
     """
 
     estimator: str
@@ -43,13 +43,13 @@ WITH_KL = [Case("rebn", 0.9, kl_coef=0.3), Case("reinforce", 1.0, kl_coef=0.3)]
 
 
 def penalty(played: Played) -> list[float]:
-    """A KL of each token of the row, made up but the same in every trainer; 0 off-response."""
+    """Return an artificial KL for each token of the row, equal in all trainers; 0 outside of responses."""
     pairs = enumerate(zip(played.token_ids, played.turn_ids, strict=True))
     return [((7 * token + place) % 13 - 6) / 64 if turn >= 0 else 0.0 for place, (token, turn) in pairs]
 
 
 def token_rewards(played: Played, case: Case) -> list[float]:
-    """Per token of the row: a turn's reward on its last token, less the penalty."""
+    """Return the reward of each token of the row: a turn's reward on its last token, minus the penalty."""
     found = [-case.kl_coef * value for value in penalty(played)]
     for turn, reward in enumerate(played.rewards or []):
         last = max(place for place, of in enumerate(played.turn_ids) if of == turn)
@@ -62,7 +62,7 @@ def trainable(record: Record) -> list[Played]:
 
 
 def expected(case: Case, episodes: Sequence[Played]) -> list[list[float]]:
-    """By the independent oracle, per episode and turn."""
+    """Return the advantages of the independent oracle, per episode and turn."""
     returns = []
     for played in episodes:
         rewards = [0.0] * (max(played.turn_ids) + 1)
@@ -79,7 +79,10 @@ def expected(case: Case, episodes: Sequence[Played]) -> list[list[float]]:
 
 
 def largest_difference(found: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:
-    """Over the largest wanted value where that is above 1; NaN where one of them is."""
+    """Return the largest difference, relative to the largest wanted value if that is above 1.
+
+    NaN if one of the values is NaN.
+    """
     pairs = [(a, b) for x, y in zip(found, wanted, strict=True) for a, b in zip(x, y, strict=True)]
     return float(np.max([abs(a - b) for a, b in pairs])) / max(1.0, *(abs(b) for _, b in pairs))
 
@@ -90,13 +93,13 @@ def judge_cases(
     cases: Sequence[Case],
     advantages: Callable[[Case, list[Played]], Sequence[Sequence[float]]],
 ) -> dict[str, float]:
-    """Ask the trainer for each case and put the differences into its record, if there is one.
+    """Run the trainer on each case and store the differences in its record, if there is one.
 
     Args:
-        made: Whose episodes are taken.
+        made: Scenario with the episodes.
         trainer: Name of the record.
-        cases: What to ask.
-        advantages: The trainer's own path, from trainable episodes to a value per turn.
+        cases: Cases to run.
+        advantages: The trainer's own code, from trainable episodes to a value per turn.
     """
     episodes = trainable(made.core())
     found = {
@@ -107,7 +110,7 @@ def judge_cases(
 
 
 def _keep(made: Scenario, trainer: str, field: str, values: dict[str, float]) -> None:
-    """Put numbers into the record of a trainer that has taken the step."""
+    """Store numbers in the record of a trainer that has taken the step."""
     path = made.records / f"{trainer}.json"
     if path.exists():
         record = Record.read(path)
@@ -116,10 +119,10 @@ def _keep(made: Scenario, trainer: str, field: str, values: dict[str, float]) ->
 
 
 def sign_flips(of_tokens: Sequence[Sequence[float]], episodes: Sequence[Played]) -> float:
-    """Share of the response tokens whose sign differs from that of ReBN at the gamma of the shared step.
+    """Return the share of response tokens whose sign differs from ReBN at the gamma of the shared step.
 
     Args:
-        of_tokens: Per episode, a value for each token of the row; those off-response are not read.
+        of_tokens: Per episode, a value for each token of the row; values outside of responses are ignored.
         episodes: The episodes.
     """
     flips = total = 0
@@ -140,13 +143,13 @@ def judge_stock(
     names: Sequence[str],
     tokens: Callable[[str, list[Played]], Sequence[Sequence[float]]],
 ) -> dict[str, float]:
-    """How often each of the trainer's own estimators points the other way than ReBN; kept in its record.
+    """Store in the trainer's record how often each of its own estimators has the opposite sign of ReBN.
 
     Args:
-        made: Whose episodes are taken.
+        made: Scenario with the episodes.
         trainer: Name of the record.
-        names: Of the estimators.
-        tokens: From the name of an estimator and the episodes to a value per token of each row.
+        names: Names of the estimators.
+        tokens: Maps the name of an estimator and the episodes to a value per token of each row.
     """
     episodes = trainable(made.core())
     found = {name: sign_flips(tokens(name, episodes), episodes) for name in names}

@@ -1,4 +1,4 @@
-"""The environments of the shared step are known to its own tests only."""
+"""Registers the environments of the shared step only for its own tests."""
 
 from __future__ import annotations
 

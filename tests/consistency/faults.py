@@ -1,7 +1,7 @@
-"""Seven faults that adapters have had or could have, and whether the comparison finds them.
+"""Seven faults that adapters have had or could have, to test whether the comparison finds them.
 
-A trainer's test takes the shared step through its adapter in this process, once as it is and once per
-fault; a table says where the fault is put in that adapter.
+A trainer's test takes the shared step through its adapter in this process, once unmodified and once per
+fault; a table maps each fault to a patch of that adapter.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SEEN = {
     "response re-tokenised": {ENGINE},
     "group with different seeds": {ENGINE},
 }
-"""Where the suite sees a fault: at an engine that is asked what gem_core does not ask, or at a level of the
-comparison. Where a prompt is wrong nothing else is looked at."""
+"""Where the suite finds each fault: at an engine that receives a prompt which gem_core does not send, or at a
+level of the comparison. After a wrong prompt nothing else is compared."""
 
 Patch: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 Step: TypeAlias = Callable[[], list[Played]]
@@ -45,7 +45,7 @@ def findings(
     reference: str = "core",
     not_carried: Mapping[str, str] | None = None,
 ) -> set[str]:
-    """Where the suite finds fault with a step; nothing where it is gem_core's."""
+    """Return where the suite finds faults in a step; empty if it equals gem_core's step."""
     try:
         episodes = step()
     except Exception as error:
@@ -72,14 +72,14 @@ def read_row(
     rewards: Sequence[float],
     advantages: Sequence[float],
 ) -> Played:
-    """An episode from its row in a trainer's batch; entries of padding are left out.
+    """Return an episode from its row in a trainer's batch, without padding.
 
     Args:
-        outline: Carried beside the tokens: the task, and how the episode ended.
-        tokens: Of the row.
-        mask: Per token, 1 where the loss is taken.
-        rewards: Per token.
-        advantages: Per token, as the loss consumes them.
+        outline: Outline of the episode: the task, and how it ended.
+        tokens: Token ids of the row.
+        mask: 1 for each token in the loss, otherwise 0.
+        rewards: Reward of each token.
+        advantages: Advantage of each token, as the loss consumes it.
     """
     made = Played(outline.env_id, outline.seed or 0, outline.trainable)
     made.copy_outcome(outline)
@@ -96,7 +96,7 @@ def read_row(
 
 
 def estimator_patch(module: Any, change: Callable[[Any], Any]) -> Patch:
-    """A fault in the estimator that a module of an adapter looks up."""
+    """Return a fault in the estimator that a module of an adapter looks up."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original = module.get_estimator
@@ -111,7 +111,7 @@ def estimator_patch(module: Any, change: Callable[[Any], Any]) -> Patch:
 
 
 def per_token(function: Any) -> Any:
-    """Each response token is a step of the discount."""
+    """Discount per response token instead of per turn."""
 
     def changed(rewards: torch.Tensor, mask: torch.Tensor, *, turn_ids: Any = None, **options: Any) -> Any:
         on = mask != 0
@@ -122,12 +122,12 @@ def per_token(function: Any) -> Any:
 
 
 def sample_std(function: Any) -> Any:
-    """The standard deviation of a sample in the place of the population's."""
+    """Use the standard deviation of a sample instead of the population."""
     return functools.partial(function, ddof=1)
 
 
 def subsampled(function: Any) -> Any:
-    """Statistics of every other row."""
+    """Compute the statistics of every other row only."""
 
     def changed(rewards: torch.Tensor, mask: torch.Tensor, *, turn_ids: Any = None, **options: Any) -> Any:
         half = None if turn_ids is None else turn_ids[::2]
@@ -138,7 +138,7 @@ def subsampled(function: Any) -> Any:
 
 
 def estimator_patches(module: Any) -> dict[str, Patch]:
-    """The faults of an estimator, where a module looks it up by name and gives it rows of episodes."""
+    """Return the faults of an estimator that a module looks up by name and applies to episode rows."""
     return {
         "discount per token": estimator_patch(module, per_token),
         "sample standard deviation": estimator_patch(module, sample_std),
@@ -147,7 +147,7 @@ def estimator_patches(module: Any) -> dict[str, Patch]:
 
 
 def argument_patch(module: Any, name: str, change: Callable[[Any], Any]) -> Patch:
-    """A fault in what a function of an adapter gets as its first argument."""
+    """Return a fault in the first argument of a function of an adapter."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original = getattr(module, name)
@@ -157,7 +157,7 @@ def argument_patch(module: Any, name: str, change: Callable[[Any], Any]) -> Patc
 
 
 def shifted(episode: Episode) -> Episode:
-    """The first response of an episode with more than one begins and ends a token later."""
+    """Shift the first response of an episode with several turns by one token."""
     if len(episode.turns) < 2 or not episode.trainable:
         return episode
     first, second, *rest = episode.turns
@@ -167,7 +167,7 @@ def shifted(episode: Episode) -> Episode:
 
 
 def unpaid(episode: Episode) -> Episode:
-    """The last turn earned nothing."""
+    """Set the reward of the last turn to 0."""
     if not episode.trainable:
         return episode
     turns: list[Turn] = [*episode.turns[:-1], replace(episode.turns[-1], reward=0.0)]
@@ -175,7 +175,7 @@ def unpaid(episode: Episode) -> Episode:
 
 
 def retokenised(kind: Any, tokenizer: Any) -> Patch:
-    """A policy of an adapter that decodes what was sampled and encodes it again."""
+    """Return a fault in an adapter's policy, which decodes the sampled tokens and encodes them again."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original: Callable[..., Awaitable[Generation]] = kind.generate
@@ -191,7 +191,7 @@ def retokenised(kind: Any, tokenizer: Any) -> Patch:
 
 
 def own_seeds(module: Any) -> Patch:
-    """Each sample of a group plays a seed of its own: `module.task_of` reads the task of a row wrongly."""
+    """Return a fault in `module.task_of`, which gives each sample of a group its own seed."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         original, seen = module.task_of, set()

@@ -1,7 +1,7 @@
-"""The step that all trainers take for the comparison: tasks, scripted answers, and what gem_core makes of it.
+"""The step that all trainers take for the comparison: tasks, scripted answers, and gem_core's results.
 
-Everything is made once, in the folder ``GEM_CONSISTENCY`` (``runs/consistency`` when that is not set),
-by whichever test session comes first; the others find it. Their records lie in ``records`` there.
+The first test session creates everything in the folder ``GEM_CONSISTENCY`` (``runs/consistency`` if that is
+not set); the others reuse it. Their records are in its folder ``records``.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ GAMMA = 0.9
 MAX_TURNS = 4
 TOKENS_PER_TURN = 24
 TOKENS = 280
-"""Of an episode, prompt and observations included."""
+"""Maximum number of tokens of an episode, including prompt and observations."""
 
 Script: TypeAlias = dict[str, list[gem_script.Answer]]
-"""Prompt to the answers that are given to it, in the order in which it is asked."""
+"""Maps a prompt to its answers, in the order of the requests."""
 
 Kind: TypeAlias = str
-"""What a scripted policy says: "oracle", "random", "spelled" (a random move in more tokens than the
-tokenizer would take), "nonsense", "empty" (the end-of-turn token alone), "cut" (no end before the limit),
-"long" (a random move behind words that use the limit up) or "tool" (a call of the Python tool)."""
+"""Kind of a scripted response: "oracle", "random", "spelled" (a random move in more tokens than the tokenizer
+would use), "nonsense", "empty" (only the end-of-turn token), "cut" (no end before the limit), "long" (a
+random move after words that use up the limit) or "tool" (a call of the Python tool)."""
 
 PROGRAMS: list[list[Kind]] = [
     ["oracle"], ["spelled"],
@@ -54,15 +54,15 @@ PROGRAMS: list[list[Kind]] = [
     ["cut", "oracle"], ["random", "cut", "empty", "random"],
     ["long"], ["random", "nonsense"],
 ]  # fmt: skip
-"""Kind of each turn, the last one for all that follow; samples of a task one after the other, then over
-again. The first turns of two samples differ, so that a row of one turn is known by its tokens."""
+"""Kind of each turn; the last one repeats. The samples of a task use the programs in order, then start over.
+The first turns of two samples differ, so that a row of one turn can be identified by its tokens."""
 TOOL_PROGRAMS: list[list[Kind]] = [["tool", "oracle"], ["random"]]
-"""The same for tasks with the tool; the best player answers once it was called."""
+"""Programs for tasks with the tool; the best player answers after calling it."""
 
 
 @dataclass
 class Scenario:
-    """Where everything lies."""
+    """Paths of the scenario's files."""
 
     folder: Path
 
@@ -86,29 +86,29 @@ class Scenario:
         return str(json.loads((self.model / "gem_tiny.json").read_text())["sha256"])
 
     def core(self, name: str = "core") -> Record:
-        """What gem_core makes of the script; "core-without-budget" without a limit on an episode's tokens."""
+        """Return gem_core's record of the step; "core-without-budget" has no limit on an episode's tokens."""
         return Record.read(self.records / f"{name}.json")
 
 
 def tasks() -> list[TaskRow]:
-    """One row a task."""
+    """Return one row per task."""
     register()
     return list(make_tasks([EnvChoice.parse(text) for text in SOURCES], TASKS, seed=SEED))
 
 
 def register() -> None:
-    """The test environments and wrappers; trainers find them by entry points."""
+    """Register the test environments and wrappers; trainers find them by entry points."""
     gem_trouble.register()
     gem_script.register()
 
 
 def scenario() -> Scenario:
-    """Return the scenario; make it if it is missing or another version of this file made it."""
+    """Return the scenario; make it if it is missing or was made by another version of this file."""
     made = Scenario(Path(os.environ.get("GEM_CONSISTENCY") or ROOT / "runs" / "consistency"))
     made.folder.mkdir(parents=True, exist_ok=True)
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     with (made.folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # test sessions may run side by side
+        fcntl.flock(file, fcntl.LOCK_EX)  # test sessions may run concurrently
         if not made.version.exists() or made.version.read_text() != version:
             for folder in (made.model, made.records):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def scenario() -> Scenario:
 
 
 def make(made: Scenario) -> None:
-    """Make the model, play the tasks with gem_core, and write down what was asked and answered."""
+    """Make the model, play the tasks with gem_core, and record requests and answers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from gem_core.train import TinyOptions, save_tiny
@@ -158,7 +158,7 @@ def make(made: Scenario) -> None:
 
 
 def play(env: Env, task: TaskRow, policy: Policy, context: Context, tokens: int | None) -> Episode:
-    """One episode, of at most `tokens` tokens."""
+    """Play one episode of at most `tokens` tokens."""
     return asyncio.run(
         run_episode(
             env,
@@ -173,7 +173,7 @@ def play(env: Env, task: TaskRow, policy: Policy, context: Context, tokens: int 
 
 
 def with_advantages(episodes: list[Episode]) -> list[Episode]:
-    """The same, with ReBN advantages of the whole batch in their turns."""
+    """Return the episodes with ReBN advantages of the whole batch in their turns."""
     trainable = [episode for episode in episodes if episode.trainable]
     credit = rebn([episode.rewards for episode in trainable], gamma=GAMMA)
     for episode, of_turns in zip(trainable, credit, strict=True):
@@ -183,7 +183,7 @@ def with_advantages(episodes: list[Episode]) -> list[Episode]:
 
 
 class Scripted:
-    """A script as a `gem_core.rollout.Policy`."""
+    """A `gem_core.rollout.Policy` that answers from a script."""
 
     def __init__(self, script: gem_script.Script) -> None:
         self._script = script
@@ -196,9 +196,9 @@ class Scripted:
 
 
 class Behaviour:
-    """A policy that follows a program; it sees the environment, to play well or legally.
+    """A policy that follows a program; it reads the environment to play well or legally.
 
-    What it was asked and said goes into `asked`, with log-probs of the model.
+    It records requests and answers in `asked`, with log-probs of the model.
     """
 
     def __init__(self, env: Env, program: Sequence[Kind], tokenizer: Any, model: Any, asked: Script) -> None:

@@ -1,4 +1,4 @@
-"""Records, and what a comparison says of them."""
+"""Records, and the results of comparing them."""
 
 from __future__ import annotations
 

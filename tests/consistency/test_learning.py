@@ -1,4 +1,4 @@
-"""Learning runs of several trainers, and what level 4 says of them."""
+"""Learning runs of several trainers, and the results of level 4."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_runs(
     variant: str = "rebn",
     **changed: Any,
 ) -> None:
-    """Append a run for each number, with seeds from 0 on."""
+    """Append a run for each number, with seeds starting at 0."""
     for seed, value in enumerate(after):
         run = {
             "task": task,
@@ -60,7 +60,7 @@ def shifted(by: float) -> tuple[float, ...]:
         (LEARNED, True),
         (shifted(0.05), True),
         (shifted(-0.11), False),
-        ((0.60, 0.55, 0.62, 0.58, 0.05), False),  # one collapse in five is no accident to be left out
+        ((0.60, 0.55, 0.62, 0.58, 0.05), False),  # one collapse in five is not an outlier
     ],
 )
 def test_the_interval_decides(tmp_path: Path, after: tuple[float, ...], equal: bool) -> None:
@@ -122,7 +122,7 @@ def test_the_command_prints_a_table_and_writes_a_page(
     write_runs(tmp_path, "verl", shifted(0.02))
     page = tmp_path / "page.html"
     command = ["consistency", "--level", "4", "--records", str(tmp_path / RUNS)]
-    assert main([*command, "--html", str(page)]) == OK  # the fault differs, as it should
+    assert main([*command, "--html", str(page)]) == OK  # the fault is detected
     shown = capsys.readouterr().out
     assert "equivalent (+0.020" in shown
     assert "reference, per-token" in shown

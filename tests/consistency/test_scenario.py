@@ -1,4 +1,4 @@
-"""The shared step, as gem_core takes it: it holds what it was made for, and the oracle agrees."""
+"""gem_core's shared step contains every intended case, and the oracle agrees."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_step_holds_every_way_for_an_episode_to_go() -> None:
         "env_error",
     }
     turns = [played.turn_ids.count(n) for played in trainable(core) for n in range(len(played.advantages))]
-    assert min(turns) == 1  # an end-of-turn token alone
+    assert min(turns) == 1  # only an end-of-turn token
     assert max(turns) == TOKENS_PER_TURN  # cut by the limit
     assert any(reward not in (0.0, 1.0, -0.1) for played in core.episodes for reward in played.rewards or [])
     assert any(played.rewards and len(played.rewards) > 2 for played in core.episodes)

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub: what its client asks of it to read a data set."""
+"""Stub of the Hugging Face hub, with the requests that its client makes to read a data set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(StandInServer):
-    """Serves `repositories`: id of a data set -> file name -> content. `requests` records what was asked."""
+    """Serves `repositories`: id of a data set -> file name -> content. `requests` records the requests."""
 
     def __init__(self, repositories: dict[str, dict[str, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -40,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer(body=True)
 
-    def do_POST(self) -> None:  # the client asks about several paths at once
+    def do_POST(self) -> None:  # the client requests several paths at once
         length = int(self.headers.get("Content-Length", 0))
         asked = self.rfile.read(length)
         path = unquote(urlsplit(self.path).path)
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(repositories: dict[str, dict[str, bytes]]) -> Iterator[Hub]:
-    """A running stand-in."""
+    """Run the stub."""
     hub = Hub(repositories)
     thread = threading.Thread(target=hub.serve_forever, daemon=True)
     thread.start()

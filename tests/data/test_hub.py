@@ -91,7 +91,7 @@ def test_without_a_connection_the_cache_serves(server, monkeypatch):
     open_rows("team/sums", "train")
     _opened.clear()
     monkeypatch.setattr("gem_core.data.open._opened", {})
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no server listens there
     assert open_rows("team/sums", "train")[5] == ROWS[5]
     with pytest.raises(DataError, match="not on this machine"):
         open_rows("team/sums", "test")
@@ -113,7 +113,7 @@ def test_a_hub_that_never_answers_is_given_up(server, monkeypatch):
 
 def test_an_address_that_swallows_everything_is_given_up(monkeypatch):
     monkeypatch.setattr(hub, "PATIENCE", 0.5)
-    with socket.socket() as listening:  # accepts connections and says nothing
+    with socket.socket() as listening:  # accepts connections but never answers
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{listening.getsockname()[1]}")

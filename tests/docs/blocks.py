@@ -1,4 +1,4 @@
-"""Fenced code blocks of a Markdown page, with what their info strings ask for."""
+"""Fenced code blocks of a Markdown page, with the marks in their info strings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEEDS = re.compile(r"<!-- needs: (?P<extra>\w+) -->")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block; `line` is that of its first line of code, counted from 1."""
+    """One fenced block; `line` is the number of its first line of code, counted from 1."""
 
     page: str
     line: int
@@ -30,28 +30,28 @@ class Block:
 
 
 def pages() -> list[str]:
-    """README.md and every page under docs, as paths from the root; recorded results are no pages."""
+    """Return README.md and every page under docs, except recorded results, as paths from the root."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     names = [path.relative_to(ROOT).as_posix() for path in found]
     return [name for name in names if not name.startswith("docs/results/")]
 
 
 def extra_of(page: str) -> str | None:
-    """The extra that a page needs: ``<!-- needs: train -->`` on a line of its own says so."""
+    """Return the extra that a page needs, from a separate line ``<!-- needs: train -->``."""
     match = _NEEDS.search((ROOT / page).read_text())
     return match["extra"] if match else None
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page in order."""
+    """Return the blocks of a page in order."""
     return parse(page, (ROOT / page).read_text())
 
 
 def parse(page: str, text: str) -> list[Block]:
-    """The blocks of `text`.
+    """Return the blocks of `text`.
 
     Raises:
-        ValueError: A block without a known language, with an unknown mark, or never closed.
+        ValueError: A block lacks a known language, has an unknown mark, or is not closed.
     """
     found = []
     lines = iter(enumerate(text.splitlines(), start=1))

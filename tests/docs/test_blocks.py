@@ -1,8 +1,8 @@
-"""Every code block of README.md and the documentation does what it says.
+"""Every code block of README.md and the documentation works.
 
-The blocks of one page run in order, in one temporary folder: python blocks share a namespace, bash
-blocks run under ``bash -eu`` with ``gem-core`` on the path. A block marked ``gpu`` is parsed instead of
-run, one marked ``slow`` runs only where GEM_CORE_DOCS_SLOW is set (``make docs-slow``).
+The blocks of one page run in order, in one temporary folder: python blocks share a namespace, and bash blocks
+run under ``bash -eu`` with ``gem-core`` on the path. A block marked ``gpu`` is parsed instead of run; a block
+marked ``slow`` runs only if GEM_CORE_DOCS_SLOW is set (``make docs-slow``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MARKED = [block for page in pages() for block in blocks(page) if block.marks]
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a page registers is gone after it."""
+    """Undo the registrations of each page."""
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
     monkeypatch.setattr(discovery, "_registered", dict(discovery._registered))
@@ -48,7 +48,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def needs(page: str) -> None:
     extra = extra_of(page)
-    if extra == "terminal":  # and a level of the sandbox, which not every machine has
+    if extra == "terminal":  # also needs a sandbox level that not every machine has
         check = self_check()["namespace"]
         if not check.available:
             pytest.skip(check.reason)
@@ -67,7 +67,7 @@ def run_bash(block: Block, folder: Path) -> None:
 
 
 def run_python(block: Block, namespace: dict[str, Any]) -> None:
-    source = "\n" * (block.line - 1) + block.code  # tracebacks then show the line of the page
+    source = "\n" * (block.line - 1) + block.code  # makes tracebacks show the line of the page
     exec(compile(source, block.page, "exec"), namespace)
 
 

@@ -1,7 +1,7 @@
-"""The players without a model reach what the documentation says of them.
+"""The players without a model reach the documented returns.
 
-`docs/results/games.jsonl` and `datasets.jsonl` hold what the tables of docs/environments show. Here are
-environments of which hundreds of episodes take a second; CHECK_RETURNS=ID names others, as a pattern.
+`docs/results/games.jsonl` and `datasets.jsonl` hold the numbers in the tables of docs/environments. These
+tests check environments with hundreds of episodes per second; CHECK_RETURNS=ID selects others by a pattern.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_the_documented_return(id, kind, tmp_path):
     outcome = evaluate(EvalConfig(kind, [id], episodes=EPISODES, out=str(tmp_path)))
     found = outcome.summary["envs"][id]
     assert found["errors"] == 0
-    # The documented mean has an error of its own, from as many episodes as it says.
+    # The documented mean has its own error, from the documented number of episodes.
     deviation = found["return"]["se"] * math.sqrt(EPISODES)
     error = deviation * math.sqrt(1 / EPISODES + 1 / documented["episodes"])
     assert abs(found["return"]["mean"] - documented[kind]["return"]) <= 3 * error + 1e-9

@@ -1,4 +1,4 @@
-"""The script that measures environments, and that the pages hold what it would write."""
+"""The script that measures environments; the pages contain what it would write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.docs.blocks import ROOT
 
 
 def load(name: str) -> ModuleType:
-    """A script of the folder tools."""
+    """Import a script of the folder tools."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -54,7 +54,7 @@ PAGES = [
 
 @pytest.mark.parametrize(("page", "records"), PAGES)
 def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None:
-    """After a change of an id, an argument or a docstring: `python tools/env_tables.py fill ...`."""
+    """After changing an id, an argument or a docstring, run `python tools/env_tables.py fill ...`."""
     text = (ROOT / "docs" / "environments" / page).read_text()
     assert tables.fill(text, tables.read(ROOT / "docs" / "results" / records)) == text
 

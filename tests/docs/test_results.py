@@ -1,4 +1,4 @@
-"""Every table under docs/results can be drawn again from the records beside it."""
+"""Every table under docs/results can be redrawn from the records next to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = ROOT / "docs" / "results"
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
-    """The module of benchmarks/ that draws."""
+    """The module of benchmarks/ that draws the table."""
     pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module(request.param)

@@ -16,7 +16,7 @@ pytest.importorskip("pty", reason="needs pseudo terminals")
 
 
 def test_the_screenshot_shows_what_play_shows_today() -> None:
-    """After a change of the command or the game: run the line in tools/screenshot.py again."""
+    """After changing the command or the game, run the line in tools/screenshot.py again."""
     screenshot = load("screenshot")
     lines = re.findall(r'"([^"]+)"|(:hint)', (screenshot.__doc__ or "").split(" -- ")[1].split("\n\n")[0])
     typed = [one or other for one, other in lines]
@@ -29,4 +29,4 @@ def test_the_screenshot_shows_what_play_shows_today() -> None:
     words = plain.split()
     assert len(words) > 100
     assert "".join(words) in drawn.replace(" ", "")
-    assert "url(" not in re.sub(r"url\(#", "", svg)  # nothing is loaded from elsewhere
+    assert "url(" not in re.sub(r"url\(#", "", svg)  # no external resources

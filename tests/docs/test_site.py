@@ -1,7 +1,7 @@
-"""The built documentation site shows what its Markdown sources say.
+"""The built documentation site shows the contents of its Markdown sources.
 
-markdown-it reads the sources, Python-Markdown builds the site; a difference between the two is text that
-readers of the site do not see as it was meant.
+markdown-it reads the sources and Python-Markdown builds the site; a difference between the two means that the
+site does not show a text as intended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The site, built once."""
+    """Build the site once."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 class Article(HTMLParser):
-    """Headings, code blocks and counts of the other parts of a page's own text."""
+    """Collects headings, code blocks and counts of the other parts of a page's own text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Article(HTMLParser):
 
 
 def source(text: str) -> tuple[list[tuple[str, str]], list[str], Counter[str]]:
-    """Headings, code blocks, and counts of table rows and list items in Markdown."""
+    """Return headings, code blocks, and counts of table rows and list items in Markdown."""
     tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
     headings = [
         (token.tag, "".join(part.content for part in following.children))
@@ -99,7 +99,7 @@ def test_a_page_shows_its_source(site: Site, page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     headings, code, counts = source(text)
     built = Article((site.folder / page).with_suffix(".html").read_text(encoding="utf-8"))
-    if "\n::: " in text:  # mkdocstrings adds what the docstrings hold
+    if "\n::: " in text:  # mkdocstrings adds the contents of docstrings
         assert built.headings[: len(headings)] == headings
         assert len(built.headings) > len(headings)
         return

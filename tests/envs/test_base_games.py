@@ -1,4 +1,4 @@
-"""What every registered game must hold, in play by its own random and oracle players."""
+"""Properties of every registered game, played by its own random and oracle players."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAMILIES = [
 
 
 def play(env, seed, choose=None, turns=10_000):
-    """(observation, reward, terminated, truncated, info) of each step of one episode."""
+    """Return (observation, reward, terminated, truncated, info) of each step of one episode."""
     steps = [(*env.reset(seed=seed),)]
     for _ in range(turns):
         action = env.sample_random_action() if choose is None else choose(env)
@@ -88,7 +88,7 @@ def test_same_seed_same_episode_and_other_seeds_differ(id):
     before = random.getstate()
     play(twin, 99)
     assert play(twin, 3) == first
-    assert random.getstate() == before  # the caller's generator is not touched
+    assert random.getstate() == before  # the caller's generator is unchanged
     assert any(play(twin, seed) != first for seed in range(4, 9))
 
 
@@ -154,7 +154,7 @@ def test_players_change_nothing(id):
 
 @pytest.mark.parametrize("id", IDS)
 def test_fields_hold_all_that_an_episode_changes(id):
-    """Attributes that play changes but get_state forgets would make forks differ."""
+    """Forks would differ if play changed attributes that get_state omits."""
     env = gem_core.make(id)
     made = set(vars(env))
     play(env, 0)

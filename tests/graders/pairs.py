@@ -1,7 +1,7 @@
-r"""Labelled pairs for the math grader: answer, reference, whether the answer is right.
+r"""Labeled pairs for the math grader: answer, reference, and whether the answer is right.
 
-Written by hand for this project. One pair a line, ``answer ~ reference`` under the heading that says what
-they are; RIGHT and WRONG give the label.
+Written by hand for this project. Each line is a pair ``answer ~ reference`` under a heading that describes
+the pairs; RIGHT and WRONG give the label.
 """
 
 from __future__ import annotations

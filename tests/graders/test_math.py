@@ -15,7 +15,7 @@ from gem_core.graders.math import MathVerdict, grade, judge
 from tests.graders.pairs import PAIRS
 
 ONLY_SYMBOLIC = {r"\int_0^1 2x\,dx", r"\sum_{k=1}^{10} k", "(x,y)=(1,2)"}
-"""Right answers of the labelled pairs that the package's own comparison does not read."""
+"""Right answers of the labeled pairs that the built-in comparison cannot read."""
 has_math_verify = importlib.util.find_spec("math_verify") is not None
 
 

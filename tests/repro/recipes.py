@@ -1,4 +1,4 @@
-"""Two recipes, and what a script that was written for one would start."""
+"""Two recipes, and a helper that returns the command started by a recipe's script."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FULL: dict[str, Any] = {
     "max_env_retries": 3,
     "traces": "traces",
 }
-"""Every option but rebuilt contexts, with a text that needs quotes everywhere."""
+"""Every option except rebuilt contexts, with a text that needs quotes everywhere."""
 
 STUB = """#!/usr/bin/env bash
 if [ "$1" = path ]; then exec "$GEM_TEST_PYTHON" -m gem_core "$@"; fi
@@ -53,12 +53,12 @@ printf '%s\\0' "$(basename "$0")" "$@" > "$GEM_TEST_WORDS"
 
 
 def recipe(given: Mapping[str, Any], **changed: Any) -> Recipe:
-    """A recipe with some options changed."""
+    """Return a recipe with some options changed."""
     return Recipe.of({**given, **changed})
 
 
 def started_by(script: Path, *more: str, **environment: str) -> list[str]:
-    """Run the script with a stand-in for the program that it starts; the words of its command line."""
+    """Run the script with a stub of the program that it starts; return the words of the command line."""
     folder = script.parent / "stubs"
     folder.mkdir(exist_ok=True)
     for name in ("python", "torchrun", "gem-core"):

@@ -1,4 +1,4 @@
-"""What a recipe may say, what each trainer refuses, and what the reference trainer is told."""
+"""Valid recipes, options that each trainer rejects, and the options of the reference trainer."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_images_are_refused_where_the_trainer_has_no_place_for_them(
 
 
 def test_every_default_of_gamma_is_the_same() -> None:
-    """That of the estimators is in tests/advantages/test_registry.py."""
+    """See tests/advantages/test_registry.py for the default of the estimators."""
     viewer = inspect.signature(write_page).parameters["gamma"].default
     assert Recipe(env=[GUESS], model="m").gamma == TrainConfig().gamma == viewer == 1.0
     assert build_parser("view").parse_args(["view", "traces.jsonl"]).gamma == 1.0

@@ -1,4 +1,4 @@
-"""What the tests of the sandbox share."""
+"""Helpers shared by the tests of the sandbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_namespace = pytest.mark.skipif(
 
 
 def children(pid: int) -> list[int]:
-    """All processes below one."""
+    """Return all descendants of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -33,7 +33,7 @@ def descriptors() -> int:
 
 
 def settles(condition, seconds: float = 20.0) -> bool:
-    """Whether `condition` becomes true in time."""
+    """Return whether `condition` becomes true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -1,4 +1,4 @@
-"""Level ``container`` in a real Podman, with an image made of the interpreter that runs the tests."""
+"""Level ``container`` in a real Podman, with an image made from the interpreter that runs the tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IMAGE = "localhost/gem-core-test:1"
 RUNTIME = ["--runtime", "runc"] if shutil.which("runc") else []
 NAMES = ("bash", "cat", "chmod", "cp", "find", "ls", "mkdir", "readlink", "rm", "sleep")
 PROGRAMS = [path for name in NAMES if (path := shutil.which(name))]
-"""What the shell needs of the machine's programs."""
+"""The machine's programs that the shell needs."""
 ENGINE = " ".join(["podman", *RUNTIME])
 
 pytestmark = pytest.mark.skipif(not shutil.which("podman"), reason="needs podman")
@@ -37,7 +37,7 @@ def libraries(path: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
-    """An image with this interpreter, its standard library and what they are linked to."""
+    """Sandbox with an image of this interpreter, its standard library, and their shared libraries."""
     python = os.path.realpath(sys.executable)
     standard = Path(sysconfig.get_path("stdlib"))
     left_out = {"test", "site-packages", "idlelib", "ensurepip", "lib2to3", "tkinter", "__pycache__"}

@@ -170,7 +170,7 @@ def test_a_killed_fork_server_is_replaced(sandbox):
     code = "import os, time; os.fork(); time.sleep(30)"
     running = threading.Thread(target=lambda: results.append(sandbox.run(code)))
     running.start()
-    # It runs as soon as something other than a server, the first below its launcher, has a child.
+    # The program runs as soon as a process other than a server (the first below its launcher) has a child.
     assert settles(lambda: any(children(c) for pid in sandbox.processes() for c in children(pid)[1:]))
     for pid in sandbox.processes():
         os.kill(pid, signal.SIGKILL)
@@ -265,7 +265,7 @@ def test_without_ids_to_map_as_for_most_users(monkeypatch):
     assert "Invalid argument" in result.stderr
     assert "FileNotFoundError" in sandbox.run(held).stderr
     assert "Read-only" in sandbox.run("open('/usr/x', 'w')").stderr
-    names = {attack.name for attack in ATTACKS} - {"fork bomb"}  # the limit does not bind root itself
+    names = {attack.name for attack in ATTACKS} - {"fork bomb"}  # the limit does not apply to root
     monkeypatch.setattr(suite, "ATTACKS", [attack for attack in ATTACKS if attack.name in names])
     monkeypatch.setattr(suite, "LATE_SECONDS", 0.3)
     outcomes = suite.attack_level("namespace", sandbox=sandbox)

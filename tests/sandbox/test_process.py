@@ -87,7 +87,7 @@ def test_nothing_of_the_caller_is_inherited(monkeypatch):
             "print('GEM_TEST_SECRET' in os.environ, sorted(int(f) for f in os.listdir('/proc/self/fd')))"
         )
         found = run(code).stdout
-    assert found.startswith("False [0, 1, 2, 3]")  # 3 is the listing's own
+    assert found.startswith("False [0, 1, 2, 3]")  # 3 belongs to the listing itself
 
 
 def test_the_folder_is_its_own_and_gone_afterwards():

@@ -1,4 +1,4 @@
-"""The shell of a sandbox: what stays, what is bounded, and the files that go in and come out."""
+"""The shell of a sandbox: persistent state, limits, and files written and read."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_each_shell_has_its_own_files(shell):
     other = open_shell()
     assert other.run("ls").output == ""
     other.close()
-    assert other.run("ls").ending == "lost"  # and a closed one says so
+    assert other.run("ls").ending == "lost"  # a closed shell reports it
 
 
 def test_no_network_and_no_file_of_the_machine(shell, tmp_path):

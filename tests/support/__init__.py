@@ -1,4 +1,4 @@
-"""Stand-ins that the tests inject: scripted environments (test doubles of `Env`)."""
+"""Scripted environments (test doubles of `Env`) and helpers for the tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gem_core.rollout import EpisodeLimits
 
 
 class ScriptedEnv(Env):
-    """Plays a fixed list of rewards, one per step, and records the actions it was given.
+    """Returns a fixed list of rewards, one per step, and records the actions.
 
-    `fail_at` raises in that step (counted from 0), `delay` sleeps in every step, `truncate` ends
-    with truncated instead of terminated. The observation names the seed, the turn and a draw from
-    the environment's own generator.
+    `fail_at` is the step (counted from 0) that raises, `delay` is the duration of every step, and `truncate`
+    ends the episode with truncated instead of terminated. The observation names the seed, the turn and a draw
+    from the environment's own generator.
     """
 
     state_fields = ("turn", "actions", "seed")
@@ -78,11 +78,11 @@ class ScriptedEnv(Env):
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
-"""A whole image."""
+"""A complete image."""
 
 
 class ImageEnv(ScriptedEnv):
-    """The same, whose every observation begins with an image: those of the list in turn."""
+    """`ScriptedEnv` whose observations each begin with the next image of a list."""
 
     shows_images = True
 
@@ -103,7 +103,7 @@ class ImageEnv(ScriptedEnv):
 
 
 def wide_images() -> ImageEnv:
-    """One whose images are six tokens each to a model of the Qwen2-VL kind."""
+    """Return an environment whose images are six tokens each for a model like Qwen2-VL."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -114,13 +114,13 @@ def wide_images() -> ImageEnv:
 def needs(package: str, extra: str) -> pytest.MarkDecorator:
     """Return the mark of tests that need a package.
 
-    Unlike `pytest.importorskip`, it does not import the package while tests are collected, in every worker.
+    Unlike `pytest.importorskip`, it does not import the package in every worker while tests are collected.
     """
     return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs the extra {extra!r}")
 
 
 def with_limits(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `run_episode`, those that are limits joined in ``limits``."""
+    """Return arguments of `run_episode`, with all limits combined in ``limits``."""
     names = {field.name for field in fields(EpisodeLimits)} & arguments.keys()
     others = {name: value for name, value in arguments.items() if name not in names}
     return {**others, "limits": EpisodeLimits(**{name: arguments[name] for name in names})}

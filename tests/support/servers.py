@@ -1,4 +1,4 @@
-"""A base for the stand-in servers of the tests."""
+"""Base class of the stub servers of the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class StandInServer(ThreadingHTTPServer):
-    """Does not print that a client has hung up: that would be in the output of whichever test runs then."""
+    """Does not report disconnected clients, which would appear in the output of an unrelated test."""
 
     daemon_threads = True
 

@@ -55,7 +55,7 @@ def calls(form, text):
     return [(c.name, dict(c.arguments), c.error) for c in get_format(form).parse(text, TOOLS)]
 
 
-# Responses as models of each family write them, some of them with what the models get wrong.
+# Typical responses of each model family, some of them with typical mistakes.
 # ruff: noqa: E501
 GOOD = [
     ("gem", "Let me see.\n<python>\nprint(1 + 1)\n</python>\nSo it is", [("python", {"code": "\nprint(1 + 1)\n"})]),
@@ -229,7 +229,7 @@ def test_calls_of_chat_apis():
 
 
 class Template:
-    """Stands for a tokenizer: writes calls the way a family of models does."""
+    """Stub of a tokenizer that writes calls in the format of a model family."""
 
     def __init__(self, write):
         self.write = write

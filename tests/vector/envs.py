@@ -33,7 +33,7 @@ RETURNS: dict[str, Any] = {
 
 
 class Obedient(Env):
-    """Does what the action says; any other word is a plain step with reward 0.5."""
+    """Obeys the action; any other word is a plain step with reward 0.5."""
 
     def __init__(self, fail_seed: int | None = None, hang_reset: bool = False, blocking: Any = False) -> None:
         self.fail_seed = fail_seed
@@ -69,14 +69,14 @@ class Obedient(Env):
 
 
 class Loud(Wrapper):
-    """Registered by a test under a name that worker processes have never heard of."""
+    """Wrapper that a test registers under a name unknown to worker processes."""
 
     def on_reset(self, observation: Any, info: Any) -> Any:
         return observation.upper(), info
 
 
 class Unbuildable(Env):
-    """Its constructor raises what cannot be pickled."""
+    """Raises an exception that cannot be pickled in its constructor."""
 
     def __init__(self) -> None:
         class Local(Exception):

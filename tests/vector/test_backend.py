@@ -1,4 +1,4 @@
-"""Every backend gives what the inline one gives, whatever the number of workers."""
+"""Every backend returns the same as the inline backend, for any number of workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 
 SCRIPTED = EnvSpec("test:Scripted-v0", "tests.support:ScriptedEnv")
-# episodes of 1, 2 and 3 steps, one that is truncated and one that fails in its second step
+# episodes of 1, 2 and 3 steps, a truncated one, and one that fails in its second step
 VARIETY: list[dict[str, Any]] = [
     {"rewards": [1.0]},
     {"rewards": [0.0, 0.5]},
@@ -37,7 +37,7 @@ def build(
 
 
 def play(envs: VectorEnv) -> list[Any]:
-    """Everything that a caller sees in lockstep, then with send and recv where there are these."""
+    """Return everything that a caller sees in lockstep, then with send and recv if they are supported."""
     seen: list[Any] = [envs.reset(seed=3)]
     for turn in range(7):
         observations, rewards, terminated, truncated, infos = envs.step([f"turn {turn}"] * envs.num_envs)

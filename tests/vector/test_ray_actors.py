@@ -1,4 +1,4 @@
-"""The Ray backend in a real Ray that this module starts for itself."""
+"""The Ray backend in a real Ray started by this module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     root = str(Path(__file__).parents[2])
-    # a short path of its own: Ray puts sockets below it, whose paths may have 107 characters
+    # a short path, because Ray puts sockets below it, whose paths are limited to 107 characters
     with tempfile.TemporaryDirectory(prefix="gem-ray-", ignore_cleanup_errors=True) as folder:
         ray.init(
             address="local",

@@ -48,7 +48,7 @@ def test_same_step_keeps_the_last_observation_and_info() -> None:
     alone = ScriptedEnv([1.0])
     alone.reset(0)
     last, _, _, _, last_info = alone.step("a")
-    new, _ = alone.reset()  # the env's own stream goes on
+    new, _ = alone.reset()  # the env's own stream continues
     with scripted(1, rewards=[1.0]) as envs:
         envs.reset(seed=0)
         step = envs.step(["a"])
@@ -165,7 +165,7 @@ def test_bad_sends_are_refused_whole(actions: Any, error: type[Exception]) -> No
         envs.reset()
         with pytest.raises(error):
             envs.send({1: "a", **actions})
-        envs.send({1: "a"})  # not busy: nothing of the refused call was started
+        envs.send({1: "a"})  # not busy: the rejected call started nothing
 
 
 def test_a_mapping_steps_only_these() -> None:

@@ -1,4 +1,4 @@
-"""One environment's failure is its own: the slot is cut and rebuilt, its siblings go on."""
+"""A failure affects only one environment: its slot is cut and rebuilt, and the others continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gem_core.vector.slot import rebuilt_seed
 from tests.vector.envs import RELEASE, RETURNS, Obedient
 
 OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
-TIMEOUT = 1.0  # long enough for an honest step on a loaded machine
+TIMEOUT = 1.0  # long enough for a normal step on a busy machine
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def test_a_hung_thread_is_abandoned_and_its_siblings_go_on() -> None:
     with obedient(2, backend="thread", timeout=TIMEOUT, max_workers=1) as envs:
         envs.reset(seed=0)
         envs.send({0: "hang"})
-        envs.send({1: "go"})  # behind the hung one in a pool of one thread
+        envs.send({1: "go"})  # queued after the hung one in a pool of one thread
         got = envs.recv(min_ready=2)
         assert got[1][0] == "turn 1"
         observation, reward, terminated, truncated, info = got[0]
@@ -177,7 +177,7 @@ def test_a_hung_worker_process_is_killed_and_all_its_envs_are_cut() -> None:
         assert got[2][0] == "turn 2"
         assert got[0][4]["error"].startswith("TimeoutError: no result from environment 0 within 1 s")
         assert got[0][0] == first_observation(rebuilt_seed(0, 1, 1))
-        step = envs.step(["go"] * 4)  # environment 1 shared the worker: its episode is gone, and said so
+        step = envs.step(["go"] * 4)  # environment 1 shared the worker: a reported loss
         assert step.truncated.tolist() == [False, True, False, False]
         assert step.infos[1]["error"] == got[0][4]["error"]
         assert step.observations[1] == first_observation(rebuilt_seed(1, 1, 1))
@@ -209,7 +209,7 @@ def test_a_reset_that_hangs_is_answered(backend: str) -> None:
         observations, infos = envs.reset(seed=0)
         assert observations == ["", first_observation(1)]
         assert infos[0]["error"].startswith("TimeoutError")
-        step = envs.step(["go", "go"])  # the repair hangs as well
+        step = envs.step(["go", "go"])  # the repair hangs, too
         assert step.observations == ["", "turn 1"]
         assert step.truncated.tolist() == [True, False]
         assert step.infos[0]["final_info"] == {"error": step.infos[0]["error"]}

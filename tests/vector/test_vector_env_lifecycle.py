@@ -1,4 +1,4 @@
-"""What `make_vec` chooses, and that nothing is left when a vector env is closed."""
+"""The backend that `make_vec` chooses, and the cleanup when a vector env is closed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_auto_in_make_vec(monkeypatch: pytest.MonkeyPatch) -> None:
             assert backend in repr(envs)
 
 
-# -- what travels to a worker ---------------------------------------------------------------------
+# -- what is sent to a worker ---------------------------------------------------------------------
 
 
 def test_specs_and_wrapper_names_of_this_process_are_known_in_workers(
@@ -102,8 +102,8 @@ def test_specs_and_wrapper_names_of_this_process_are_known_in_workers(
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_nothing_is_left_after_close(backend: str) -> None:
-    obedient(2, backend="process").close()  # starts the helper process that multiprocessing keeps
-    threads, files = set(threading.enumerate()), open_files()  # other tests' may end meanwhile
+    obedient(2, backend="process").close()  # starts multiprocessing's helper process, which stays
+    threads, files = set(threading.enumerate()), open_files()  # those of other tests may end meanwhile
     for _ in range(2):
         envs = obedient(backend=backend, max_workers=2)
         envs.reset()
@@ -180,7 +180,7 @@ def test_close_wakes_a_recv_in_another_thread(backend: str, monkeypatch: pytest.
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watches the worker through a Linux pidfd")
 def test_a_worker_ends_with_its_parent() -> None:
-    """Also when nobody closes the vector env, and when the parent is killed."""
+    """A worker also ends if the vector env is not closed, and if the parent is killed."""
     script = (
         "import sys\n"
         "from gem_core.spec import EnvSpec\n"

@@ -15,7 +15,7 @@ from tests.wrappers.test_observation import IMAGE, Telling, shown, telling
 
 
 class Tags:
-    """A chat template in miniature that takes the roles it is given."""
+    """A minimal chat template that accepts any role."""
 
     def __init__(self, roles: tuple[str, ...] = ("user", "assistant", "tool")) -> None:
         self.roles = roles

@@ -17,7 +17,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}
 
 
 class Telling(Env):
-    """Tells the observations and infos that it is given, in order; the last one ends the episode."""
+    """Returns the given observations and infos in order; the last one ends the episode."""
 
     state_fields = ("turn",)
 
@@ -46,7 +46,7 @@ def telling(*observations: Any, **info: Any) -> Telling:
 
 
 def shown(env: Env, actions: str) -> list[Any]:
-    """Observations of an episode with the actions a, b, ..."""
+    """Return the observations of an episode with the actions a, b, ..."""
     return [env.reset()[0], *[env.step(action)[0] for action in actions]]
 
 

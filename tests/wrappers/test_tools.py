@@ -182,7 +182,7 @@ def test_what_tools_hold_is_let_go_of_with_the_episode():
     assert len(tool.ended) == 2
     env.step("<upper>a</upper>")
     env.close()
-    assert (len(tool.ended), tool.closed) == (3, 0)  # who made the tool closes it
+    assert (len(tool.ended), tool.closed) == (3, 0)  # the creator of the tool closes it
 
 
 def test_wrappers_with_tools_stack():
@@ -254,4 +254,4 @@ def test_tools_with_the_same_key_share_the_state_of_an_episode():
         "own": {"calls": ["a"]},
     }
     env.reset(seed=0)
-    assert sorted(len(tool.ended) for tool in tools) == [0, 1, 1]  # a state that is shared ends once
+    assert sorted(len(tool.ended) for tool in tools) == [0, 1, 1]  # a shared state ends once

@@ -1,4 +1,4 @@
-"""The environment with its tools: a real server, real calls, states, grading."""
+"""The environment with its tools: a real server, real calls, states, and grading."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_tools_show_the_database_of_this_episode_only(env):
         assert "mine" in other.step(call("list_tables"))[0]
         assert "mine" not in env.step(call("list_tables"))[0]
         forged = call("list_tables", database=other.unwrapped.tool_scope)
-        assert "mine" not in env.step(forged)[0]  # a model cannot name a database
+        assert "mine" not in env.step(forged)[0]  # a model cannot choose a database
 
 
 def test_a_restored_episode_has_its_database(env):

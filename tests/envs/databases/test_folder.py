@@ -1,4 +1,4 @@
-"""Tasks in the format of MCPMark, from a folder that the tests write."""
+"""Tasks in the format of MCPMark, from a folder written by the tests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_oracle_and_a_player_are_graded_by_the_verifier(folder):
         assert env.step(env.oracle_action())[1:3] == (1.0, True)
         env.reset(options={"index": 1})
         assert env.oracle_action() is None
-        assert "clerk" in env.step(call("query", sql="SELECT * FROM staff"))[0]  # not the database of before
+        assert "clerk" in env.step(call("query", sql="SELECT * FROM staff"))[0]  # not the previous database
         text, reward, terminated, *_ = env.step("\\boxed{done}")
         assert (text, reward, terminated) == ("Not as it should be: verify.py.", 0.0, True)
         env.reset(options={"index": 1})

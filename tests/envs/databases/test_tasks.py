@@ -1,4 +1,4 @@
-"""Every task: grading takes its reference solution, refuses what ends close by, and no two are alike."""
+"""Every task: grading accepts its reference solution and rejects near misses, and no two tasks are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ids of the data sets: each loads a local file in its data set's columns."""
+"""The ids of the data sets: each loads a local file with the columns of its data set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IDS = [
 
 
 def row(env_spec):
-    """An item in the columns that the registration names."""
+    """Return an item in the columns named in the registration."""
     kwargs = env_spec.kwargs
     if "test_key" in kwargs:
         return {
@@ -93,7 +93,7 @@ def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
 
 
 def test_geometry3k_with_images_of_every_form(tmp_path):
-    """The schema of the hub's parquet files, answers as that data set writes them, and forms of one's own."""
+    """Test the schema of the hub's parquet files, answers as in that data set, and other forms."""
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
     file = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])

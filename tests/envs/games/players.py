@@ -1,4 +1,4 @@
-"""How the tests of games play."""
+"""Helpers that play games in tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gem_core.envs.base import TurnBasedEnv
 
 
 def oracle_return(env: TurnBasedEnv, seed: int) -> float:
-    """What the oracle earns in the episode of `seed`."""
+    """Return the oracle's return in the episode of `seed`."""
     env.reset(seed=seed)
     total = 0.0
     while True:
@@ -20,5 +20,5 @@ def oracle_return(env: TurnBasedEnv, seed: int) -> float:
 
 
 def say(move: object) -> str:
-    """A response with a box."""
+    """Return a response with the move in a box."""
     return f"I think \\boxed{{{move}}} is best."

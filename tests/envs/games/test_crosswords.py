@@ -14,7 +14,7 @@ from tests.envs.games.players import oracle_return, say
 
 
 def start(turns: int = 30) -> Crosswords:
-    """CAT across in the first row, and TEA down from its last letter."""
+    """Return a grid with CAT across in the first row, and TEA down from its last letter."""
     env = Crosswords(num_words=2, max_turns=turns)
     env.reset(seed=0)
     env.cols, env.cells = 3, "cat..e..a"
@@ -85,7 +85,7 @@ def test_the_clues():
         clues = _clues(level)
         assert len(clues) >= enough
         assert len(set(clues.values())) == len(clues)
-        assert sum(len(answer) <= 4 for answer in clues) >= 60  # what `lay_out` may need
+        assert sum(len(answer) <= 4 for answer in clues) >= 60  # `lay_out` may need them
         for answer, clue in clues.items():
             assert answer.isascii()
             assert answer.isalpha()
@@ -104,7 +104,7 @@ def letters_of(layout: list[Placed]) -> dict[tuple[int, int], str]:
 
 
 def runs(letters: dict[tuple[int, int], str]) -> list[str]:
-    """All words of two letters or more that the grid shows."""
+    """Return all words of two or more letters in the grid."""
     found = []
     for down, right in ((0, 1), (1, 0)):
         for row, col in letters:
@@ -120,7 +120,7 @@ def runs(letters: dict[tuple[int, int], str]) -> list[str]:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), num_words=st.integers(1, 8), slack=st.integers(0, 40))
-@example(seed=319839, num_words=5, slack=0)  # a word that holds a shorter one was laid over it
+@example(seed=319839, num_words=5, slack=0)  # regression: a word covered a shorter one
 def test_layouts_show_their_words_and_no_others(seed, num_words, slack):
     words = list(_clues("hard"))
     most = 4 * num_words + slack

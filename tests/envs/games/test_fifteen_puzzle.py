@@ -93,7 +93,7 @@ def test_the_known_way_stays_right_whatever_is_played():
 
 
 def distances(rows: int, deepest: int) -> dict[tuple[int, ...], int]:
-    """Moves that positions are away from the goal, by breadth-first search."""
+    """Return the distance of positions from the goal, by breadth-first search."""
     found = {goal(rows): 0}
     border = deque(found)
     while border:
@@ -122,7 +122,7 @@ def test_the_search_finds_shortest_ways(rows, deepest):
 
 
 def test_the_search_gives_up():
-    assert shortest_way((1, 2, 3, 4, 5, 6, 8, 7, 0), 3, 1000) is None  # cannot be solved at all
+    assert shortest_way((1, 2, 3, 4, 5, 6, 8, 7, 0), 3, 1000) is None  # unsolvable
 
 
 @pytest.mark.parametrize("variant", ["", "-easy", "-hard", "-random"])

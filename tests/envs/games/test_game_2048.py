@@ -25,7 +25,7 @@ def start(cells: list[int], target: int = 64, turns: int = 50) -> Game2048:
         ([0, 2, 0, 2], [4, 0, 0, 0]),
         ([2, 2, 2, 2], [4, 4, 0, 0]),
         ([2, 2, 2, 0], [4, 2, 0, 0]),
-        ([4, 2, 2, 0], [4, 4, 0, 0]),  # what has merged does not merge again
+        ([4, 2, 2, 0], [4, 4, 0, 0]),  # a merged tile does not merge again
         ([2, 4, 2, 4], [2, 4, 2, 4]),
         ([0, 0, 0, 0], [0, 0, 0, 0]),
         ([0, 8, 0, 0], [8, 0, 0, 0]),

@@ -90,7 +90,7 @@ def test_random_play_on_easy():
             assert info["invalid"] is None
             done = terminated or truncated
         wins += info["success"]
-    assert wins / 2000 == pytest.approx(1 - 0.9**4, abs=0.04)  # four draws from ten: 0.344
+    assert wins / 2000 == pytest.approx(1 - 0.9**4, abs=0.04)  # four draws out of ten: 0.344
 
 
 def test_random_variant_draws_its_range():

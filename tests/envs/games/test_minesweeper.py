@@ -8,7 +8,7 @@ from gem_core.errors import ConfigError
 
 
 def start(mines: list[int], rows: int = 4, cols: int = 4, turns: int = 20) -> Minesweeper:
-    """A board whose mines (counted row by row) are placed already."""
+    """Return a board with mines already placed at these cells, counted row by row."""
     env = Minesweeper(rows=rows, cols=cols, num_mines=len(mines), max_turns=turns)
     env.reset(seed=0)
     env.mines = mines

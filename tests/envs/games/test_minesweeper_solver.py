@@ -18,7 +18,7 @@ def neighbours(rows: int, cols: int) -> list[list[int]]:
 
 
 def by_listing_all(clues, around, num_mines):
-    """Every placement of the mines, one by one."""
+    """Compute the probabilities by enumerating every placement of the mines."""
     hidden = [cell for cell in range(len(around)) if cell not in clues]
     count, total = dict.fromkeys(hidden, 0), 0
     for mines in combinations(hidden, num_mines):

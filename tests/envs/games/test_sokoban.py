@@ -93,7 +93,7 @@ def test_rooms_can_be_solved_in_time(rows, cols, boxes, turns):
         for move in list(reversed(env.way)):
             last = env.step(say(move))
             assert last[4]["invalid"] is None
-            if last[2]:  # the way may pass through the solved room
+            if last[2]:  # the path may pass through the solved room
                 break
         assert last[1:4] == (1.0, True, False)
     assert len(rooms) == 60
@@ -113,7 +113,7 @@ def test_most_rooms_have_every_box_to_push():
 
 
 def fewest_moves(cells: str, boxes: tuple[int, ...], player: int, cols: int) -> int | None:
-    """By breadth-first search over all moves."""
+    """Return the length of a shortest solution, by breadth-first search over all moves."""
     steps = [down * cols + right for down, right in DIRECTIONS.values()]
     first = (player, frozenset(boxes))
     found = {first: 0}

@@ -99,7 +99,7 @@ def test_puzzles_have_the_given_cells_and_one_solution(clues, scale):
 
 
 def test_the_solver_finds_all_solutions():
-    """Of an empty 4x4 board there are 288, as counted by trying all rows."""
+    """An empty 4x4 board has 288 solutions, as counted by trying all rows."""
     assert len(set(solutions([0] * 16, 4))) == 288
     assert list(solutions([1, 1, *[0] * 14], 4)) == []
 

@@ -82,7 +82,7 @@ def all_positions(disks: int):
 
 
 def distances(disks: int) -> dict[str, int]:
-    """Moves that each position is away from the goal, by breadth-first search."""
+    """Return the distance of each position from the goal, by breadth-first search."""
     goal = [[], [], list(range(disks, 0, -1))]
     found, border = {str(goal): 0}, [goal]
     while border:

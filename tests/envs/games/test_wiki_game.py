@@ -22,7 +22,7 @@ PAGES = {
 
 
 class FakePages:
-    """Pages in a dict, for rules that the encyclopaedia never calls for."""
+    """Pages in a dict, for rules that the bundled encyclopedia never triggers."""
 
     def page(self, title):
         return PAGES.get(title)
@@ -42,7 +42,7 @@ def start(variant: str = "noregrets", turns: int = 10, **kwargs) -> WikiGame:
 
 
 def play(env: WikiGame, *moves: str):
-    """The last step of several."""
+    """Play the moves and return the result of the last step."""
     for move in moves:
         step = env.step(say(move))
     return step
@@ -106,7 +106,7 @@ def test_a_page_without_links_sends_back_and_costs_two_turns(variant):
 def test_eidetic_goes_to_any_listed_page_and_forgets_between_episodes():
     env = start("eidetic")
     assert play(env, "B", "C c")[0] == "You are on C c."
-    assert play(env, "End")[:3] == ("You are on End.", -0.05, False)  # others are listed still
+    assert play(env, "End")[:3] == ("You are on End.", -0.05, False)  # others are still listed
     assert play(env, "D", "Goal")[1] == 1.0
     env = WikiGame(variant="eidetic")
     for seed in range(5):
@@ -152,7 +152,7 @@ def test_the_encyclopaedia():
         assert page is not None
         assert page.links
         assert set(page.links) <= set(titles)
-        assert len(distances(title)) == len(titles)  # reached from everywhere
+        assert len(distances(title)) == len(titles)  # reachable from every page
         assert not re.search(r"[\[\]]", page.text)
         assert title not in page.links
     assert max(max(distances(title).values()) for title in titles) <= 10

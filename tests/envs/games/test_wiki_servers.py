@@ -1,4 +1,4 @@
-"""The servers of the wiki game, against a local HTTP server that speaks as they do."""
+"""The page sources of the wiki game, against a local HTTP server with the same protocols."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINKS_A_PART = 2
 
 
 class Wiki(BaseHTTPRequestHandler):
-    """``/w/api.php`` answers as MediaWiki does, the rest as kiwix-serve with the file ``tiny``."""
+    """Answers ``/w/api.php`` like MediaWiki, and the rest like kiwix-serve with the file ``tiny``."""
 
     draws = 0
 
@@ -106,7 +106,7 @@ def url():
 
 @pytest.fixture(params=["mw", "kiwix"])
 def served(request, url):
-    """Backend and its arguments."""
+    """A backend and its arguments."""
     if request.param == "mw":
         return "mw", {"url": f"{url}/w/api.php", "query_delay_ms": 0}
     return "kiwix", {"url": url, "zimfile": "tiny"}
@@ -192,7 +192,7 @@ def test_a_wrong_address_is_one_clear_error(url, backend, path, problem):
 
 @pytest.mark.parametrize("backend", ["mw", "kiwix"])
 def test_no_server_is_one_clear_error(backend):
-    with socket.socket() as taken:  # bound and not listening: nobody answers
+    with socket.socket() as taken:  # bound but not listening: no answer
         taken.bind(("127.0.0.1", 0))
         env = WikiGame(backend=backend, trawler_kwargs={"url": f"http://127.0.0.1:{taken.getsockname()[1]}"})
         with pytest.raises(ServiceError, match=r"cannot be reached .* use backend='bundled'"):

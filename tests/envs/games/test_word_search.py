@@ -9,7 +9,7 @@ from tests.envs.games.players import oracle_return, say
 
 
 def start(turns: int = 20) -> WordSearch:
-    """CAT across in the second row, and TEA down from its last letter."""
+    """Return a grid with CAT across in the second row, and TEA down from its last letter."""
     env = WordSearch(num_words=2, max_turns=turns)
     env.reset(seed=0)
     env.side, env.cells = 4, "xxxxcatxxxexxxax"

@@ -1,4 +1,4 @@
-"""What every generated data set must hold."""
+"""Properties of every generated data set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = [
 
 def test_every_family_has_one():
     assert {id.partition(":")[0] for id in IDS} == {"math", "logic", "qa", "code"}
-    assert all(spec(id).extra is None for id in IDS)  # numpy alone runs them
+    assert all(spec(id).extra is None for id in IDS)  # they only need numpy
 
 
 @pytest.mark.parametrize("id", [id for id in IDS if not id.startswith("code")])
@@ -46,7 +46,7 @@ def test_check_env(id):
 
 @pytest.mark.parametrize("id", ["code:SmallTasks-v0-easy", "code:SmallTasks-v0-retry"])
 def test_check_env_of_programs(id):
-    """Not the rules that send hundreds of texts: each text with a code block starts a process or four."""
+    """Skip the rules that send hundreds of texts, because each code block starts one to four processes."""
     rules = (
         "best_return twins_are_equal states_survive_json forks_are_equal_and_independent junk_earns_nothing"
     )
@@ -160,7 +160,7 @@ def test_derivations_are_shortest():
 
 
 def read_theory(question):
-    """Facts, rules and the statement, out of the words: written apart from the generator."""
+    """Parse facts, rules and the statement from the text, independently of the generator."""
     text, asked = question.split("\n")
     facts, rules = [], []
     for sentence in text.rstrip(".").split(". "):
@@ -202,7 +202,7 @@ def test_proofs_have_the_depth_and_the_truth_they_say(depth, distractors):
 
 @pytest.mark.parametrize("depth", range(6))
 def test_no_glance_at_a_proof_tells_the_answer(depth):
-    """Neither whether the statement is a denial, nor whether some rule ends in its trait."""
+    """Neither a negated statement nor a rule that ends in its trait reveals the answer."""
     rows = ProofRows(depth, "train", 1000, 0)
     right = Counter()
     for n in range(400):

@@ -1,4 +1,4 @@
-"""Figures are drawn to scale, so their answers are measured here, by other formulas than the generator's."""
+"""Figures are drawn to scale, so these tests measure the answers, with other formulas than the generator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def perimeter(points):
 
 
 def measured(item):
-    """Labelled number, or x, and the length of the piece of a line that the label stands at."""
+    """Return the labeled number, or x, and the length of the line segment at the label."""
     paths = [shape for shape in item.shapes if isinstance(shape, Path)]
     ends = {point for path in paths for point in path.points} | {0j}
     found = []
@@ -136,7 +136,7 @@ def test_circles_are_what_they_say():
 
 
 def test_areas_on_squared_paper_by_counting_points():
-    """Pick's theorem: inner points + half of those on the border - 1."""
+    """Check Pick's theorem: inner points + half of the points on the border - 1."""
     for item in items("grid_polygon", 40):
         corners = closed_path(item) if len(closed_path(item)) < 5 else None
         assert corners is not None
@@ -147,7 +147,7 @@ def test_areas_on_squared_paper_by_counting_points():
 
 
 def winding(point, sides):
-    """Whether the point is inside, not on the border."""
+    """Return whether the point is inside and not on the border."""
     total = 0.0
     for a, b in sides:
         if point in (a, b):
@@ -233,7 +233,7 @@ def test_images_are_small_and_the_same_each_time():
         (url,), (again,) = (image_urls(env.reset(seed=seed)[0]) for env in (first, second))
         assert url == again
         assert len(image_bytes(url)) < 3000
-    assert len(json.dumps(first.get_state())) < 20_000  # the image is no part of the state
+    assert len(json.dumps(first.get_state())) < 20_000  # the image is not part of the state
 
 
 def test_an_answer_that_repeats_costs_no_image(monkeypatch):

@@ -1,4 +1,4 @@
-"""The games, against what is known of them."""
+"""The games, compared with known facts about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table(id, **kwargs):
 
 
 def play(env, choose, seed=None):
-    """What each player got; `choose(env, agent)` answers."""
+    """Return the payoff of each player; `choose(env, agent)` returns the responses."""
     env.reset(seed)
     total = dict.fromkeys(env.possible_agents, 0.0)
     while env.agents:
@@ -140,7 +140,7 @@ def test_perfect_play_is_a_draw_and_the_value_of_the_game():
 
 @pytest.mark.parametrize("oracle", [0, 1])
 def test_the_oracle_loses_to_no_sequence_of_replies(oracle):
-    """Every game that any opponent can play against every best move."""
+    """Play every possible game of an opponent against every best move."""
     seen = set()
 
     def walk(cells):
@@ -149,7 +149,7 @@ def test_the_oracle_loses_to_no_sequence_of_replies(oracle):
         seen.add(cells)
         turn = cells.count("X") - cells.count("O")
         if tic_tac_toe._won(cells):
-            assert turn != oracle  # the one who moved last has won: it must be the oracle
+            assert turn != oracle  # the player who moved last has won and must be the oracle
             return
         free = tic_tac_toe._free(cells)
         for cell in (tic_tac_toe.best_cells(cells) if turn == oracle else free) if free else ():
@@ -179,7 +179,7 @@ BOLD = {"bet", "call"}
 
 
 def hand(cards, history, chances, boldest=None):
-    """Chips of player_1, by `chances[player][history][card]`; `boldest` is a player that maximises."""
+    """Return player_1's chips, given `chances[player][history][card]`; `boldest` is a maximizing player."""
     history = history.strip()
     if history not in kuhn_poker.ACTIONS:
         env = table("multi:KuhnPoker-v0")
@@ -205,7 +205,7 @@ def test_the_equilibrium_has_the_known_value_and_nobody_gains_by_leaving_it():
     both = (kuhn_poker.CHANCES, kuhn_poker.CHANCES)
     assert game_value(both) == Fraction(-1, 18)
     assert Fraction(kuhn_poker.VALUE).limit_denominator(100) == Fraction(-1, 18)
-    # A best response can be found among the pure ones: two decisions for each of three cards.
+    # Some best response is a pure strategy: two decisions for each of three cards.
     for player, nodes in enumerate((("", "check bet"), ("check", "bet"))):
         values = []
         for choice in product((0, 1), repeat=6):
@@ -254,7 +254,7 @@ def test_values_are_private_and_sum_to_ten():
 
 
 def test_the_arbiter_wastes_nothing():
-    """No division is better for one player and as good for the other; both get what is promised."""
+    """No division is better for one player and as good for the other; both get their promised share."""
     env = table("multi:Bargaining-v0")
     for seed in range(25):
         got = play(env, lambda env, agent: env.best_action(agent, Random(0)), seed)

@@ -1,4 +1,4 @@
-"""The base class, in the way that code written for GEM uses it."""
+"""The base class, used like in code written for GEM."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gem_core.multiagent import AgentSelector, MultiAgentEnv
 
 
 class Counting(MultiAgentEnv):
-    """Counts its steps and pays for "good"; "exit" leaves.
+    """Counts its steps and rewards "good"; "exit" leaves.
 
-    In GEM's style: `reset` takes a seed only, nothing is in `state_fields`, and the flags of the base class
-    are set in place.
+    It is written in GEM's style: `reset` only takes a seed, `state_fields` has no additions, and the flags of
+    the base class are set in place.
     """
 
     def __init__(self, mode="sequential", num_agents=3, limit=10):
@@ -44,7 +44,7 @@ class Counting(MultiAgentEnv):
 
 
 def turns(env, moves):
-    """Who acts at each of `moves` steps, with the action of that step."""
+    """Return the agents that act at each of `moves` steps, with the actions."""
     seen = []
     for action in moves:
         seen.append(env.active_agents())
@@ -68,7 +68,7 @@ def test_all_act_at_once_in_parallel_mode():
     assert env.agent_selector.get_active_agents() == env.agents
     result = env.step({"agent_0": "good", "agent_1": "exit", "agent_2": "bad"})
     assert result[1] == {"agent_0": 1.0, "agent_1": 0.0, "agent_2": 0.0}
-    assert result[2] == {"agent_0": False, "agent_1": True, "agent_2": False}  # also of the one that left
+    assert result[2] == {"agent_0": False, "agent_1": True, "agent_2": False}  # includes the agent that left
     assert env.agents == ["agent_0", "agent_2"]
 
 
@@ -88,7 +88,7 @@ def test_no_agent_is_skipped_when_another_finishes(leaver):
 def test_an_agent_taken_out_between_turns_or_while_it_acts():
     env = Counting()
     env.reset()
-    env.remove_agent("agent_0")  # it was to act
+    env.remove_agent("agent_0")  # it was next to act
     assert [agent for (agent,) in turns(env, ["good"] * 3)] == ["agent_1", "agent_2", "agent_1"]
 
     class Resigning(Counting):

@@ -9,7 +9,7 @@ from tests.envs.multiagent.test_multi_agent_env import Counting
 
 
 class Duel(MultiAgentEnv):
-    """Both name a number at once, three times; the higher one is paid the difference."""
+    """Both agents name a number simultaneously, three times; the higher one earns the difference."""
 
     state_fields = (*MultiAgentEnv.state_fields, "rounds")
 
@@ -75,7 +75,7 @@ def test_a_loss_that_the_other_brings_about_is_paid():
         while not ended:
             _, reward, terminated, truncated, info = env.step(env.sample_random_action())
             ended = terminated or truncated
-        assert reward in (-1.0, 0.0)  # against perfect play nothing is won
+        assert reward in (-1.0, 0.0)  # perfect play cannot be beaten
         lost |= reward == -1.0
         assert info["success"] is False
     assert lost
@@ -92,7 +92,7 @@ def test_the_seat_is_drawn_by_the_seed_unless_it_is_named():
     for seed in range(40):
         _, info = env.reset(seed=seed)
         cards[info["agent"]].add(env.env.cards["player_1"])
-    assert all(len(seen) == 3 for seen in cards.values())  # the seat says nothing about the deal
+    assert all(len(seen) == 3 for seen in cards.values())  # the seat reveals nothing about the deal
 
 
 def test_known_returns_against_the_others():

@@ -1,4 +1,4 @@
-"""The two views, by hand and by PettingZoo's own tests."""
+"""The two views, in our tests and in PettingZoo's own tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_rewards_since_the_last_action():
     for agent, action in zip(env.agent_iter(4), ["good", "bad", "good", "bad"], strict=True):
         assert env.last(observe=False)[0] is None
         if env.agents.index(agent) == 0 and env.env.steps_left < env.env.limit:
-            assert env.last()[1] == 1.0  # paid for its own action, seen at its next turn
+            assert env.last()[1] == 1.0  # reward of its own action, seen at its next turn
         env.step(action)
     assert env.rewards == {"agent_0": 0.0, "agent_1": 0.0, "agent_2": 0.0}
 
@@ -107,7 +107,7 @@ def test_spaces_hold_texts():
 
 
 class Saying(Counting):
-    """With random actions, which PettingZoo's tests need."""
+    """`Counting` with random actions, as required by PettingZoo's tests."""
 
     def random_action(self, agent, random):
         return random.choice(["good", "bad", "exit"])
@@ -121,7 +121,7 @@ def test_pettingzoo_finds_nothing_to_complain_about(make, view, capsys):
     from pettingzoo.test import api_test, parallel_api_test
 
     class Texts(TextSpace, Space):
-        """As the tests ask for: of Gymnasium's class, and with arrays for observations."""
+        """Text space for the tests, which require a Gymnasium space and arrays as observations."""
 
         dtype = np.dtype("uint8")
 
@@ -129,7 +129,7 @@ def test_pettingzoo_finds_nothing_to_complain_about(make, view, capsys):
             return isinstance(value, np.ndarray | str)
 
     class Zoo(view, zoo.AECEnv if view is AECEnv else zoo.ParallelEnv):
-        def reset(self, seed=None, options=None):  # PettingZoo's tests pass an option that we refuse
+        def reset(self, seed=None, options=None):  # PettingZoo's tests pass an option that we reject
             return super().reset(seed)
 
         def observe(self, agent):

@@ -1,4 +1,4 @@
-"""Functions for `gem_core.envs.rg.trusted` to call: stand-ins for a function that fails or hangs."""
+"""Functions for `gem_core.envs.rg.trusted` to call, which fail or hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own scorers: they execute nothing, agree with the package on plain answers, and pay for no empty answer."""
+"""Our scorers execute nothing, agree with the package on plain answers, and reject empty answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def items(name: str) -> Any:
 
 
 def right(row: Any) -> str:
-    """The item's own answer; some moves for rush_hour, which has none."""
+    """Return the item's own answer; for rush_hour, which has none, some moves."""
     metadata = row["metadata"]
     examples = (metadata.get("example_answer"), metadata.get("example_correct_answer"), "A+1 B-12 C+3 D-100")
     return str(next(filter(None, (row["answer"], *examples))))
@@ -68,7 +68,7 @@ def test_answers_that_are_large_to_compute_are_refused_at_once(name: str) -> Non
 
 
 def plain_answers(name: str, row: Any, other: Any) -> list[str]:
-    """Right, wrong and malformed answers in the forms that models write."""
+    """Return right, wrong and malformed answers in the formats of models."""
     answer, metadata = right(row), row["metadata"]
     answers = [
         answer,
@@ -122,9 +122,9 @@ def test_scores_are_the_package_s_own(name: str) -> None:
         row, other = data[index], data[(index + 1) % ITEMS]
         for answer in plain_answers(name, row, other):
             if name == "puzzle24" and answer == right(other):
-                continue  # the package takes 24 out of any numbers
+                continue  # the package accepts 24 from any numbers
             if "Integral" in answer and answer != row["answer"]:
-                continue  # it takes the question for an answer
+                continue  # it accepts the question as an answer
             assert data._scored(answer, row) == pytest.approx(package.score_answer(answer, row)), answer
 
 
@@ -207,7 +207,7 @@ def test_an_unknown_data_set_that_evaluates_answers_is_refused(monkeypatch: pyte
     kind, config = reasoning_gym.factory.DATASETS["gcd"]
 
     class Evaluates(kind):  # type: ignore[misc, valid-type]
-        """A stand-in for a data set of a later version of the package."""
+        """Stub of a data set in a later version of the package."""
 
         def score_answer(self, answer: str, entry: Any) -> float:
             return float(eval(answer))

@@ -1,4 +1,4 @@
-"""Whether items are the same in another process, where sets have another order."""
+"""Items are the same in another process, where sets have a different order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop: its tasks, their graders and the way through them."""
+"""The shop: its tasks, their graders, and the conversation."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def call(name, arguments):
 
 
 def serve(index, calls, last):
-    """Reward of the assistant for making `calls` and saying `last` before the user ends."""
+    """Return the assistant's reward for making `calls` and saying `last` before the user ends."""
     env = Service(shop())
     env.reset(seed=0, options={"index": index})
     env.step({USER: TASKS[index].request})
     for name, arguments in calls:
-        if shop().operation(name).ends and last:  # nobody listens after that
+        if shop().operation(name).ends and last:  # the conversation has ended
             env.step({ASSISTANT: last})
             env.step({USER: "Thank you."})
         rewards = env.step({ASSISTANT: call(name, arguments)})[1]
@@ -47,7 +47,7 @@ def serve(index, calls, last):
 
 
 def skeleton(text, task):
-    """The instruction without names and numbers, and without what the customer knows."""
+    """Return the instruction without names, numbers, and the customer's knowledge."""
     text = text.split("\nWhat you know")[0]
     database = shop_database()
     names = {product["name"] for product in database["products"].values()}
@@ -75,7 +75,7 @@ def test_the_grader_of_a_task(index):
     said = " ".join(task.outputs)
     assert serve(index, task.actions, said) == 1.0
     writes = [entry for entry in task.actions if entry[0] not in READS]
-    # Planted wrong ends: something else is changed, a change is missing, what was to be said is not.
+    # Wrong final states: a different change, a missing change, a missing output.
     wrong = [[EVERYTHING_ELSE, *task.actions]]
     wrong += [[entry for entry in task.actions if entry is not missing] for missing in writes]
     for calls in wrong:
@@ -83,7 +83,7 @@ def test_the_grader_of_a_task(index):
     for missing in task.outputs:
         assert serve(index, task.actions, " ".join(o for o in task.outputs if o is not missing)) == 0.0
     database = shop_database()
-    for name, arguments in task.actions:  # the reference solution is never refused
+    for name, arguments in task.actions:  # the reference solution is never rejected
         assert shop().operation(name).apply(database, arguments).ok
     changed = database != shop_database()
     assert changed == bool(writes)
@@ -102,7 +102,7 @@ def test_oracles_reach_the_goal_together(index):
 
 
 def test_every_wish_that_is_declined_could_have_been_carried_out_wrongly():
-    """What the policy forbids is refused by the tools where they can know, and wrong where they cannot."""
+    """The tools reject a forbidden action if they can detect it; otherwise the result is graded as wrong."""
     declined = [
         n
         for n, task in enumerate(TASKS)
@@ -192,7 +192,7 @@ def test_more_refusals_that_change_nothing():
     )
     back = {"order": "W10012", "variants": variants[:1], "payment": gift}
     assert operation("return_items").apply(database, back).ok
-    assert not operation("return_items").apply(database, back).ok  # once is enough
+    assert not operation("return_items").apply(database, back).ok  # only possible once
     assert not operation("return_items").apply(database, {**back, "variants": []}).ok
     same = {"order": "W10012", "variant": variants[1], "new_variant": variants[1]}
     assert "same variant" in operation("exchange_item").apply(database, same).text

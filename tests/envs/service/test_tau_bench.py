@@ -1,4 +1,4 @@
-"""The loader, on a small checkout of the same form, and on a real one if `GEM_CORE_TAU_BENCH` names it."""
+"""The loader, on a small checkout in the same format, and on the real one in `GEM_CORE_TAU_BENCH` if set."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TASKS_TEST = [
 
 @pytest.fixture
 def checkout(tmp_path):
-    """The files of a checkout that the loader reads; its packages themselves cannot be imported."""
+    """Folder with the files of a checkout that the loader reads; its packages cannot be imported."""
     files = {
         "__init__.py": "raise ImportError('needs the clients of models')",
         "envs/__init__.py": "raise ImportError('needs the clients of models')",
@@ -98,7 +98,7 @@ def test_tasks_tools_and_grades_of_a_checkout(checkout):
     assert env.step("It was 1,250. Anything else?")[1] == 0.0  # the order is still open
     env.reset(seed=0)
     env.step(call("close_order", order_id="#1"))
-    assert env.step("Done. Anything else?")[1] == 0.0  # the price was not said
+    assert env.step("Done. Anything else?")[1] == 0.0  # the price was not mentioned
 
     env = gem_core.make("service:TauBenchRetail-v0", root=checkout, task=1)
     env.reset(seed=0)

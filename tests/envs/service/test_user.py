@@ -28,7 +28,7 @@ def test_the_scripted_user_says_what_it_is_asked_for():
 
 @pytest.fixture
 def endpoint():
-    """An endpoint that answers with what `answers` holds, and keeps what it was asked."""
+    """An endpoint that returns the entries of `answers` and records the requests."""
     asked, answers = [], []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The environment: turns, limits, states, grading and what a player could break."""
+"""The environment: turns, limits, states, grading, and attempts to break it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_what_breaks_a_machine_breaks_nothing_here(tmp_path, command):
     with gem_core.make("terminal:Tasks-v0", seconds=60) as env:
         env.reset(seed=0)
         env.step(block(command))
-        assert env.step(block(f"cat {mark}"))[0].endswith("(exit status 1)")  # nor is it seen
+        assert env.step(block(f"cat {mark}"))[0].endswith("(exit status 1)")  # nor is it visible
         _, reward, terminated, _, info = env.step(block("submit"))
         assert (reward, terminated, info["success"]) == (0.0, True, False)
         env.reset(seed=0)
@@ -118,7 +118,7 @@ def test_what_breaks_a_machine_breaks_nothing_here(tmp_path, command):
 def test_a_sandbox_that_has_ended_is_told_and_not_an_exception(env):
     env.step(block("ls"))
     env.unwrapped._shell._transport._session.close()
-    env.unwrapped._shell._transport._begun = True  # as when the kernel has killed it
+    env.unwrapped._shell._transport._begun = True  # as if the kernel had killed it
     text, reward, *_ = env.step(block("ls"))
     assert (text, reward) == ("(The machine of the shell has ended, and the files with it.)", 0.0)
     assert env.step(block("submit"))[1:3] == (0.0, True)

@@ -1,4 +1,4 @@
-"""Tasks in the formats of terminal-bench and Harbor, from folders that the tests write."""
+"""Tasks in the formats of terminal-bench and Harbor, from folders written by the tests."""
 
 from __future__ import annotations
 

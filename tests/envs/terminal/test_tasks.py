@@ -1,4 +1,4 @@
-"""Every task: its reference solution passes, what ends close by does not, and no two are alike."""
+"""Every task: its reference solution passes, near misses fail, and no two tasks are alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shell():
 
 
 def failed(task, *commands):
-    """Tests that fail on what the commands leave."""
+    """Return the tests that fail after the commands."""
     with closing(shell()) as one:
         one.write(task.files)
         for command in commands:
@@ -34,7 +34,7 @@ def failed(task, *commands):
 
 
 def skeleton(index):
-    """The instruction without numbers and without the words that tasks draw."""
+    """Return the instruction without numbers and without drawn words."""
     drawn = "|".join((*words.PEOPLE, *words.THINGS, *words.PLACES))
     return re.sub(rf"\d+|\b(?:{drawn})\b", "#", SOURCE.task(index, 0).instruction, flags=re.IGNORECASE)
 

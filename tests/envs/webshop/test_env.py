@@ -24,7 +24,7 @@ def boxed(text):
 
 
 def at_item(env, index=0):
-    """The environment on the page of the product that is wanted."""
+    """Return the environment on the page of the wanted product."""
     env.reset(options={"index": index})
     while env.unwrapped.page != "item":
         env.step(env.oracle_action())
@@ -64,7 +64,7 @@ def test_the_oracle_buys_what_is_wanted_for_every_goal(split):
 
 
 def test_the_first_hit_earns_what_the_page_says():
-    """docs/environments/webshop.md: 0.951 over 1,000 episodes, with success in 81% of them."""
+    """See docs/environments/webshop.md: 0.951 over 1,000 episodes, with success in 81% of them."""
     env, rewards = make(), []
     for seed in range(150):
         env.reset(seed=seed)
@@ -246,7 +246,7 @@ def test_a_state_of_another_catalogue_is_refused():
             small.reset(options={"state": json.loads(json.dumps(big.get_state()))})
 
 
-# -- forms ------------------------------------------------------------------------------------
+# -- formats ----------------------------------------------------------------------------------
 
 
 def test_the_three_forms_say_the_same():

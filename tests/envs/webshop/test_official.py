@@ -1,4 +1,4 @@
-"""The loader, on small files in the form of WebShop's own."""
+"""The loader, on small files in WebShop's format."""
 
 from __future__ import annotations
 

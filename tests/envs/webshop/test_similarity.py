@@ -8,7 +8,7 @@ from gem_core.envs.webshop.similarity import common_length, ratio, token_set_rat
 
 
 def longest_common(one: str, other: str) -> int:
-    """The table of the textbook."""
+    """Compute the length with the textbook's table."""
     table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for i, a in enumerate(one, 1):
         for j, b in enumerate(other, 1):
@@ -34,7 +34,7 @@ def test_ratios_are_symmetric_and_within_bounds(one, other):
     [
         ("red", "red", 100),
         ("Red Shoe", "shoe, red!", 100),
-        ("cool powder snow", "powder snow", 100),  # the words of one are all in the other
+        ("cool powder snow", "powder snow", 100),  # one contains all words of the other
         ("essential oils", "essential oil", 96.3),
         ("tea tree", "tea bag", 60.0),
         ("navy blue", "sky blue", 70.6),

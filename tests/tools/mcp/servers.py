@@ -1,4 +1,4 @@
-"""MCP servers that the tests start for real, and a way to count the connections to one."""
+"""Real MCP servers for the tests, and a proxy that counts the connections to one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def example_over_http(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The example server, listening."""
+    """Run the example server."""
     process = start(*EXAMPLE.split(), "--port", str(port))
     try:
         wait_for(port, process)
@@ -52,7 +52,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 class CountingProxy:
-    """Passes connections on to a port and counts them."""
+    """Forwards connections to a port and counts them."""
 
     def __init__(self, target: int) -> None:
         self.target, self.connections = target, 0

@@ -27,7 +27,7 @@ def make():
 
 @pytest.fixture(params=["pipes", "http"])
 def tools(request):
-    """The tools of `gem-core serve mcp`, started for real."""
+    """The tools of a real `gem-core serve mcp`."""
     if request.param == "pipes":
         options = {"command": f"{sys.executable} -m gem_core serve mcp {ID}", "env": ENVIRONMENT}
         yield {tool.name: tool for tool in mcp_tools(**options)}

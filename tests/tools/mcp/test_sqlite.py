@@ -1,4 +1,4 @@
-"""The SQLite server: what it does, and what it refuses."""
+"""The SQLite server: supported and rejected statements."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def port():
 
 @pytest.fixture(params=["pipes", "http"])
 def where(request):
-    """How the example server is reached."""
+    """Arguments that reach the example server."""
     if request.param == "pipes":
         return {"command": EXAMPLE, "env": ENVIRONMENT}
     return {"url": f"http://127.0.0.1:{request.getfixturevalue('port')}/mcp"}
@@ -340,7 +340,7 @@ def test_names_fit_those_of_tools():
 
 
 class Part:
-    """A part of a result, as the package gives them."""
+    """Part of a result, as in the package."""
 
     def __init__(self, **fields):
         self.__dict__.update(fields)

@@ -8,7 +8,7 @@ from gem_core.tools.search import Document
 
 
 def random_documents(count: int, words: int = 12, vocabulary: int = 400, seed: int = 0) -> list[Document]:
-    """Documents of words that follow Zipf's law, as those of a language do."""
+    """Return documents whose words follow Zipf's law, like those of a natural language."""
     rng = random.Random(seed)
     weights = [1 / rank for rank in range(1, vocabulary + 1)]
     return [

@@ -1,4 +1,4 @@
-"""A web server whose answers a test writes: stands in for services that need a key or the internet."""
+"""A web server with scripted answers, which replaces services that need a key or the internet."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.servers import StandInServer
 
 
 class StandIn:
-    """Gives `answers` one after the other, the last one for ever; keeps what was asked.
+    """Returns `answers` one after the other and repeats the last one forever; records the requests.
 
     An answer is ``(status, headers, body)``, a number of seconds to wait before the next answer, or None to
-    close the connection. A body that is no bytes is written as JSON.
+    close the connection. A body that is not bytes is written as JSON.
     """
 
     def __init__(self, *answers: Any) -> None:

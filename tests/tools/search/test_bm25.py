@@ -24,7 +24,7 @@ pytest.importorskip("bm25s", reason="building an index needs the extra 'search'"
 
 
 def scores_by_hand(documents, query, k1=1.5, b=0.75):
-    """BM25 as Lucene defines it, straight from the formula."""
+    """Compute BM25 as defined by Lucene, directly from the formula."""
     bags = [Counter(d["text"].split()) for d in documents]
     mean = sum(sum(bag.values()) for bag in bags) / len(bags)
     scores = []
@@ -71,7 +71,7 @@ def test_passing_over_common_words_changes_no_result(small, numbers, k):
         patch.setattr(bm25, "_COMMON", 1)
         pruned = index.best(query, k)
     assert [score for _, score in pruned] == pytest.approx([score for _, score in plain], rel=1e-5)
-    sure = [number for number, score in plain if score > plain[-1][1] * 1.00001]  # below, rounding may choose
+    sure = [number for number, score in plain if score > plain[-1][1] * 1.00001]  # below, rounding may decide
     assert {number for number, _ in pruned} >= set(sure)
 
 
@@ -123,14 +123,14 @@ def test_multi_hop_questions_are_answered_by_the_bundled_corpus(tmp_path, monkey
     monkeypatch.setenv("GEM_CORE_CACHE", str(tmp_path))
     with open_searcher("bm25", corpus="multihop") as searcher:
         for row in (MultiHopRows(2, "train", 100, 0)[number] for number in range(100)):
-            for title in row["titles"]:  # the page of each thing on the way to the answer
+            for title in row["titles"]:  # the page of each entity on the path to the answer
                 page = searcher.search(f"What do you know of {title}?", k=1)[0].document
                 assert page["title"] == title
             assert row["answer"] in page["text"]
     (folder,) = (tmp_path / "search").glob("bm25-*")
     inode = folder.stat().st_ino
     open_bm25("multihop").close()
-    assert folder.stat().st_ino == inode  # opened, not built again
+    assert folder.stat().st_ino == inode  # opened, not rebuilt
     open_bm25("multihop:1").close()
     assert len(list((tmp_path / "search").glob("bm25-*"))) == 2
 

@@ -16,7 +16,7 @@ WORDS = ["cat", "dog", "lamp", "red", "blue", "house", "garden", "[UNK]"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model whose vector of a text is the mean of its words', each word having an axis of its own."""
+    """Folder of a model that embeds a text as the mean of its words' vectors, with one axis per word."""
     import numpy as np
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import StaticEmbedding

@@ -108,7 +108,7 @@ def test_a_server_that_is_slow_is_given_up():
 
 
 def test_a_server_that_drips_is_given_up():
-    """Each part comes in time, the whole does not."""
+    """Each part arrives in time, but the whole answer does not."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()
 
@@ -166,9 +166,9 @@ def test_the_same_question_is_asked_once():
         results = asyncio.run(many())
         assert len(server.asked) == 1
         results[0].clear()
-        assert len(searcher.search("same")) == 1  # a caller's list is its own
+        assert len(searcher.search("same")) == 1  # each caller gets its own list
         searcher.search("same", k=1)
-        searcher.search("other")  # the third; the first goes
+        searcher.search("other")  # the third entry evicts the first
         searcher.search("same")
         assert len(server.asked) == 4
 
@@ -229,7 +229,7 @@ def test_google():
         ]
         assert search.search("nothing of the kind", k=3) == []
         search.search("cats", k=20)
-    assert len(server.asked) == 2  # web searches are kept
+    assert len(server.asked) == 2  # web searches are cached
     assert server.asked[0]["path"] == "/customsearch/v1"
     assert server.asked[0]["query"] == {"key": "secret", "cx": "engine", "q": "cats", "num": "10"}
 

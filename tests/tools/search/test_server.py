@@ -12,7 +12,7 @@ from gem_core.tools.search.server import SearchServer
 
 
 class Echo(Searcher):
-    """Finds documents that repeat the query; fails when told to."""
+    """Finds documents that repeat the query, or fails on request."""
 
     def find(self, query: str, k: int) -> list[Hit]:
         if query == "fail":

@@ -1,4 +1,4 @@
-"""A stand-in for somebody's trainer and its plugin in one package; it trains nothing."""
+"""Stub of a third-party trainer and its plugin in one package; it trains nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gem-core consistency --run` with the stand-in: made-up episodes and runs, advantages from gem_core."""
+"""`gem-core consistency --run` with the stub: artificial episodes and runs, advantages from gem_core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REWARDS = [[0.0, 1.0], [0.5, 0.25]]
 
 
 def record_step(folder: Path) -> None:
-    """Write the record of gem_core and that of the stand-in, whose gradient is said to be 2e-7 off."""
+    """Write the records of gem_core and of the stub, whose gradient claims to be off by 2e-7."""
     advantages = rebn(REWARDS, gamma=0.9)
     episodes = [
         Played(
@@ -30,7 +30,7 @@ def record_step(folder: Path) -> None:
 
 
 def record_learning(path: Path) -> None:
-    """Write five runs of the reference trainer and five of the stand-in, with made-up results."""
+    """Write five runs of the reference trainer and five of the stub, with artificial results."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         for trainer, after in (("reference", 0.6), ("toy", 0.62)):

@@ -1,4 +1,4 @@
-"""Estimators as trainers' configs name them."""
+"""Estimators by their names in trainers' configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin packages import without their trainer and say clearly what is missing."""
+"""The plugin packages can be imported without their trainer and say clearly what is missing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("ROLL_HOME", str(tmp_path / "absent"))
     assert "is not a folder" in roll.problem()
     monkeypatch.delenv("ROLL_HOME")
-    assert "pip install" not in roll.problem()  # the name on the index is another project's
+    assert "pip install" not in roll.problem()  # that name on the index is another project
 
 
 def test_verl_plugin_warns_by_itself(

@@ -1,4 +1,4 @@
-"""Actions on a module that some process may import later, or never."""
+"""Actions on a module that a process may import later or never."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gem_core.trainers.imports import after_import
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name of a module that nobody has imported."""
+    """Name of a module that has not been imported."""
     (tmp_path / "gem_test_late.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "gem_test_late", raising=False)

@@ -1,4 +1,4 @@
-"""Interface checks, against classes with the shapes that trainers have."""
+"""Interface checks, on classes with the shapes of trainers."""
 
 from __future__ import annotations
 
