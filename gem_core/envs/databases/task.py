@@ -74,7 +74,7 @@ def differences(found: Path, wanted: Path, probes: Sequence[str] = ()) -> list[s
 
 
 def unlike_solution(found: Path, task: Task) -> list[str]:
-    """Like `differences`, against the state that the reference solution of `task` leads to."""
+    """Return the differences from the state after the reference solution of `task`; see `differences`."""
     return _differing(_state(found, task.probes), _solved(task.setup, task.solution, task.probes))
 
 

@@ -22,7 +22,7 @@ class Placed(NamedTuple):
     across: bool
 
     def cells(self) -> list[tuple[int, int]]:
-        """Cells of its letters."""
+        """Return the cells of its letters."""
         down, right = (0, 1) if self.across else (1, 0)
         return [(self.row + i * down, self.col + i * right) for i in range(len(self.word))]
 

@@ -129,6 +129,6 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
 
 @cache
 def _clues(level: str) -> dict[str, str]:
-    """Clue by answer."""
+    """Return the clues by answer."""
     fields = [line.split("\t") for line in read_lines("clues.txt")]
     return {answer: clue for found, answer, clue in fields if found == level}

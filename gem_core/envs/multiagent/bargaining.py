@@ -51,7 +51,7 @@ class Bargaining(TurnGame[list[int] | str]):
         tables = _tables(tuple(self.counts))
         self.values = {player: list(self.random.choice(tables)) for player in PLAYERS}
         self.kept: list[int] | None = None
-        """What the last proposal keeps for its proposer; None before the first proposal."""
+        """Items that the last proposer wants to keep; None before the first proposal."""
 
     def rules(self, agent: str) -> str:
         things = ", ".join(

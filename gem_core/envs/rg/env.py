@@ -266,7 +266,7 @@ class _Items:
 
 
 def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:
-    """`_Items.made_here` in the worker, in an empty folder, because programs of codeio write files."""
+    """Run `_Items.made_here` in the worker, in an empty folder, because programs of codeio write files."""
     items = _Items(name, size, seed, settings, here=True)
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:

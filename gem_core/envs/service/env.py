@@ -208,7 +208,7 @@ class Service(MultiAgentEnv):
         for name, arguments in self.task.actions:
             if not any([name, dict(arguments)] == call for call in made):  # made so far, in this order
                 if self.domain.operation(name).ends and not self._said_all():
-                    break  # nobody listens after that
+                    break  # the conversation ends there
                 return self._format.write(self.domain.operation(name), arguments)
         else:
             return " ".join(["That is settled.", *self.task.outputs, ANYTHING_ELSE])

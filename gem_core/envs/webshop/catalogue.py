@@ -55,7 +55,7 @@ class Product:
         return " ".join((self.name, *self.features, self.description)).lower()
 
     def searched_text(self) -> str:
-        """Text that a search covers."""
+        """Return the text that a search covers."""
         values = (f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join((self.name, self.description, *self.features, *values))
 

@@ -159,7 +159,7 @@ def _says_through(result: RunResult, target: Target, seconds: float) -> tuple[bo
 
 
 def _says_nothing(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
-    """For a program that should be stopped, and that writes a line only if it was not."""
+    """Judge a program that should be stopped, and that writes a line only if it was not."""
     if "GOT THROUGH" in result.stdout:
         return True, "the program reports success"
     return False, f"{result.ending} after {seconds:.1f} s"

@@ -1,1 +1,1 @@
-"""The file that the stand-in's command would be given by path."""
+"""The file whose path would be passed to the stub's command."""

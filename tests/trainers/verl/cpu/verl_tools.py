@@ -1,6 +1,6 @@
 """A parser that reads every answer as a tool call, for the test of verl's own tool loop.
 
-It stands in for one that a trained model would satisfy; loop, tools and reward worker are verl's.
+It replaces a parser that would require a trained model; loop, tools and reward worker are verl's.
 """
 
 from __future__ import annotations
