@@ -81,7 +81,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         advantage = self.args.algo.advantage
         if name == "gae":
             choice = EstimatorChoice(name, get_estimator(name), advantage.gamma, {"lam": advantage.lambd})
-            inputs = {"values": batch.pad("values")}
+            inputs: dict[str, Any] = {"values": batch.pad("values")}
         else:
             choice, inputs = self.gem_options.estimator_choice(name, advantage.gamma), {}
         result = choice.compute(

@@ -28,7 +28,7 @@ GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator"
 ACTOR = "openrlhf.trainer.ray.ppo_actor"
 CRITIC = "openrlhf.trainer.ray.ppo_critic"
 
-INTERFACE = {
+INTERFACE: dict[str, dict[str, tuple[str, ...]]] = {
     MODULE: {
         "RemoteExperienceMaker.compute_advantages_and_returns": ("self", "experiences"),
         "compute_eval_metrics": ("eval_dataloader", "samples_list", "n_samples_per_prompt"),
