@@ -4,10 +4,6 @@ import signal
 
 from hypothesis import settings
 
-from tests.entry_points import use_declared
-
-use_declared()
-
 # Tests that a shell runs in the background inherit an ignored SIGINT, but some of them raise it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_names
 from gem_core._util.entry_points import check_entry_point
@@ -24,6 +24,11 @@ ENTRY_POINT_GROUP = "gem_core.advantages"
 
 TRAINER_NAMES = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
 """Estimator names by the names in trainer configs, with a prefix where a trainer has its own estimator."""
+
+Scope: TypeAlias = Literal["collected", "trained"]
+"""Turns whose returns normalize the advantages: all turns collected for an update, or only the turns that
+remain for training after the trainer dropped some."""
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 EstimatorFunction: TypeAlias = Callable[..., Any]
 Need: TypeAlias = Literal["group_ids", "values"]

@@ -11,12 +11,11 @@ from typing import Any
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
 from gem_core._util.messages import unknown
-from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
+from gem_core.advantages.registry import SCOPES, TRAINER_NAMES, get_estimator
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.rollout import RolloutOptions
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
-SCOPES = ("collected", "trained")
 ADAM_BETAS = (0.9, 0.999)
 """PyTorch's defaults; not every trainer has an option for them."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from gem_core._util.checks import check_number
+from gem_core._util.checks import check_choice, check_number
 from gem_core._util.messages import unknown
-from gem_core.advantages.registry import TRAINER_NAMES, Estimator, get_estimator
+from gem_core.advantages.registry import SCOPES, TRAINER_NAMES, Estimator, Scope, get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
 
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     import torch
 
     from gem_core.advantages.tensors import Advantages
-
-Scope: TypeAlias = Literal["collected", "trained"]
-"""Turns from which an estimator computes its statistics: all turns collected for an update, or only the
-turns that remain for training after the trainer dropped some."""
-
-SCOPES = ("collected", "trained")
 
 
 @dataclass(frozen=True)
@@ -160,25 +154,10 @@ def read_estimator(
     chosen = {key: value for key, value in options.items() if value is not None}
     scope: Any = "trained"
     if estimator.uses_stats:
-        scope = chosen.pop("scope", "collected")
-        if scope not in SCOPES:
-            raise ConfigError(f"{prefix}scope={scope!r}: expected 'collected' or 'trained'")
+        scope = check_choice(f"{prefix}scope", chosen.pop("scope", "collected"), SCOPES)
     estimator.check_options(chosen, prefix=prefix)
-    check_gamma(gamma, gamma_option)
+    check_number(gamma_option, float(gamma), 0, 1)
     return EstimatorChoice(name, estimator, float(gamma), chosen, scope)
-
-
-def check_gamma(gamma: Any, option: str = "gamma") -> None:
-    """Reject a discount outside of the range from 0 to 1.
-
-    Args:
-        gamma: Discount per turn.
-        option: Name that a user writes for it, for the message.
-
-    Raises:
-        ConfigError: The discount is out of range.
-    """
-    check_number(option, float(gamma), 0, 1)
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

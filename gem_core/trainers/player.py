@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_core.engines.stop_ids import engine_stop_ids
+from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
@@ -43,10 +43,10 @@ class EpisodePlayer:
         self.context: Context = options.make_context(
             processor_or_tokenizer(processor, tokenizer), template_kwargs
         )
-        known = engine_stop_ids(tokenizer)
-        end: int | None = getattr(self.context, "end_of_turn_id", None)
-        self.extra_stop_id = None if end in known else end
-        self.stop_ids = known if end is None else known | {end}
+        self.extra_stop_id = extra_stop_id(self.context, tokenizer)
+        self.stop_ids = engine_stop_ids(tokenizer)
+        if self.extra_stop_id is not None:
+            self.stop_ids.add(self.extra_stop_id)
         images = self.context.image_processor
         self.image_token_id = None if images is None else images.token_id
         self._envs = EnvPool(options.wrappers)

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from gem_core.core import Env
+from gem_core.spec import EnvSpec
+from gem_core.vector import VectorEnv, make_vec
 from gem_core.wrapper import Wrapper
 
+OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
 RELEASE = threading.Event()
 """Ends every hang in this process; the test that makes one sets it."""
 
@@ -83,3 +86,7 @@ class Unbuildable(Env):
             pass
 
         raise Local("no such board")
+
+
+def obedient(num_envs: int = 3, **kwargs: Any) -> VectorEnv:
+    return make_vec(OBEDIENT, num_envs, **kwargs)

@@ -15,12 +15,10 @@ from gem_core.errors import ConfigError, MissingDependency
 from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector.slot import rebuilt_seed
-from tests.vector.envs import Obedient
+from tests.vector.envs import OBEDIENT, Obedient
 from tests.vector.test_backend import build, play
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
-
-OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
 
 
 @pytest.fixture(scope="module")

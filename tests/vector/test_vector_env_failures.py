@@ -10,21 +10,9 @@ from gem_core.errors import ConfigError, EnvError, ResetNeeded
 from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector.slot import rebuilt_seed
-from tests.vector.envs import RELEASE, RETURNS, Obedient
+from tests.vector.envs import OBEDIENT, RELEASE, RETURNS, Obedient, obedient
 
-OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
 TIMEOUT = 1.0  # long enough for a normal step on a busy machine
-
-
-@pytest.fixture(autouse=True)
-def _release() -> Any:
-    RELEASE.clear()
-    yield
-    RELEASE.set()
-
-
-def obedient(num_envs: int = 3, **kwargs: Any) -> VectorEnv:
-    return make_vec(OBEDIENT, num_envs, **kwargs)
 
 
 def first_observation(seed: int) -> str:

@@ -19,23 +19,10 @@ import pytest
 from gem_core import registration
 from gem_core.errors import CallOrderError
 from gem_core.spec import EnvSpec
-from gem_core.vector import AutoresetMode, VectorEnv, make_vec
+from gem_core.vector import AutoresetMode, make_vec
 from gem_core.vector import make as make_module
 from gem_core.vector.make import _choose
-from tests.vector.envs import RELEASE, Obedient
-
-OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
-
-
-@pytest.fixture(autouse=True)
-def _release() -> Any:
-    RELEASE.clear()
-    yield
-    RELEASE.set()
-
-
-def obedient(num_envs: int = 3, **kwargs: Any) -> VectorEnv:
-    return make_vec(OBEDIENT, num_envs, **kwargs)
+from tests.vector.envs import RELEASE, Obedient, obedient
 
 
 def open_files() -> int:

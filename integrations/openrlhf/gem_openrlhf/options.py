@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gem_core._util.checks import check_number
 from gem_core._util.messages import suggest
-from gem_core.advantages.registry import TRAINER_NAMES
+from gem_core.advantages.registry import TRAINER_NAMES, Scope
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
-from gem_core.trainers.estimators import EstimatorChoice, Scope, check_gamma, read_estimator
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.options import read_object
 
 ESTIMATORS = TRAINER_NAMES
@@ -153,7 +154,7 @@ def check_turn_rewards(args: Any, name: str) -> None:
     Raises:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
-    check_gamma(args.algo.advantage.gamma, GAMMA)
+    check_number(GAMMA, args.algo.advantage.gamma, 0, 1)
     if tuple(args.reward.clip_range) != CLIP_RANGE:
         raise ConfigError(
             f"--reward.clip_range clips the summed reward of an episode, but {name} works on the rewards of "

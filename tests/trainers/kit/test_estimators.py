@@ -9,7 +9,7 @@ import pytest
 
 from gem_core.advantages import ReturnStats
 from gem_core.errors import ConfigError, UnknownName
-from gem_core.trainers.estimators import TurnLog, check_gamma, read_estimator, unknown_estimator
+from gem_core.trainers.estimators import TurnLog, read_estimator, unknown_estimator
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
@@ -30,7 +30,7 @@ def test_options_and_scope_are_read_once() -> None:
     ("name", "options", "gamma", "message"),
     [
         ("rebn", {"dof": 1}, 1.0, "unknown option 'adv.dof' of rebn"),
-        ("rebn", {"scope": "all"}, 1.0, "adv.scope='all': expected 'collected' or 'trained'"),
+        ("rebn", {"scope": "all"}, 1.0, "adv.scope='all': expected collected or trained"),
         ("gem_grpo", {"scope": "trained"}, 1.0, "unknown option 'adv.scope' of grpo"),
         ("rebn", {}, 1.5, "adv.gamma=1.5: expected a number from 0 to 1"),
         ("rebn", {}, float("nan"), "expected a finite number"),
@@ -48,11 +48,10 @@ def test_an_unknown_estimator() -> None:
     assert str(error) == ("adv.estimator: unknown estimator 'rebnn'. Did you mean rebn? Available: rebn, gae")
 
 
-def test_gamma_alone() -> None:
-    check_gamma(0)
-    check_gamma(1)
+def test_both_ends_of_the_discount_are_allowed() -> None:
+    assert [read_estimator("rebn", {}, gamma=gamma).gamma for gamma in (0, 1)] == [0.0, 1.0]
     with pytest.raises(ConfigError, match=r"--gamma=-0.1: expected"):
-        check_gamma(-0.1, "--gamma")
+        read_estimator("rebn", {}, gamma=-0.1, gamma_option="--gamma")
 
 
 def test_what_the_trainer_must_not_do() -> None:

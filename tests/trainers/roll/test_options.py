@@ -62,7 +62,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
             envs(gem={"estimator_options": {"dof": 1}}),
             "unknown option 'custom_envs.gem.estimator_options.dof'",
         ),
-        (envs(gem={"estimator_options": {"scope": "all"}}), "expected 'collected' or 'trained'"),
+        (envs(gem={"estimator_options": {"scope": "all"}}), "expected collected or trained"),
         (envs(gem={"context": "rebuild"}), "needs env_manager_cls: gem_roll.GemStepEnvManager"),
         (envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}), "a run has one kind of rows"),
         (envs(Guess={"env_type": GUESS}), "write gem_core:<id>"),
