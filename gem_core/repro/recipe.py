@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,21 @@ class Recipe(RolloutOptions):
         return [EnvChoice.parse(text) for text in self.env]
 
     @property
+    def adam_betas(self) -> tuple[float, float]:
+        """Decay rates of AdamW, the same in every run."""
+        return ADAM_BETAS
+
+    @property
+    def total_tasks(self) -> int:
+        """Number of tasks of the whole run."""
+        return self.steps * self.tasks_per_step
+
+    @property
+    def tasks_per_update(self) -> int:
+        """Number of tasks of an optimizer update."""
+        return self.tasks_per_step // self.updates_per_step
+
+    @property
     def episodes_per_step(self) -> int:
         """Number of episodes of a step."""
         return self.tasks_per_step * self.samples_per_task
@@ -198,6 +214,15 @@ class Recipe(RolloutOptions):
     def episodes_per_update(self) -> int:
         """Number of episodes of an optimizer update."""
         return self.episodes_per_step // self.updates_per_step
+
+    @property
+    def episodes_per_gpu(self) -> int:
+        """Number of episodes of an optimizer update on each GPU."""
+        return self.episodes_per_update // self.gpus
+
+    def micro_batch(self, largest: int) -> int:
+        """Return a size of at most `largest`, a power of 2, that divides the episodes of a GPU."""
+        return gcd(self.episodes_per_gpu, largest)
 
     @property
     def trainer_estimator(self) -> str:
@@ -221,7 +246,7 @@ class Recipe(RolloutOptions):
 
     def tasks(self) -> Iterator[TaskRow]:
         """Yield one row per task of the whole run."""
-        return make_tasks(self.sources, self.steps * self.tasks_per_step, seed=self.seed)
+        return make_tasks(self.sources, self.total_tasks, seed=self.seed)
 
     def changed(self, *names: str) -> dict[str, Any]:
         """Return the named options whose values differ from the defaults."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from gem_core.errors import ConfigError
@@ -32,6 +32,47 @@ def choose_rows(rows: RowOption, context: ContextMode, *, prefix: str = "gem.") 
             "prefix"
         )
     return "turn" if rows == "turn" or context == "rebuild" else "episode"
+
+
+def option_at(config: Any, path: str, default: Any = None) -> Any:
+    """Return the value at a dotted path of a trainer's config, or the default if it is missing or None.
+
+    Args:
+        config: Objects with attributes, mappings, or both, such as dataclasses or OmegaConf's sections.
+        path: Names joined by dots.
+        default: Value to return instead of None or a missing one.
+    """
+    for name in path.split("."):
+        config = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+    return default if config is None else config
+
+
+def reject_changed(
+    config: Any,
+    settings: Iterable[tuple[str, Any, str]],
+    *,
+    prefix: str = "",
+    written: Callable[[str], str] = str,
+) -> None:
+    """Reject settings of a trainer that have to keep their neutral value.
+
+        reject_changed(config, [("adv.norm_var", False, "has no effect on rebn; leave it at false")])
+
+    Args:
+        config: As in `option_at`.
+        settings: Triples of an option's dotted path, its neutral value, and the reason with advice, which
+            follows the option and its value in the message. A tuple holds several neutral values. None is
+            always neutral.
+        prefix: Text that a user writes before the name of an option, for the message.
+        written: Converts a path to the name that a user writes.
+
+    Raises:
+        ConfigError: An option has another value.
+    """
+    for path, neutral, reason in settings:
+        value = option_at(config, path)
+        if value is not None and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
+            raise ConfigError(f"{prefix}{written(path)}={value}: {reason}")
 
 
 def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str, Any]:

@@ -49,8 +49,8 @@ class SupportedTrainer:
         checkout_module: Module, ``package.module``, that identifies a source checkout on the import path.
         hook_modules: Modules of the plugin that the hook uses.
         entry_point: Group and name of the entry point that the trainer reads; None if it reads none.
-        brought: Pairs of a version and a required feature that it introduced, for the message about older
-            versions.
+        required_features: Pairs of a version and a required feature that it introduced, for the message about
+            older versions.
     """
 
     name: str
@@ -64,7 +64,7 @@ class SupportedTrainer:
     checkout_module: str | None = None
     hook_modules: tuple[str, ...] = ()
     entry_point: tuple[str, str] | None = None
-    brought: tuple[tuple[str, str], ...] = ()
+    required_features: tuple[tuple[str, str], ...] = ()
 
     @property
     def versions(self) -> str:
@@ -107,7 +107,9 @@ class SupportedTrainer:
             ways += [f"set {self.home_variable} to a source checkout"] if self.home_variable else []
             return f"{self.name} is not installed: {' or '.join(ways)}"
         if _release(installed) < _release(self.minimum):
-            lacks = [what for version, what in self.brought if _release(installed) < _release(version)]
+            lacks = [
+                what for version, what in self.required_features if _release(installed) < _release(version)
+            ]
             why = f" ({installed} has no {' and no '.join(lacks)})" if lacks else ""
             return f"{self.name} {installed} is not supported; supported versions: {self.versions}{why}"
         return None

@@ -18,7 +18,7 @@ from gem_core import registration
 from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
 from gem_core.errors import ConfigError, GemError
 from gem_core.eval.viewer import write_page
-from gem_core.repro import Recipe, write_reference
+from gem_core.repro import Recipe, read_settings, write_reference
 from gem_core.train.config import TrainConfig
 from tests.docs.blocks import ROOT
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
@@ -219,3 +219,36 @@ def test_every_default_of_gamma_is_the_same() -> None:
     viewer = inspect.signature(write_page).parameters["gamma"].default
     assert Recipe(env=[GUESS], model="m").gamma == TrainConfig().gamma == viewer == 1.0
     assert build_parser("view").parse_args(["view", "traces.jsonl"]).gamma == 1.0
+
+
+def test_settings_in_a_file_are_filled_in(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_text(
+        json.dumps(
+            {
+                "lr": "$learning_rate",
+                "clip": 0.2,
+                "text": "${oc.env:HOME} $gamma",
+                "+gem.*": "$rollout_options",
+                "$estimator.*": "$changed_estimator_options",
+                "nested": {"files": ["$env", 1], "micro": "$micro"},
+            }
+        )
+    )
+    chosen = recipe(PLAIN, estimator_options={"ddof": 1})
+    assert read_settings(path, chosen, micro=4) == {
+        "lr": 2e-6,
+        "clip": 0.2,
+        "text": "${oc.env:HOME} $gamma",
+        "+gem.max_turns": 12,
+        "rebn.ddof": 1,
+        "nested": {"files": [(GUESS,), 1], "micro": 4},
+    }
+    with pytest.raises(AttributeError, match="micro"):
+        read_settings(path, chosen)
+
+
+def test_shares_of_a_step() -> None:
+    chosen = recipe(PLAIN, tasks_per_step=24, updates_per_step=2, gpus=2)
+    assert (chosen.total_tasks, chosen.tasks_per_update, chosen.episodes_per_gpu) == (120, 12, 12)
+    assert (chosen.micro_batch(8), chosen.micro_batch(2)) == (4, 2)

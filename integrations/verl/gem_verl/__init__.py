@@ -20,7 +20,7 @@ SUPPORTED = SupportedTrainer(
     hook='the "verl.plugins" entry point, and class names in the config',
     hook_modules=("gem_verl.plugin", "gem_verl.dataset"),
     entry_point=("verl.plugins", "gem_core"),
-    brought=(
+    required_features=(
         ("0.7", "rollout.agent.agent_loop_manager_class"),
         ("0.8", "reward per token in the output of an agent loop"),
         ("0.9", "v1 trainer to register a mode with"),

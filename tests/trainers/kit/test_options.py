@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.options import choose_rows, import_modules, read_object
+from gem_core.trainers.options import choose_rows, import_modules, option_at, read_object, reject_changed
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,21 @@ def test_modules_of_the_user() -> None:
     import_modules(["json"], "--modules")
     with pytest.raises(ConfigError, match=r"--modules no_such_module: .* PYTHONPATH"):
         import_modules(["no_such_module"], "--modules")
+
+
+CONFIG = SimpleNamespace(adv={"clip": 3, "norm": None, "kind": "b"}, batch=8)
+
+
+def test_a_value_at_a_path() -> None:
+    assert (option_at(CONFIG, "adv.clip"), option_at(CONFIG, "batch")) == (3, 8)
+    assert option_at(CONFIG, "adv.norm") is option_at(CONFIG, "adv.none.at.all") is None
+    assert option_at(CONFIG, "adv.norm", 1) == option_at(CONFIG, "no", 1) == 1
+
+
+def test_settings_keep_their_neutral_value() -> None:
+    neutral = [("adv.norm", False, "x"), ("adv.kind", ("a", "b"), "x"), ("batch", 8, "x"), ("no", 0, "x")]
+    reject_changed(CONFIG, neutral)
+    with pytest.raises(ConfigError, match=r"^--adv.clip=3: has no effect; leave it out$"):
+        reject_changed(CONFIG, [*neutral, ("adv.clip", 0, "has no effect; leave it out")], prefix="--")
+    with pytest.raises(ConfigError, match=r"^ADV.KIND=b: wrong$"):
+        reject_changed(CONFIG, [("adv.kind", ("a", "c"), "wrong")], written=str.upper)
