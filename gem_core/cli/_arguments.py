@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.core import Env
 from gem_core.errors import ConfigError
+from gem_core.rollout.limits import EpisodeLimits
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -92,6 +96,54 @@ def add_env_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="wrappers for the environment, such as 'concat_with_action, time_limit(max_turns=5)'",
     )
+
+
+def add_limit_flags(parser: argparse.ArgumentParser, config: type[EpisodeLimits]) -> None:
+    """Add a group with a flag for each of the `EpisodeLimits`, with the defaults of `config`."""
+    limits = [field.name for field in dataclasses.fields(EpisodeLimits)]
+    add_field_flags(parser.add_argument_group("limits of an episode"), config, limits)
+
+
+def add_field_flags(parser: argparse._ActionsContainer, config: type[Any], names: Collection[str]) -> None:
+    """Add flags for some fields of a config, whose annotations hold the help: ``Annotated[type, help]``.
+
+    A flag that is not used has the value None.
+
+    Args:
+        parser: Parser, or group of a parser.
+        config: Dataclass with the defaults.
+        names: Names of the fields.
+    """
+    annotations = typing.get_type_hints(config, include_extras=True)
+    for field in dataclasses.fields(config):
+        if field.name not in names:
+            continue
+        flag = "--" + field.name.replace("_", "-")
+        annotation, text = typing.get_args(annotations[field.name])
+        if metavar := _LIST_ITEMS.get(field.name):
+            parser.add_argument(flag, action="append", metavar=metavar, help=text)
+            continue
+        if annotation is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+            continue
+        if field.default not in (None, ""):
+            text += f" (default {field.default})"
+        kind = _scalar(annotation)
+        if typing.get_origin(kind) is typing.Literal:
+            parser.add_argument(flag, choices=typing.get_args(kind), help=text)
+        else:
+            parser.add_argument(flag, type=kind, metavar="TEXT" if kind is str else "N", help=text)
+
+
+_LIST_ITEMS = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
+"""Maps fields that are lists to the form of an item."""
+
+
+def _scalar(annotation: Any) -> Any:
+    """Return the annotation of a field's values other than None."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        annotation = next(kind for kind in typing.get_args(annotation) if kind is not type(None))
+    return annotation
 
 
 def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
     add_json_flag,
+    add_limit_flags,
     command_parser,
     is_pattern,
     positive_float,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command."""
+    from gem_core.eval.config import EvalConfig
+
     parser = command_parser(
         commands,
         "eval",
@@ -36,101 +39,104 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--model ./checkpoint --envs game:Wordle-v0",
         ],
         details=(
-            "To continue a run that was stopped, give the same command again; a folder holds the episodes of "
-            "one configuration. Of a data set, only evaluation items are played, each at most once per "
-            "sample. `gem-core report FOLDER...` makes a page of the results."
+            "To resume a stopped run, repeat the command; a folder holds the episodes of one configuration. "
+            "Of a data set, only the evaluation items are played, each at most once per sample. "
+            "`gem-core report FOLDER...` writes a page of the results."
         ),
     )
     add = parser.add_argument
     add(
         "--model", required=True, metavar="M",
-        help="random, oracle, a folder (hf:FOLDER), vllm:FOLDER, or the name of a model at an endpoint "
-        "(endpoint:NAME)",
+        help="random, oracle, a folder (hf:FOLDER for transformers, vllm:FOLDER for vLLM), or the name of "
+        "a model at an endpoint (endpoint:NAME)",
     )  # fmt: skip
-    add("--envs", required=True, nargs="+", metavar="ID", help="ids, 'ID(key=value)', or patterns")
+    add(
+        "--envs",
+        required=True,
+        nargs="+",
+        metavar="ID",
+        help="environments: ids, 'ID(key=value)', or shell-style patterns",
+    )
     add(
         "--episodes",
         type=positive_int,
         metavar="N",
-        help="maximum number of tasks per environment (default 20)",
+        help="maximum tasks per environment (default 20)",
     )
     add(
-        "--samples", type=positive_int, metavar="N", help="episodes per task; several give pass@k (default 1)"
+        "--samples",
+        type=positive_int,
+        metavar="N",
+        help="episodes per task; pass@k requires at least 2 (default 1)",
     )
-    add("--seed", type=seed, metavar="N", help="seed for sampling; it does not change the tasks (default 0)")
+    add(
+        "--seed",
+        type=seed,
+        metavar="N",
+        help="random seed for sampling; the tasks do not depend on it (default 0)",
+    )
     add("--out", metavar="DIR", help="folder for the run (default runs/eval)")
-    add("--wrappers", metavar="NAMES", help="wrappers for each environment")
-    add(
-        "--step-timeout",
-        type=positive_float,
-        metavar="S",
-        help="time limit for a call into an environment, in seconds",
-    )
-    add("--on-env-error", choices=("mask", "retry"),
-        help="if an environment fails: count the episode and leave it out (mask, the default), or play it "
-        "again first (retry)")  # fmt: skip
-    add("--max-env-retries", type=positive_int, metavar="N", help="maximum number of retries (default 2)")
+    add("--wrappers", metavar="NAMES", help="wrappers for each environment, such as 'concat_with_action'")
+    add_limit_flags(parser, EvalConfig)
     sampling = parser.add_argument_group("sampling")
     add = sampling.add_argument
     add("--temperature", type=float, metavar="T", help="sampling temperature (default 1)")
-    add("--top-p", type=float, metavar="P", help="nucleus sampling (default 1)")
-    add(
-        "--max-tokens-per-turn",
-        type=positive_int,
-        metavar="N",
-        help="maximum length of a response (default 1024)",
-    )
-    add(
-        "--max-turns",
-        type=positive_int,
-        metavar="N",
-        help="maximum number of turns (default: the environment's)",
-    )
+    add("--top-p", type=float, metavar="P", help="nucleus sampling threshold (default 1)")
     add(
         "--max-total-tokens",
         type=positive_int,
         metavar="N",
-        help="maximum length of an episode; folders and vLLM only",
+        help="maximum tokens per episode; for models in a folder only",
     )
-    add(
-        "--on-length-cut",
-        choices=("invalid", "pass"),
-        help="how to treat a response cut at the limit (default invalid)",
-    )
-    add("--system-prompt", metavar="TEXT", help="system message of each conversation")
-    endpoint = parser.add_argument_group("endpoint")
+    add("--system-prompt", metavar="TEXT", help="system message that starts each conversation")
+    endpoint = parser.add_argument_group("model at an endpoint")
     add = endpoint.add_argument
-    add("--base-url", metavar="URL", help="address (default: OPENAI_BASE_URL, or OpenAI)")
-    add("--api-key-env", metavar="NAME", help="environment variable with the key (default OPENAI_API_KEY)")
+    add("--base-url", metavar="URL", help="address of the endpoint (default: OPENAI_BASE_URL, else OpenAI)")
+    add(
+        "--api-key-env",
+        metavar="NAME",
+        help="environment variable that holds the key (default OPENAI_API_KEY)",
+    )
     add(
         "--concurrency",
         type=positive_int,
         metavar="N",
-        help="maximum number of concurrent requests (default 8)",
+        help="maximum concurrent requests (default 8)",
     )
-    add("--requests-per-minute", type=positive_float, metavar="N", help="rate limit (default none)")
-    add("--tokens-per-minute", type=positive_float, metavar="N", help="rate limit (default none)")
+    add("--requests-per-minute", type=positive_float, metavar="N", help="rate limit (default: unlimited)")
+    add("--tokens-per-minute", type=positive_float, metavar="N", help="rate limit (default: unlimited)")
     add(
         "--timeout",
         type=positive_float,
         metavar="S",
-        help="time limit for one request, in seconds (default 120)",
+        help="timeout of a request in seconds (default 120)",
     )
     add(
         "--give-up-after",
         type=positive_float,
         metavar="S",
-        help="stop after so many seconds without any response (default 60)",
+        help="stop the run after this many seconds without a response (default 60)",
     )
-    add("--no-send-seed", dest="send_seed", action="store_false", default=None, help="do not send seeds")
-    add("--price-in", type=float, metavar="USD", help="price of a million prompt tokens")
-    add("--price-out", type=float, metavar="USD", help="price of a million response tokens")
-    add("--extra-body", type=_json_object, metavar="JSON", help="more fields for the body of each request")
-    folder = parser.add_argument_group("folder")
+    add(
+        "--no-send-seed",
+        dest="send_seed",
+        action="store_false",
+        default=None,
+        help="send requests without a seed, for endpoints that reject it",
+    )
+    add("--price-in", type=float, metavar="USD", help="price of a million prompt tokens (default 0)")
+    add("--price-out", type=float, metavar="USD", help="price of a million response tokens (default 0)")
+    add(
+        "--extra-body",
+        type=_json_object,
+        metavar="JSON",
+        help="additional fields for the body of each request",
+    )
+    folder = parser.add_argument_group("model in a folder")
     folder.add_argument(
         "--template-kwargs", type=_json_object, metavar="JSON", help="variables for the chat template"
     )
-    folder.add_argument("--device", metavar="NAME", help="cpu, cuda, or cuda:N (default auto)")
+    folder.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:N, or auto (default auto)")
     folder.add_argument(
         "--threads", type=whole_number(0), metavar="N", help="torch threads (default: torch's choice)"
     )
@@ -199,8 +205,11 @@ def _show(outcome: EvalOutcome) -> None:
         rows.append(summary_row("all, weighted equally", outcome.summary["overall"]))
     _console.print_table(SUMMARY_COLUMNS, rows, title=f"{outcome.summary['model']}")
     if outcome.repeated:
-        _console.note(f"{outcome.repeated} calls failed and were repeated")
-    _console.note(f"{outcome.folder}: {outcome.played} episodes played; `gem-core report {outcome.folder}`")
+        _console.note(f"{outcome.repeated} calls failed and were retried")
+    _console.note(
+        f"{outcome.folder}: {outcome.played} episodes played; for a web page, run "
+        f"`gem-core report {outcome.folder}`"
+    )
 
 
 def _reporter(quiet: bool) -> EvalReporter:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import types
-import typing
-from typing import Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
-
-REPEATABLE = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
-"""Maps fields that are lists to the form of an item."""
+from gem_core.cli._arguments import add_field_flags, add_json_flag, add_limit_flags, command_parser
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command, with a flag for each field of `TrainConfig`."""
+    from gem_core.rollout.limits import EpisodeLimits
     from gem_core.train.config import TrainConfig
 
     parser = command_parser(
@@ -30,21 +25,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--env 'multi:KuhnPoker-v0(opponent=\"self\")' --eval-env multi:KuhnPoker-v0 --gamma 1 "
             "--out runs/kuhn",
         ],
-        details="To continue an interrupted run from its newest checkpoint, give the same command again.",
+        details="To continue an interrupted run from its newest checkpoint, repeat the command.",
     )
-    annotations = typing.get_type_hints(TrainConfig, include_extras=True)
-    for item in dataclasses.fields(TrainConfig):
-        flag = "--" + item.name.replace("_", "-")
-        kind_of_value, text = typing.get_args(annotations[item.name])
-        if metavar := REPEATABLE.get(item.name):
-            parser.add_argument(flag, action="append", metavar=metavar, help=f"{text} (repeatable)")
-        elif kind_of_value is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
-        else:
-            shown = "" if item.default in (None, "") else f" (default {item.default})"
-            kind = _scalar(kind_of_value)
-            metavar = "TEXT" if kind is str else "N"
-            parser.add_argument(flag, type=kind, metavar=metavar, help=text + shown)
+    limits = {item.name for item in dataclasses.fields(EpisodeLimits)}
+    own = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in limits]
+    add_field_flags(parser, TrainConfig, own)
+    add_limit_flags(parser, TrainConfig)
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -69,12 +55,3 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     return 0
-
-
-def _scalar(annotation: Any) -> Any:
-    """Return the type of a field's values: int, float, or str."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        annotation = next(kind for kind in typing.get_args(annotation) if kind is not type(None))
-    if typing.get_origin(annotation) is typing.Literal:
-        return str
-    return annotation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from gem_core.rollout.context import Context
@@ -28,7 +29,7 @@ def engine_stop_ids(tokenizer: Any) -> set[int]:
     return {token_id for token_id in ids if token_id is not None}
 
 
-def extra_stop_id(context: Context, tokenizer: Any) -> int | None:
-    """Return the context's end-of-turn token if engines do not stop at it by default, else None."""
+def extra_stop_id(context: Context, stop_ids: Collection[int]) -> int | None:
+    """Return the context's end-of-turn token if it is not among the engine's `stop_ids`, else None."""
     end: int | None = getattr(context, "end_of_turn_id", None)
-    return None if end is None or end in engine_stop_ids(tokenizer) else end
+    return None if end is None or end in stop_ids else end

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import gem_core
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -74,7 +74,7 @@ class EvalConfig(EpisodeLimits):
     api_key: str | None = field(default=None, repr=False)
     temperature: float = 1.0
     top_p: float = 1.0
-    max_tokens_per_turn: int = field(default=1024, kw_only=True)
+    max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=1024, kw_only=True)
     max_total_tokens: int | None = None
     system_prompt: str | None = None
     wrappers: str = ""
@@ -93,47 +93,41 @@ class EvalConfig(EpisodeLimits):
 
     def __post_init__(self) -> None:
         if not self.envs or not isinstance(self.envs, list | tuple):
-            raise ConfigError(f"envs must be a list of at least one environment, not {self.envs!r}")
+            raise expected("envs", self.envs, "a list of at least one environment")
         labels = [source.label for source in self.sources]
         for source in self.sources:
             spec(source.env_id)
             if labels.count(source.label) > 1:
-                raise ConfigError(f"{source.label} is given twice")
-        for names, low, whole in (
-            (("episodes", "samples", "max_tokens_per_turn", "concurrency"), 1, True),
-            (("max_total_tokens",), 1, True),
-            (("seed", "threads"), 0, True),
-            (("temperature", "price_in", "price_out"), 0, False),
-            (("requests_per_minute", "tokens_per_minute", "timeout", "give_up_after"), None, False),
-        ):
-            for name in names:
-                self._check_number(name, low, whole)
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
-        if self.episodes > len(EVAL_SEEDS):
-            raise ConfigError(f"episodes must be at most {len(EVAL_SEEDS)}, not {self.episodes}")
-        self.check_limits()
-        if self.kind not in ("hf", "vllm") and self.max_total_tokens is not None:
-            raise ConfigError(
-                f"max_total_tokens counts tokens, which {self.kind} does not show; leave it out"
-            )
+                raise ConfigError(f"{source.label} is listed twice")
+        self._check_numbers()
+        is_folder = self.kind in ("hf", "vllm")
+        if not is_folder and self.max_total_tokens is not None:
+            raise ConfigError(f"max_total_tokens counts tokens, which {self.kind} does not report; omit it")
         if self.extra_body and self.kind != "endpoint":
-            raise ConfigError(f"extra_body is for the requests of an endpoint, not for {self.kind}")
-        if self.template_kwargs and self.kind not in ("hf", "vllm"):
+            raise ConfigError(f"extra_body is for the requests to an endpoint, not for {self.kind}")
+        if self.template_kwargs and not is_folder:
             raise ConfigError(f"template_kwargs are for the chat template of a folder, not for {self.kind}")
         if self.kind == "hf" and self.temperature == 0:
-            raise ConfigError(
-                "temperature must be above 0 for a Hugging Face folder; 0.01 is as good as greedy"
-            )
+            raise expected(
+                "temperature", self.temperature, "a number above 0 for a Hugging Face folder; "
+                "0.01 is practically greedy",
+            )  # fmt: skip
 
-    def _check_number(self, name: str, low: int | None, whole: bool) -> None:
-        value = getattr(self, name)
-        if value is None:
-            return
-        good = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not good or not math.isfinite(value) or (value <= 0 if low is None else value < low):
-            limit = "above 0" if low is None else f"{'a whole number of ' if whole else ''}at least {low}"
-            raise ConfigError(f"{name} must be {limit}, not {value!r}")
+    def _check_numbers(self) -> None:
+        check_int("episodes", self.episodes, 1, len(EVAL_SEEDS))
+        for name in ("samples", "max_tokens_per_turn", "concurrency"):
+            check_int(name, getattr(self, name), 1)
+        for name in ("seed", "threads"):
+            check_int(name, getattr(self, name), 0)
+        check_int("max_total_tokens", self.max_total_tokens, 1, optional=True)
+        for name in ("temperature", "price_in", "price_out"):
+            check_number(name, getattr(self, name), 0)
+        check_number("top_p", self.top_p, above=0, high=1)
+        for name in ("timeout", "give_up_after"):
+            check_number(name, getattr(self, name), above=0)
+        for name in ("requests_per_minute", "tokens_per_minute"):
+            check_number(name, getattr(self, name), above=0, optional=True)
+        self.check_limits()
 
     @property
     def kind(self) -> ModelKind:
@@ -162,7 +156,7 @@ class EvalConfig(EpisodeLimits):
         """Environments with their arguments."""
         sources = [EnvChoice.parse(text) for text in self.envs]
         if any(source.weight != 1 for source in sources):
-            raise ConfigError("an evaluation plays every environment alike; leave out the weights")
+            raise ConfigError("an evaluation weighs all environments equally; omit the weights")
         return sources
 
     def identity(self) -> dict[str, Any]:

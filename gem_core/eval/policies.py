@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
-from gem_core.engines.stop_ids import extra_stop_id
+from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
@@ -135,7 +135,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
     context = _context(config, tokenizer)
     policy = VllmPolicy(
         engine,
-        stop_id=extra_stop_id(context, tokenizer),
+        stop_id=extra_stop_id(context, engine_stop_ids(tokenizer)),
         temperature=config.temperature,
         top_p=config.top_p,
         seed=config.seed,

@@ -33,18 +33,21 @@ class EpisodeLimits:
             whatever its outcome.
     """
 
-    max_turns: Annotated[int | None, "maximum turns per episode; none: the environment's own limit"] = None
+    max_turns: Annotated[
+        int | None, "maximum turns per episode; the environment's own limit still applies"
+    ] = None
     max_tokens_per_turn: Annotated[int | None, "maximum tokens per response"] = 512
     on_length_cut: Annotated[
-        LengthCut, "what the environment gets for a response cut by the limit: 'invalid' or 'pass'"
+        LengthCut,
+        "what the environment receives for a response cut by the token limit: empty text, or the cut text",
     ] = "invalid"
     step_timeout: Annotated[
-        float | None, "seconds per call of an environment, its constructor included; none: no limit"
+        float | None, "maximum seconds per environment call, including the constructor; unlimited if not set"
     ] = None
     on_env_error: Annotated[
-        OnEnvError, "'mask' leaves out an episode whose environment failed, 'retry' first plays it again"
+        OnEnvError, "if an environment fails: exclude the episode, or play it again first"
     ] = "mask"
-    max_env_retries: Annotated[int, "maximum further attempts with 'retry'"] = 2
+    max_env_retries: Annotated[int, "maximum retries per episode with 'retry'"] = 2
 
     def check_limits(self, prefix: str = "") -> None:
         """Check the values.

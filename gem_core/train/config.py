@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
+from gem_core._util.checks import check_choice, check_int, check_number, expected
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
@@ -17,9 +17,17 @@ from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 
 TINY = "tiny"
-"""Value of `model` for a tiny model that is made for the environments of the run."""
+"""Value of `model` for a tiny model that is created for the environments of the run."""
 
 Schedule: TypeAlias = Literal["constant", "linear"]
+LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+
+_FROM_ONE = (
+    "steps", "episodes_per_step", "group_size", "max_tokens_per_turn", "max_batch", "epochs", "minibatches",
+    "max_tokens_per_pass", "save_every", "keep_checkpoints", "trace_episodes",
+)  # fmt: skip
+"""Options that are whole numbers of at least 1."""
 
 
 @dataclass(frozen=True)
@@ -33,137 +41,135 @@ class TrainConfig(EpisodeLimits):
     """
 
     # model and environments
-    model: Annotated[str, "Hugging Face folder or name; 'tiny' makes one for these environments"] = TINY
+    model: Annotated[
+        str, "Hugging Face folder or name, or 'tiny' to create a tiny model for these environments"
+    ] = TINY
     agent_model: Annotated[
-        list[str] | None, "AGENT=MODEL: separate weights for an agent of a multi-agent game"
+        list[str] | None, "separate weights for an agent of a multi-agent environment (repeatable)"
     ] = None
     out: Annotated[str, "folder for the run"] = "runs/train"
-    env: Annotated[list[str], "environment: ID, 'ID(key=value)', or either with =WEIGHT for a mix"] = field(
-        default_factory=lambda: ["game:GuessTheNumber-v0-easy"]
-    )
-    eval_env: Annotated[list[str] | None, "environment for evaluation; none: the training environments"] = (
-        None
-    )
+    env: Annotated[
+        list[str], "training environment (default game:GuessTheNumber-v0-easy; repeatable for a mix)"
+    ] = field(default_factory=lambda: ["game:GuessTheNumber-v0-easy"])
+    eval_env: Annotated[
+        list[str] | None, "evaluation environment (default: the training environments; repeatable)"
+    ] = None
     wrappers: Annotated[str, "wrappers for each environment, such as 'time_limit(max_turns=5)'"] = ""
     # advantages
-    estimator: Annotated[str, "rebn, reinforce, grpo, rloo, gae (PPO), or a registered estimator"] = "rebn"
-    gamma: Annotated[float, "discount per turn"] = 1.0
-    lam: Annotated[float, "gae: lambda, per turn"] = 0.95
+    estimator: Annotated[
+        str, "advantage estimator: rebn, reinforce, grpo, rloo, gae (PPO), or a registered one"
+    ] = "rebn"
+    gamma: Annotated[float, "discount factor per turn"] = 1.0
+    lam: Annotated[float, "lambda of gae, per turn"] = 0.95
     zero_advantages: Annotated[bool, "set every advantage to 0, as a negative control"] = False
     # rollouts
     steps: Annotated[int, "rounds of rollout and update"] = 120
     episodes_per_step: Annotated[int, "episodes per step"] = 512
     group_size: Annotated[int, "episodes that share a seed; grpo and rloo need at least 2"] = 1
     max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=32, kw_only=True)
-    max_total_tokens: Annotated[int | None, "maximum tokens per episode; none: what the model allows"] = None
+    max_total_tokens: Annotated[int | None, "maximum tokens per episode (default: the model's context)"] = (
+        None
+    )
     temperature: Annotated[float, "sampling temperature, in training and evaluation"] = 1.0
-    max_batch: Annotated[int, "maximum number of episodes sampled at once"] = 512
+    max_batch: Annotated[int, "maximum episodes sampled at once"] = 512
     # update
-    lr: Annotated[float | None, "learning rate of AdamW; none: 3e-3 for 'tiny', 1e-5 for others"] = None
-    lr_schedule: Annotated[Schedule, "'constant', or 'linear' down to lr_end"] = "linear"
-    lr_end: Annotated[float, "final fraction of lr in the linear schedule"] = 0.1
-    warmup_steps: Annotated[int, "steps over which the learning rate rises from 0"] = 10
+    lr: Annotated[float | None, "learning rate of AdamW (default: 3e-3 for 'tiny', else 1e-5)"] = None
+    lr_schedule: Annotated[Schedule, "keep lr constant, or lower it linearly to lr_end"] = "linear"
+    lr_end: Annotated[float, "final learning rate of the linear schedule, as a fraction of lr"] = 0.1
+    warmup_steps: Annotated[int, "steps of linear learning rate warmup from 0"] = 10
     weight_decay: Annotated[float, "weight decay of AdamW"] = 0.0
     adam_beta2: Annotated[float, "second beta of AdamW"] = 0.99
-    max_grad_norm: Annotated[float, "gradients are clipped to this norm"] = 1.0
+    max_grad_norm: Annotated[float, "maximum gradient norm, for clipping"] = 1.0
     epochs: Annotated[int, "passes over the episodes of a step"] = 1
     minibatches: Annotated[int, "updates per pass"] = 4
-    clip: Annotated[float, "clip range of PPO, used if a step makes several updates"] = 0.2
-    loss_scale: Annotated[Literal["token-mean", "turn-mean"], "'token-mean' or 'turn-mean'"] = "token-mean"
-    entropy: Annotated[float, "weight of the entropy bonus; falls linearly to 0 over the run"] = 0.0
-    kl: Annotated[float, "weight of the KL to the first model; falls linearly to 0 over the run"] = 0.3
-    value_weight: Annotated[float, "gae: weight of the critic's loss"] = 0.5
+    clip: Annotated[float, "PPO clip range, used if a step has several updates"] = 0.2
+    loss_scale: Annotated[LossScale, "how the loss is averaged"] = "token-mean"
+    entropy: Annotated[float, "weight of the entropy bonus, annealed linearly to 0"] = 0.0
+    kl: Annotated[float, "weight of the KL divergence from the initial model, annealed linearly to 0"] = 0.3
+    value_weight: Annotated[float, "weight of the critic's loss, for gae"] = 0.5
     max_tokens_per_pass: Annotated[
         int, "maximum tokens per forward pass of the update, including padding"
     ] = 32768
     # run
-    eval_episodes: Annotated[int, "evaluation seeds played before and after training; 0 for none"] = 1000
+    eval_episodes: Annotated[
+        int, "evaluation seeds to play before and after training; 0 disables evaluation"
+    ] = 1000
     save_every: Annotated[int, "steps between checkpoints; the last step is always saved"] = 50
     keep_checkpoints: Annotated[int, "number of checkpoints to keep"] = 2
-    trace_every: Annotated[int, "steps between traces of training episodes; 0 for none"] = 25
+    trace_every: Annotated[int, "steps between traces of training episodes; 0 disables traces"] = 25
     trace_episodes: Annotated[int, "episodes per trace"] = 16
     resume: Annotated[
-        bool, "continue from the newest checkpoint in the folder, or start over and replace it"
+        bool,
+        "continue from the newest checkpoint in the folder (the default), or start over and replace the run",
     ] = True
     seed: Annotated[int, "random seed"] = 0
     device: Annotated[str, "'cpu', 'cuda', 'cuda:1', or 'auto'"] = "auto"
-    dtype: Annotated[Literal["float32", "bfloat16"], "type of the weights: 'float32' or 'bfloat16'"] = (
-        "float32"
-    )
+    dtype: Annotated[Dtype, "data type of the weights"] = "float32"
     threads: Annotated[int, "torch threads; 0 for torch's default"] = 0
     tensorboard: Annotated[bool, "write TensorBoard events"] = False
-    wandb: Annotated[str, "Weights & Biases project to report to; needs wandb"] = ""
+    wandb: Annotated[str, "Weights & Biases project to log to; requires wandb"] = ""
 
     def __post_init__(self) -> None:
-        for name, given in (
+        self._check_environments()
+        get_estimator(self.estimator)
+        self._check_numbers()
+        if self.needs_groups and self.group_size < 2:
+            raise expected(
+                "group_size",
+                self.group_size,
+                f"at least 2, because {self.estimator} compares the episodes of a group",
+            )
+        if self.episodes_per_step % self.group_size:
+            raise expected(
+                "episodes_per_step", self.episodes_per_step, f"a multiple of group_size={self.group_size}"
+            )
+        if self.minibatches > self.episodes_per_step:
+            raise expected(
+                "minibatches", self.minibatches, f"at most episodes_per_step={self.episodes_per_step}"
+            )
+
+    def _check_environments(self) -> None:
+        for name, texts in (
             ("env", self.env),
             ("eval_env", self.env if self.eval_env is None else self.eval_env),
         ):
-            if not given or not isinstance(given, list | tuple):
-                raise ConfigError(
-                    f"{name} must be a list of at least one environment, such as ['game:Mastermind-v0=2'], "
-                    f"not {given!r}"
+            if not texts or not isinstance(texts, list | tuple):
+                raise expected(
+                    name, texts, "a list of at least one environment, such as ['game:Mastermind-v0=2']"
                 )
         for sources in (self.sources, self.eval_sources):
             labels = [source.label for source in sources]
             for source in sources:
                 spec(source.env_id)
                 if labels.count(source.label) > 1:
-                    raise ConfigError(f"{source.label} is given twice; name it once and give it a weight")
+                    raise ConfigError(f"{source.label} is listed twice; list it once and give it a weight")
         for text in self.agent_model or ():
             agent, _, model = text.partition("=")
             if not re.fullmatch(r"[\w.-]*\w", agent) or not model:
-                raise ConfigError(f"agent_model={text!r}: expected AGENT=MODEL, such as user=tiny")
+                raise expected("agent_model", text, "AGENT=MODEL, such as user=tiny")
         if len(self.agent_models) < len(self.agent_model or ()):
-            raise ConfigError(f"agent_model={self.agent_model!r} names an agent twice")
-        get_estimator(self.estimator)
-        self._check_numbers()
-        if self.needs_groups and self.group_size < 2:
-            raise ConfigError(
-                f"{self.estimator} compares the episodes of a group: group_size must be at least 2, "
-                f"not {self.group_size}"
-            )
-        if self.episodes_per_step % self.group_size:
-            raise ConfigError(
-                f"episodes_per_step={self.episodes_per_step} is not a multiple of "
-                f"group_size={self.group_size}"
-            )
-        if self.minibatches > self.episodes_per_step:
-            raise ConfigError(
-                f"minibatches={self.minibatches} is more than episodes_per_step={self.episodes_per_step}"
-            )
-        if self.eval_episodes > len(EVAL_SEEDS):
-            raise ConfigError(f"eval_episodes must be at most {len(EVAL_SEEDS)}, not {self.eval_episodes}")
+            raise expected("agent_model", self.agent_model, "each agent at most once")
 
     def _check_numbers(self) -> None:
-        for names, low, high in (
-            (("steps", "episodes_per_step", "group_size", "max_tokens_per_turn", "max_batch"), 1, None),
-            (("epochs", "minibatches", "save_every", "keep_checkpoints", "trace_episodes"), 1, None),
-            (("max_total_tokens", "max_tokens_per_pass"), 1, None),
-            (("warmup_steps", "eval_episodes", "trace_every", "seed", "threads"), 0, None),
-            (("entropy", "kl", "value_weight", "weight_decay"), 0, None),
-            (("gamma", "lam", "lr_end"), 0, 1),
-            (("adam_beta2",), 0, 1 - 1e-9),
-        ):
-            for name in names:
-                value = getattr(self, name)
-                if value is None:
-                    continue
-                if not math.isfinite(value) or value < low or (high is not None and value > high):
-                    limits = f"at least {low}" if high is None else f"from {low} to {high}"
-                    raise ConfigError(f"{name} must be {limits}, not {value}")
-        for name in ("temperature", "learning_rate", "max_grad_norm", "clip"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"{name} must be above 0, not {value}")
+        for name in _FROM_ONE:
+            check_int(name, getattr(self, name), 1)
+        for name in ("warmup_steps", "trace_every", "seed", "threads"):
+            check_int(name, getattr(self, name), 0)
+        check_int("max_total_tokens", self.max_total_tokens, 1, optional=True)
+        check_int("eval_episodes", self.eval_episodes, 0, len(EVAL_SEEDS))
+        for name in ("entropy", "kl", "value_weight", "weight_decay"):
+            check_number(name, getattr(self, name), 0)
+        for name in ("gamma", "lam", "lr_end"):
+            check_number(name, getattr(self, name), 0, 1)
+        if check_number("adam_beta2", self.adam_beta2, 0, 1) == 1:
+            raise expected("adam_beta2", self.adam_beta2, "a number below 1")
+        check_number("lr", self.lr, above=0, optional=True)
+        for name in ("temperature", "max_grad_norm", "clip"):
+            check_number(name, getattr(self, name), above=0)
+        check_choice("lr_schedule", self.lr_schedule, get_args(Schedule))
+        check_choice("loss_scale", self.loss_scale, get_args(LossScale))
+        check_choice("dtype", self.dtype, get_args(Dtype))
         self.check_limits()
-        for name, choices in (
-            ("lr_schedule", ("constant", "linear")),
-            ("loss_scale", ("token-mean", "turn-mean")),
-            ("dtype", ("float32", "bfloat16")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
 
     @property
     def learning_rate(self) -> float:

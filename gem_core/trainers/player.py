@@ -43,8 +43,8 @@ class EpisodePlayer:
         self.context: Context = options.make_context(
             processor_or_tokenizer(processor, tokenizer), template_kwargs
         )
-        self.extra_stop_id = extra_stop_id(self.context, tokenizer)
         self.stop_ids = engine_stop_ids(tokenizer)
+        self.extra_stop_id = extra_stop_id(self.context, self.stop_ids)
         if self.extra_stop_id is not None:
             self.stop_ids.add(self.extra_stop_id)
         images = self.context.image_processor

@@ -42,7 +42,7 @@ def test_plain_lines_elsewhere(tmp_path, capsys):
         (["--extra-body", "[1]"], "is not a JSON object"),
         (["--extra-body", "{"], "is not JSON"),
         (["--episodes", "0"], "at least 1"),
-        (["--temperature", "-1"], "temperature must be at least 0"),
+        (["--temperature", "-1"], "temperature=-1.0: expected a number of at least 0"),
         (
             ["--api-key-env", "NO_SUCH_VARIABLE"],
             "--api-key-env=NO_SUCH_VARIABLE: this environment variable is not set",

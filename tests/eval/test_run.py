@@ -210,7 +210,7 @@ def test_half_of_the_calls_fail_and_no_result_changes(openai, tmp_path, capsys):
     )
     assert through["envs"] == direct["envs"]
     assert flaky.failed > 20
-    assert "calls failed and were repeated" in capsys.readouterr().err
+    assert "calls failed and were retried" in capsys.readouterr().err
     assert endpoint.most_at_once <= 8
 
 

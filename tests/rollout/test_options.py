@@ -80,6 +80,6 @@ def test_an_end_of_turn_that_the_engine_does_not_know_needs_a_stop_token() -> No
     tokenizer = bpe_tokenizer()
     context = AppendContext(tokenizer)
     assert context.end_of_turn_id == tokenizer.eos_token_id
-    assert extra_stop_id(context, tokenizer) is None
+    assert extra_stop_id(context, engine_stop_ids(tokenizer)) is None
     tokenizer.eos_token = tokenizer.pad_token
-    assert extra_stop_id(context, tokenizer) == context.end_of_turn_id
+    assert extra_stop_id(context, engine_stop_ids(tokenizer)) == context.end_of_turn_id

@@ -60,12 +60,12 @@ def assert_one_line(capsys, words, *said):
         ({"env": ["game:GuessTheNumber-v0("]}, ["is not an environment of a mix"]),
         ({"wrappers": "nothing"}, ["unknown wrapper 'nothing'", "time_limit"]),
         ({"estimator": "rebm"}, ["unknown estimator 'rebm'", "rebn"]),
-        ({"estimator": "grpo"}, ["group_size must be at least 2, not 1"]),
+        ({"estimator": "grpo"}, ["group_size=1: expected at least 2"]),
         ({"max_total_tokens": 5000}, ["max_total_tokens=5000", "context of 4096 tokens"]),
         ({"max_total_tokens": 5}, ["the first prompt has", "max_total_tokens=5"]),
         ({"device": "abacus"}, ["device must be 'auto', 'cpu' or 'cuda[:N]', not 'abacus'"]),
         ({"device": "cuda:99"}, ["there is no device 'cuda:99'"]),
-        ({"gamma": 2.0}, ["gamma must be from 0 to 1, not 2.0"]),
+        ({"gamma": 2.0}, ["gamma=2.0: expected a number from 0 to 1"]),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_says_what_to_do(changes, said, tiny_folder, tmp_path, capsys):

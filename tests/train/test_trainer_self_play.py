@@ -183,7 +183,7 @@ def test_a_run_of_two_models_that_is_resumed_goes_on_as_if_nothing_had_happened(
         (["player_3=tiny"], "no agent 'player_3' in .*; the agents are player_1, player_2"),
         (["player_2"], "expected AGENT=MODEL"),
         (["../x=tiny"], "expected AGENT=MODEL"),
-        (["player_2=tiny", "player_2=other"], "names an agent twice"),
+        (["player_2=tiny", "player_2=other"], "expected each agent at most once"),
     ],
 )
 def test_what_is_wrong_with_an_agents_model_is_said_at_once(player, tmp_path, given, message):

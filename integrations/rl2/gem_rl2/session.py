@@ -55,8 +55,8 @@ class Session:
         self._context = self._options.make_context(self._tokenizer, self._options.template_kwargs)
         self._envs = EnvPool(self._options.wrappers)
         self._traces = self._options.trace_writers(self._tokenizer)
-        self._extra_stop_id = extra_stop_id(self._context, self._tokenizer)
         self._stop_ids = engine_stop_ids(self._tokenizer)
+        self._extra_stop_id = extra_stop_id(self._context, self._stop_ids)
         if upstream.is_index and self._extra_stop_id is not None:
             self._stop_ids |= {self._extra_stop_id}
             for split in SPLITS:

@@ -36,7 +36,7 @@ def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
     player = EpisodePlayer(RolloutOptions(max_turns=2, traces=str(tmp_path)), tokenizer)
     assert player.stop_ids == engine_stop_ids(tokenizer) | {player.context.end_of_turn_id}  # type: ignore[attr-defined]
-    assert player.extra_stop_id == extra_stop_id(player.context, tokenizer)
+    assert player.extra_stop_id == extra_stop_id(player.context, engine_stop_ids(tokenizer))
     assert player.image_token_id is None
     policy = Scripted(tokenizer.encode("one<|im_end|>", add_special_tokens=False))
 
