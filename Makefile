@@ -43,7 +43,7 @@ bench-record: $(VENV)/ready  ## like bench, and write the table to docs/results/
 	$(BIN)/python benchmarks/run.py --record
 
 study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advantage control
-	$(BIN)/python benchmarks/study.py normalisation
+	$(BIN)/python benchmarks/study.py normalization
 
 gamma-study: $(VENV)/ready  ## gamma 0.9 versus 0.999 on a longer number game
 	$(BIN)/python benchmarks/study.py gamma

@@ -146,7 +146,7 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
         "",
         "Sampled policy on 1,000 evaluation seeds (500 for code), before and after training with ReBN. Each",
         "model is tiny, made on the spot and has seen random legal play only. The games have three seeds and",
-        "a control of their own: [the study](normalisation/summary.md).",
+        "a control of their own: [the study](normalization/summary.md).",
         "",
         "Evaluation seeds give other episodes than training seeds. Where a family has few items (two digits",
         "have 100 sums, the short programs some 60 tasks, one fact and one statement some 35,000 texts),",

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from gem_core._util.files import write_atomically
-from gem_core.train.report import COLOURS, new_figure, smooth
+from gem_core.train.report import COLORS, new_figure, smooth
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -95,13 +95,13 @@ def plot_variants(
     """
     figure, axes = new_figure(len(panels))
     for axis, (metric, caption) in zip(axes, panels, strict=True):
-        for (variant, records), colour in zip(runs.items(), COLOURS, strict=False):
+        for (variant, records), color in zip(runs.items(), COLORS, strict=False):
             curves = [record.curve(metric) for record in records]
             steps = range(1, len(curves[0]) + 1)
             for curve in curves:
-                axis.plot(steps, curve, color=colour, alpha=0.3, linewidth=0.8)
+                axis.plot(steps, curve, color=color, alpha=0.3, linewidth=0.8)
             mean = [fmean(values) for values in zip(*curves, strict=True)]
-            axis.plot(steps, mean, color=colour, linewidth=2.2, label=variant)
+            axis.plot(steps, mean, color=color, linewidth=2.2, label=variant)
         axis.set_title(caption, loc="left", fontsize=11)
     axes[0].legend(frameon=False)
     figure.suptitle(title, fontsize=12, fontweight="bold")

@@ -1,6 +1,6 @@
 """Learning studies: several seeds of several variants of one training run, and a figure of them.
 
-    python benchmarks/study.py normalisation    # ReBN, plain REINFORCE, a zero-advantage control
+    python benchmarks/study.py normalization    # ReBN, plain REINFORCE, a zero-advantage control
     python benchmarks/study.py gamma            # gamma 0.9 versus 0.999
     python benchmarks/study.py tools            # ReBN and plain REINFORCE on a task that requires a tool
 
@@ -54,7 +54,7 @@ class Study:
 
 
 STUDIES = {
-    "normalisation": Study(
+    "normalization": Study(
         title="game:GuessTheNumber-v0-easy, gamma 0.9, three seeds",
         env="game:GuessTheNumber-v0-easy",
         options="--gamma 0.9 --lr 0.003",

@@ -129,7 +129,7 @@ def test_make_vec_with_callables_and_vec_kwargs(async_mode: bool) -> None:
         assert r"\boxed{A C}" in observations[2]
 
 
-def test_vector_results_do_not_depend_on_async_mode_or_neighbours() -> None:
+def test_vector_results_do_not_depend_on_async_mode_or_neighbors() -> None:
     def run(ids: list[str], seed: int, async_mode: bool) -> list[Any]:
         with gem.make_vec(ids, async_mode=async_mode, seed=seed) as envs:
             seen = [envs.reset()[0]]

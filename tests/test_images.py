@@ -79,8 +79,8 @@ class TestDecoded:
     def test_every_mode_becomes_rgb_on_white(self):
         from PIL import Image
 
-        for mode, colour in (("L", 0), ("RGB", (0, 0, 0)), ("1", 0), ("RGBA", (0, 0, 0, 255))):
-            opened = open_image(self.url(Image.new(mode, (4, 3), colour)))
+        for mode, color in (("L", 0), ("RGB", (0, 0, 0)), ("1", 0), ("RGBA", (0, 0, 0, 255))):
+            opened = open_image(self.url(Image.new(mode, (4, 3), color)))
             assert (opened.mode, opened.size, opened.getpixel((0, 0))) == ("RGB", (4, 3), (0, 0, 0))
         clear = open_image(self.url(Image.new("RGBA", (2, 2), (255, 0, 0, 0))))
         assert clear.getpixel((0, 0)) == (255, 255, 255)

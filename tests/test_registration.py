@@ -185,8 +185,8 @@ def test_from_json_refuses_other_things(text: str) -> None:
 
 def test_from_json_refuses_unknown_fields() -> None:
     data = json.loads(gem_core.spec("game:GuessTheNumber-v0").to_json())
-    with pytest.raises(ConfigError, match="colour"):
-        EnvSpec.from_json(json.dumps({**data, "colour": "red"}))
+    with pytest.raises(ConfigError, match="color"):
+        EnvSpec.from_json(json.dumps({**data, "color": "red"}))
 
 
 def test_kwargs_without_a_json_form_are_refused() -> None:

@@ -168,7 +168,7 @@ def episodes_end(subject: Subject) -> None:
         if not recording.ended:
             broken(
                 f"an answer of {clip(action)} each time went on after {subject.max_turns} steps",
-                "count every step towards the turn limit",
+                "count every step toward the turn limit",
             )
         _check_steps(recording)
 

@@ -89,7 +89,7 @@ def print_heading(text: str) -> None:
     console.print(Text(f"── {text}", "bold cyan"), soft_wrap=True)
 
 
-def print_labelled(label: str, text: str, style: str) -> None:
+def print_labeled(label: str, text: str, style: str) -> None:
     """Print a paragraph after a label; on a terminal with rich the label has a style such as "green"."""
     console = rich_console()
     if console is None:

@@ -118,4 +118,4 @@ def _show(result: EnvCheck) -> None:
     else:
         text = result.message.replace("\n", "\n        ")
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
-    _console.print_labelled(f"{result.status:7}", f"{result.id}: {text}", styles[result.status])
+    _console.print_labeled(f"{result.status:7}", f"{result.id}: {text}", styles[result.status])

@@ -86,7 +86,7 @@ def _play(env: Env, episode_seed: int) -> None:
         turn, total = turn + 1, total + reward
         _console.print_heading(f"turn {turn}: reward {reward:+g}, return {total:g}")
         if reason := info.get("invalid"):
-            _console.print_labelled("invalid:", INVALID[reason], "yellow")
+            _console.print_labeled("invalid:", INVALID[reason], "yellow")
         _show(observation, info)
         if terminated or truncated:
             ending = "solved" if info.get("success") else "out of turns" if truncated else "not solved"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gem_core.consistency.learning import MARGIN, REBN, REFERENCE, Equivalence, LearningRun
 from gem_core.consistency.page import verdict_cell, write_document
-from gem_core.eval.charts import COLOURS, interval_chart, line_chart
+from gem_core.eval.charts import COLORS, interval_chart, line_chart
 
 _STYLE = """
 .chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
@@ -56,7 +56,7 @@ def strokes(runs: Iterable[LearningRun]) -> dict[str, tuple[str, str]]:
     trainers = sorted({trainer for trainer, _ in series}, key=lambda name: (name != REFERENCE, name))
     return {
         series_name(trainer, variant): (
-            COLOURS[trainers.index(trainer) % len(COLOURS)],
+            COLORS[trainers.index(trainer) % len(COLORS)],
             _DASHES.get(variant, "6 3"),
         )
         for trainer, variant in series

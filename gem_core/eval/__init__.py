@@ -11,7 +11,7 @@ from __future__ import annotations
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
 from gem_core.eval.run import EvalOutcome, EvalReporter, evaluate
-from gem_core.eval.summary import evaluation_metrics, summarise
+from gem_core.eval.summary import evaluation_metrics, summarize
 
 __all__ = [
     "EvalConfig",
@@ -20,5 +20,5 @@ __all__ = [
     "EvalReporter",
     "evaluate",
     "evaluation_metrics",
-    "summarise",
+    "summarize",
 ]

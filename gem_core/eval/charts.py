@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-COLOURS = ("#2c5fa8", "#1b7f5c", "#b0562a", "#7a4ba0", "#8a7413", "#3c8ca0", "#a83a5b", "#5b6470")
+COLORS = ("#2c5fa8", "#1b7f5c", "#b0562a", "#7a4ba0", "#8a7413", "#3c8ca0", "#a83a5b", "#5b6470")
 """Colors of the runs, in order; reused from the start when there are more runs."""
 
 _LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
@@ -50,7 +50,7 @@ def interval_chart(
                      f"<title>{html.escape(label)}</title></text>")  # fmt: skip
         for number, estimate in enumerate(row):
             if estimate and estimate["mean"] is not None:
-                parts.append(_mark(estimate, place, y + _STEP / 2, COLOURS[number % len(COLOURS)]))
+                parts.append(_mark(estimate, place, y + _STEP / 2, COLORS[number % len(COLORS)]))
             y += _STEP
         y += 8
     size = f"0 0 {_LABELS + _WIDTH + _RIGHT} {bottom + 20}"
@@ -60,11 +60,11 @@ def interval_chart(
     )
 
 
-def _mark(estimate: Mapping[str, Any], place: Any, y: float, colour: str) -> str:
+def _mark(estimate: Mapping[str, Any], place: Any, y: float, color: str) -> str:
     left, right = _ends(estimate)
     return (
-        f'<line x1="{place(left)}" x2="{place(right)}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"/>'
-        f'<circle cx="{place(estimate["mean"])}" cy="{y}" r="4" fill="{colour}"/>'
+        f'<line x1="{place(left)}" x2="{place(right)}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="2"/>'
+        f'<circle cx="{place(estimate["mean"])}" cy="{y}" r="4" fill="{color}"/>'
         f'<text class="value" x="{place(right) + 8}" y="{y + 4}">{estimate["mean"]:.3f}</text>'
     )
 
@@ -97,12 +97,12 @@ def line_chart(
     left, height = 40, 220
     bottom, longest = _TOP + height, max(len(curve) for curves in series.values() for curve in curves)
 
-    def line(values: Sequence[float], colour: str, style: str) -> str:
+    def line(values: Sequence[float], color: str, style: str) -> str:
         points = " ".join(
             f"{left + _WIDTH * step / max(1, longest - 1):.1f},{bottom - height * value:.1f}"
             for step, value in enumerate(values)
         )
-        return f'<polyline points="{points}" fill="none" stroke="{colour}" {style}/>'
+        return f'<polyline points="{points}" fill="none" stroke="{color}" {style}/>'
 
     parts = [f'<text x="0" y="14" class="title">{html.escape(title)}</text>']
     for number in range(5):
@@ -112,13 +112,13 @@ def line_chart(
     for x, text in ((left, "step 1"), (left + _WIDTH, f"step {longest}")):
         parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{text}</text>')
     for number, (label, curves) in enumerate(series.items()):
-        colour, dashes = strokes[label]
-        parts += [line(curve, colour, 'stroke-width="0.8" opacity="0.3"') for curve in curves]
+        color, dashes = strokes[label]
+        parts += [line(curve, color, 'stroke-width="0.8" opacity="0.3"') for curve in curves]
         mean = [sum(values) / len(values) for values in zip(*curves, strict=False)]
-        parts.append(line(mean, colour, f'stroke-width="2.2" stroke-dasharray="{dashes}"'))
+        parts.append(line(mean, color, f'stroke-width="2.2" stroke-dasharray="{dashes}"'))
         y = _TOP + 12 + _STEP * number
         parts.append(
-            f'<text x="{left + _WIDTH + 10}" y="{y}" style="fill: {colour}">{html.escape(label)}</text>'
+            f'<text x="{left + _WIDTH + 10}" y="{y}" style="fill: {color}">{html.escape(label)}</text>'
         )
     width = left + _WIDTH + 150
     return (

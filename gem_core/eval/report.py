@@ -15,7 +15,7 @@ from typing import Any
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
-from gem_core.eval.charts import COLOURS, interval_chart
+from gem_core.eval.charts import COLORS, interval_chart
 from gem_core.eval.viewer import PageSummary, write_page
 from gem_core.rollout import Episode, read_token_texts
 
@@ -131,7 +131,7 @@ def _comparison(runs: Sequence[Run]) -> str:
         return {label: [run.summary["envs"].get(label, {}).get(name) for run in runs] for label in labels}
 
     legend = " ".join(
-        f'<span class="run"><i style="background:{COLOURS[number % len(COLOURS)]}"></i>'
+        f'<span class="run"><i style="background:{COLORS[number % len(COLORS)]}"></i>'
         f"{html.escape(run.name)}</span>"
         for number, run in enumerate(runs)
     )

@@ -20,7 +20,7 @@ from gem_core._util.files import claimed
 from gem_core.eval import folder as folders
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup, open_policy
-from gem_core.eval.summary import overall, summarise
+from gem_core.eval.summary import overall, summarize
 from gem_core.rollout import (
     CutTurns,
     EnvPlayer,
@@ -137,7 +137,7 @@ def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> d
     envs = {}
     for source in config.sources:
         of_env = [episode for key, episode in episodes.items() if key[0] == source.label]
-        envs[source.label] = _priced(config, summarise(of_env))
+        envs[source.label] = _priced(config, summarize(of_env))
     return {"model": config.model, "overall": _priced(config, overall(list(envs.values()))), "envs": envs}
 
 

@@ -1,6 +1,6 @@
 """Statistics of a set of episodes: means with their uncertainty, pass@k, turns, errors.
 
-    summary = summarise(episodes)
+    summary = summarize(episodes)
     summary["return"]       # {"mean": 0.41, "se": 0.03, "low": 0.35, "high": 0.47}
     summary["pass_at"]      # {"1": 0.38, "2": 0.52, "4": 0.66}
 
@@ -30,7 +30,7 @@ _PICKS_AT_ONCE = 1 << 18
 """Number of bootstrap draws in memory at a time; it does not affect the results."""
 
 
-def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
+def summarize(episodes: Iterable[Episode]) -> dict[str, Any]:
     """Return the statistics of episodes of one environment, as JSON-serializable data.
 
     An episode whose environment failed, or whose first prompt did not fit, provides no evidence about the

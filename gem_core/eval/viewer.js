@@ -227,10 +227,10 @@ function advantageChip(value, scale) {
   const node = chip("advantage", format(value, true), "advantage");
   if (typeof value === "number") {
     const strength = scale ? Math.min(1, Math.abs(value) / scale) : 0;
-    const colour = value < 0 ? "var(--minus-bar)" : "var(--plus-bar)";
-    node.style.background = `color-mix(in srgb, ${colour} ${Math.round(12 + 58 * strength)}%, transparent)`;
+    const color = value < 0 ? "var(--minus-bar)" : "var(--plus-bar)";
+    node.style.background = `color-mix(in srgb, ${color} ${Math.round(12 + 58 * strength)}%, transparent)`;
     if (value === 0) node.style.background = "var(--context)";
-    node.title = `${value} (strongest colour of this page: ${format(scale)})`;
+    node.title = `${value} (strongest color of this page: ${format(scale)})`;
   }
   return node;
 }

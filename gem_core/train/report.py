@@ -17,7 +17,7 @@ from gem_core.train.config import TrainConfig
 
 Metrics = dict[str, float]
 
-COLOURS = ("#1b7f5c", "#2c5fa8", "#b0562a")
+COLORS = ("#1b7f5c", "#2c5fa8", "#b0562a")
 
 
 @dataclass
@@ -129,23 +129,23 @@ def new_figure(columns: int) -> tuple[Any, Any]:
 def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:
     """Plot success, return and turns by step, with the evaluations as dots."""
     figure, axes = new_figure(3)
-    for axis, (metric, name, colour) in zip(
+    for axis, (metric, name, color) in zip(
         axes,
         (
-            ("gem/success", "success", COLOURS[0]),
-            ("gem/return", "return", COLOURS[1]),
-            ("gem/turns", "turns per episode", COLOURS[2]),
+            ("gem/success", "success", COLORS[0]),
+            ("gem/return", "return", COLORS[1]),
+            ("gem/turns", "turns per episode", COLORS[2]),
         ),
         strict=True,
     ):
         played = [metrics for metrics in outcome.history if metric in metrics]
         steps, values = [one["step"] for one in played], [one[metric] for one in played]
-        axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
+        axis.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
         smoothed = smooth(values, max(1, len(steps) // 25))
-        axis.plot(steps, smoothed, color=colour, linewidth=2, label="training")
+        axis.plot(steps, smoothed, color=color, linewidth=2, label="training")
         if outcome.before and outcome.after and steps:
             ends = [outcome.mean("before", metric), outcome.mean("after", metric)]
-            dots = {"color": colour, "markeredgecolor": "white", "markersize": 8}
+            dots = {"color": color, "markeredgecolor": "white", "markersize": 8}
             axis.plot([0, steps[-1]], ends, "o", label="evaluation", **dots)
             for x, y in zip((0, steps[-1]), ends, strict=True):
                 if not math.isnan(y):

@@ -179,7 +179,7 @@ def test_forms_of_the_argument() -> None:
     with pytest.raises(UnknownEnv):
         check_env("game:NoSuchGame-v0")
     with pytest.raises(TypeError, match="accepted keyword arguments: digits, limit"):
-        check_env(SOUND, colour="red")
+        check_env(SOUND, color="red")
 
 
 def test_instance_is_left_alone() -> None:

@@ -23,7 +23,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the installed stub; pip builds it without the network."""
-    pytest.importorskip("setuptools", minversion="70.1", reason="builds the stand-in")
+    pytest.importorskip("setuptools", minversion="70.1", reason="builds the toy trainer package")
     pytest.importorskip("pip")
     source = tmp_path_factory.mktemp("source") / "toy"
     shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))

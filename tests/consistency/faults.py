@@ -28,7 +28,7 @@ SEEN = {
     "statistics after subsampling": {ADVANTAGES},
     "mask shifted by one": {ROLLOUT},
     "last reward dropped": {ROLLOUT, ADVANTAGES},
-    "response re-tokenised": {ENGINE},
+    "response re-tokenized": {ENGINE},
     "group with different seeds": {ENGINE},
 }
 """Where the suite finds each fault: at an engine that receives a prompt which gem_core does not send, or at a
@@ -174,7 +174,7 @@ def unpaid(episode: Episode) -> Episode:
     return replace(episode, turns=turns)
 
 
-def retokenised(kind: Any, tokenizer: Any) -> Patch:
+def retokenized(kind: Any, tokenizer: Any) -> Patch:
     """Return a fault in an adapter's policy, which decodes the sampled tokens and encodes them again."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def make(made: Scenario) -> None:
     for number, (task, _) in enumerate(pairs):
         env = EnvChoice(task["env_id"], task["env_kwargs"]).make("named")
         programs = TOOL_PROGRAMS if task["env_id"] == TOOL else PROGRAMS
-        policy = Behaviour(env, programs[number % len(programs)], tokenizer, model, asked)
+        policy = Behavior(env, programs[number % len(programs)], tokenizer, model, asked)
         unlimited.append(play(env, task, policy, context, None))
     write_atomically(made.script, [json.dumps(asked)])
     script = gem_script.Script(made.script)
@@ -195,7 +195,7 @@ class Scripted:
         )
 
 
-class Behaviour:
+class Behavior:
     """A policy that follows a program; it reads the environment to play well or legally.
 
     It records requests and answers in `asked`, with log-probs of the model.

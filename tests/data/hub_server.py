@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
 
-from tests.support.servers import StandInServer
+from tests.support.servers import StubServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(StandInServer):
+class Hub(StubServer):
     """Serves `repositories`: id of a data set -> file name -> content. `requests` records the requests."""
 
     def __init__(self, repositories: dict[str, dict[str, bytes]]) -> None:

@@ -23,7 +23,7 @@ def tool(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Mod
 
 
 @pytest.mark.parametrize("tool", ["study"], indirect=True)
-@pytest.mark.parametrize("name", ["normalisation", "gamma", "tools"])
+@pytest.mark.parametrize("name", ["normalization", "gamma", "tools"])
 def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, tmp_path: Path) -> None:
     study, records = tool.STUDIES[name], tool.read_records(RESULTS / name / "runs.jsonl")
     assert {(record.name, record.seed) for record in records} == {

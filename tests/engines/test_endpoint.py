@@ -11,7 +11,7 @@ from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.rollout import ChatReply, ContextFull
-from tests.engines.standin import Flaky, StandIn, completion
+from tests.engines.stub import Flaky, StubEndpoint, completion
 from tests.support import needs
 
 pytestmark = needs("openai", "eval")
@@ -38,7 +38,7 @@ def ask(url: str, *, times: int = 1, max_tokens: int = 50, **options) -> list[Ch
 
 
 def test_an_answer_with_its_counts():
-    with StandIn(lambda request: "five it is") as endpoint:
+    with StubEndpoint(lambda request: "five it is") as endpoint:
         (reply,) = ask(endpoint.url, temperature=0.5, top_p=0.9)
     assert reply == ChatReply("five it is", "stop", 3, 3, {})
     (request,) = endpoint.requests
@@ -48,7 +48,7 @@ def test_an_answer_with_its_counts():
 
 
 def test_a_request_has_its_own_seed_whatever_happened_before():
-    with StandIn() as endpoint:
+    with StubEndpoint() as endpoint:
         ask(endpoint.url, times=4, seed=7)
         ask(endpoint.url, times=4, seed=7)
         ask(endpoint.url, seed=8)
@@ -61,7 +61,7 @@ def test_a_request_has_its_own_seed_whatever_happened_before():
 
 
 def test_half_of_the_calls_fail_and_nothing_changes():
-    with StandIn() as endpoint, Flaky(endpoint.url) as flaky:
+    with StubEndpoint() as endpoint, Flaky(endpoint.url) as flaky:
         direct = ask(endpoint.url, times=8)
         through = ask(flaky.url, times=8)
     assert through == direct
@@ -69,7 +69,10 @@ def test_half_of_the_calls_fail_and_nothing_changes():
 
 
 def test_a_wrong_key_is_one_line():
-    with StandIn(key="another") as endpoint, pytest.raises(ServiceError, match=r"refuses the key.*Incorrect"):
+    with (
+        StubEndpoint(key="another") as endpoint,
+        pytest.raises(ServiceError, match=r"refuses the key.*Incorrect"),
+    ):
         ask(endpoint.url)
 
 
@@ -77,12 +80,12 @@ def test_an_unknown_model_is_one_line():
     def nothing(request):
         return 404, {"error": {"message": "The model does not exist"}}
 
-    with StandIn(nothing) as endpoint, pytest.raises(ServiceError, match="has no model 'a-model'"):
+    with StubEndpoint(nothing) as endpoint, pytest.raises(ServiceError, match="has no model 'a-model'"):
         ask(endpoint.url)
 
 
 def test_a_dead_endpoint_is_given_up():
-    with StandIn() as endpoint:
+    with StubEndpoint() as endpoint:
         url = endpoint.url
     began = time.monotonic()
     with pytest.raises(ServiceError, match=rf"{url}.* gives no answer .*what is finished is kept"):
@@ -92,7 +95,7 @@ def test_a_dead_endpoint_is_given_up():
 
 def test_an_endpoint_that_talks_nonsense_is_given_up():
     with (
-        StandIn(lambda request: (200, {"hello": 1})) as endpoint,
+        StubEndpoint(lambda request: (200, {"hello": 1})) as endpoint,
         pytest.raises(ServiceError, match="no compl"),
     ):
         ask(endpoint.url, patience=Patience(0.2))
@@ -110,7 +113,7 @@ def test_an_exhausted_quota_is_not_asked_again():
         asked.append(1)
         return 429, {"error": {"message": "no money left", "code": "insufficient_quota"}}
 
-    with StandIn(broke) as endpoint, pytest.raises(ServiceError, match="no money left"):
+    with StubEndpoint(broke) as endpoint, pytest.raises(ServiceError, match="no money left"):
         ask(endpoint.url)
     assert len(asked) == 1
 
@@ -125,13 +128,13 @@ def test_an_exhausted_quota_is_not_asked_again():
     ],
 )
 def test_a_conversation_that_is_too_long(error):
-    with StandIn(lambda request: (400, {"error": error})) as endpoint, pytest.raises(ContextFull):
+    with StubEndpoint(lambda request: (400, {"error": error})) as endpoint, pytest.raises(ContextFull):
         ask(endpoint.url)
 
 
 def test_a_request_that_is_refused_is_one_line():
     with (
-        StandIn(lambda request: (400, {"error": {"message": "temperature must be 1"}})) as endpoint,
+        StubEndpoint(lambda request: (400, {"error": {"message": "temperature must be 1"}})) as endpoint,
         pytest.raises(ServiceError, match=r"refuses the request: .*temperature must be 1"),
     ):
         ask(endpoint.url)
@@ -141,7 +144,7 @@ def test_a_withheld_answer_is_an_empty_one():
     def withheld(request):
         return 400, {"error": {"message": "the prompt was filtered", "code": "content_filter"}}
 
-    with StandIn(withheld) as endpoint:
+    with StubEndpoint(withheld) as endpoint:
         (reply,) = ask(endpoint.url)
     assert reply.text == ""
     assert "filtered" in reply.notes["withheld"]
@@ -153,16 +156,16 @@ def test_newer_models_call_the_limit_by_another_name():
             return 400, {"error": {"message": "Use 'max_completion_tokens' instead."}}
         return str(request["max_completion_tokens"])
 
-    with StandIn(newer) as endpoint:
+    with StubEndpoint(newer) as endpoint:
         (reply,) = ask(endpoint.url)
     assert reply.text == "50"
 
 
 def test_an_empty_answer_and_one_of_a_megabyte():
-    with StandIn(lambda request: (200, completion(request, None))) as endpoint:
+    with StubEndpoint(lambda request: (200, completion(request, None))) as endpoint:
         (reply,) = ask(endpoint.url)
     assert reply.text == ""
-    with StandIn(lambda request: "x" * 1_000_000) as endpoint:
+    with StubEndpoint(lambda request: "x" * 1_000_000) as endpoint:
         (reply,) = ask(endpoint.url)
     assert (len(reply.text), reply.finish_reason) == (40 * 50, "length")
 
@@ -173,7 +176,7 @@ def test_a_lone_surrogate_in_an_answer_is_mended():
         body["choices"][0]["message"]["reasoning_content"] = "\udfff"
         return 200, body
 
-    with StandIn(halves) as endpoint:
+    with StubEndpoint(halves) as endpoint:
         (reply,) = ask(endpoint.url)
     assert (reply.text, reply.notes) == ("a \ufffd b", {"reasoning": "\ufffd"})
 
@@ -184,7 +187,7 @@ def test_the_reasoning_that_an_endpoint_shows_is_kept():
         body["choices"][0]["message"]["reasoning_content"] = "Five is in the middle."
         return 200, body
 
-    with StandIn(thinking) as endpoint:
+    with StubEndpoint(thinking) as endpoint:
         (reply,) = ask(endpoint.url)
     assert reply.notes == {"reasoning": "Five is in the middle."}
 
@@ -200,7 +203,7 @@ def test_images_and_more_of_a_body_are_sent_as_they_are():
         await endpoint.reply(question, max_tokens=5, request_id="r")
         await endpoint.close()
 
-    with StandIn() as endpoint:
+    with StubEndpoint() as endpoint:
         asyncio.run(once(endpoint.url))
     (request,) = endpoint.requests
     assert request["messages"] == question

@@ -14,7 +14,7 @@ import pytest
 
 from gem_core.cli import main
 from tests.engines.conftest import MODEL
-from tests.engines.standin import Flaky
+from tests.engines.stub import Flaky
 
 ENVS = (
     "game:GuessTheNumber-v0-easy",

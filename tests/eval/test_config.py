@@ -46,7 +46,7 @@ def test_what_a_model_is(tmp_path):
         ({"model": "hf:folder", "temperature": 0}, "temperature=0: expected a number above 0"),
     ],
 )
-def test_values_that_cannot_be_honoured(options, message):
+def test_values_that_cannot_be_honored(options, message):
     with pytest.raises(ConfigError, match=message):
         EvalConfig(**{"model": "a-model", "envs": [EASY], **options})
 

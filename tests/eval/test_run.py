@@ -22,7 +22,7 @@ from gem_core.eval.policies import PolicySetup
 from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs
 from gem_core.rollout import ChatReply, MessagesContext
-from tests.engines.standin import Flaky, StandIn, guess
+from tests.engines.stub import Flaky, StubEndpoint, guess
 from tests.trainers.spies import gem_trouble
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -202,7 +202,7 @@ def openai():
 
 
 def test_half_of_the_calls_fail_and_no_result_changes(openai, tmp_path, capsys):
-    with StandIn() as endpoint, Flaky(endpoint.url) as flaky:
+    with StubEndpoint() as endpoint, Flaky(endpoint.url) as flaky:
         assert main(command(endpoint.url, tmp_path / "direct")) == 0
         assert main(command(flaky.url, tmp_path / "flaky")) == 0
     direct, through = (
@@ -223,7 +223,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(openai, tmp_path, m
         time.sleep(0.05)
         return guess(request)
 
-    with StandIn(slowly) as endpoint:
+    with StubEndpoint(slowly) as endpoint:
         assert main(command(endpoint.url, tmp_path / "whole")) == 0
         requests = len(answered)
         cut = command(endpoint.url, tmp_path / "cut", "--concurrency", "2")
@@ -249,7 +249,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(openai, tmp_path, m
 
 def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-wrong-123")
-    with StandIn(key="right") as endpoint:
+    with StubEndpoint(key="right") as endpoint:
         url = endpoint.url
         assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 2
         last = capsys.readouterr().err.splitlines()[-1]
@@ -273,7 +273,7 @@ def test_an_endpoint_without_an_address_or_at_another_one_goes_on(openai, tmp_pa
     assert main(without) == 2
     assert "give --base-url" in capsys.readouterr().err
     for _ in range(2):  # on two ports
-        with StandIn() as endpoint:
+        with StubEndpoint() as endpoint:
             assert main([*without, "--base-url", endpoint.url]) == 0
 
 

@@ -15,7 +15,7 @@ from gem_core.eval.run import evaluate
 from gem_core.images import image_part, image_urls, text_part
 from gem_core.rollout import read_traces
 from gem_core.tasks import EnvChoice, evaluation_tasks, reset_arguments
-from tests.engines.standin import StandIn
+from tests.engines.stub import StubEndpoint
 from tests.eval.test_run import config
 from tests.support import PIXEL
 
@@ -42,7 +42,7 @@ def test_an_endpoint_that_sees_the_images_solves_everything(tmp_path, monkeypatc
         assert [part["type"] for part in message["content"]] == ["image_url", "text", "text"]
         return right[message["content"][0]["image_url"]["url"]]
 
-    with StandIn(look) as endpoint:
+    with StubEndpoint(look) as endpoint:
         argv = ["eval", "--model", "m", "--base-url", endpoint.url, "--envs", EASY, "--episodes", "6"]
         assert main([*argv, "--out", str(tmp_path / "run")]) == 0
         assert len(endpoint.requests) == 6

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.eval.summary import estimate, evaluation_metrics, overall, pass_at_k, summarise
+from gem_core.eval.summary import estimate, evaluation_metrics, overall, pass_at_k, summarize
 from tests.eval.traces import episode, turn
 
 
@@ -70,7 +70,7 @@ def test_samples_of_a_task_are_not_independent():
 
 
 def test_what_some_episodes_say():
-    summary = summarise(
+    summary = summarize(
         [
             played(0, 1.0, True),
             played(0, 0.0),
@@ -99,23 +99,23 @@ def test_tokens_of_an_endpoint_are_those_that_it_counted():
         said(prompt_tokens=10, response_tokens=2), said(prompt_tokens=20, response_tokens=3),
         context_mode="messages",
     )  # fmt: skip
-    summary = summarise([counted])
+    summary = summarize([counted])
     assert (summary["prompt_tokens"], summary["response_tokens"]) == (30, 5)
     unknown = episode(said(), context_mode="messages")
-    assert summarise([counted, unknown])["prompt_tokens"] is None
+    assert summarize([counted, unknown])["prompt_tokens"] is None
 
 
 def test_nothing_at_all_and_nothing_but_errors():
-    assert summarise([])["return"]["mean"] is None
+    assert summarize([])["return"]["mean"] is None
     broken = episode(error="it broke", trainable=False, stop_reason="env_error")
-    summary = summarise([broken])
+    summary = summarize([broken])
     assert (summary["errors"], summary["success"]["mean"], summary["pass_at"]) == (1, None, {})
     assert overall([summary])["return"]["mean"] is None
 
 
 def test_every_environment_counts_once():
-    one = summarise([played(seed, 1.0, True) for seed in range(30)])
-    other = summarise([played(seed, float(seed % 2)) for seed in range(10)])
+    one = summarize([played(seed, 1.0, True) for seed in range(30)])
+    other = summarize([played(seed, float(seed % 2)) for seed in range(10)])
     whole = overall([one, other])
     assert whole["return"]["mean"] == pytest.approx(0.75)
     assert whole["return"]["se"] == pytest.approx(other["return"]["se"] / 2)

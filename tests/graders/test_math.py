@@ -26,7 +26,7 @@ def test_there_are_enough_pairs_of_both_kinds():
 
 
 @pytest.mark.parametrize(("answer", "reference", "right"), PAIRS)
-def test_labelled_pairs_without_math_verify(answer, reference, right):
+def test_labeled_pairs_without_math_verify(answer, reference, right):
     verdict = judge(answer, reference, symbolic=False)
     if answer in ONLY_SYMBOLIC:
         assert verdict == MathVerdict(False, "unread")
@@ -35,7 +35,7 @@ def test_labelled_pairs_without_math_verify(answer, reference, right):
 
 
 @pytest.mark.skipif(not has_math_verify, reason="needs the extra 'math'")
-def test_labelled_pairs_with_math_verify():
+def test_labeled_pairs_with_math_verify():
     wrong = [(a, r, right) for a, r, right in PAIRS if grade(a, r) is not right]
     assert wrong == []
 

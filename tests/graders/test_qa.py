@@ -36,6 +36,6 @@ def test_exact_match(answer, references, right):
 
 
 @given(st.text())
-def test_normalising_twice_changes_nothing_more_than_articles(text):
+def test_normalizing_twice_changes_nothing_more_than_articles(text):
     assert "  " not in normalize(text)
     assert normalize(text.upper().lower()) == normalize(text.upper())

@@ -89,7 +89,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"system_prompt": "${HOME}"}, "would resolve ${ as a reference"),
     ],
 )
-def test_what_cannot_be_honoured_anywhere_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_honored_anywhere_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(GemError) as refusal:
         recipe(PLAIN, **changed)
     assert message in str(refusal.value)
@@ -185,9 +185,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "oat: Oat cannot run this recipe: tasks_per_step" in capsys.readouterr().out
     assert main(["repro", str(file), "--out", str(out), "--to", "oat"]) == MISTAKE
     assert "tasks_per_step" in capsys.readouterr().err
-    file.write_text(json.dumps({**PLAIN, "env": f"{GUESS}(colour=3)"}))
+    file.write_text(json.dumps({**PLAIN, "env": f"{GUESS}(color=3)"}))
     assert main(["repro", str(file), "--out", str(out)]) == MISTAKE
-    assert "colour" in capsys.readouterr().err
+    assert "color" in capsys.readouterr().err
 
 
 def test_the_page_names_every_option() -> None:

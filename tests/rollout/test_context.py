@@ -90,7 +90,7 @@ def test_rebuild_takes_the_observation_as_the_whole_prompt() -> None:
     assert raw.extend("all of it", [65]) == raw.first("all of it")
 
 
-def test_arguments_that_could_not_be_honoured_are_refused() -> None:
+def test_arguments_that_could_not_be_honored_are_refused() -> None:
     with pytest.raises(ConfigError, match="raw=True"):
         RebuildContext(CHARS, raw=True, system_prompt="S")
     with pytest.raises(ConfigError, match="apply_chat_template"):

@@ -34,7 +34,7 @@ def process():
     return os.getpid(), os.getppid(), time.monotonic_ns()
 
 def evaluate(text):
-    "A stand-in for a library that can be talked into running the text."
+    "Stub of a library that can be tricked into running the text."
     exec(text, {"table": table, "module": sys.modules[__name__]})
     return table["score"]
 

@@ -7,7 +7,7 @@ from http.server import ThreadingHTTPServer
 from typing import Any
 
 
-class StandInServer(ThreadingHTTPServer):
+class StubServer(ThreadingHTTPServer):
     """Does not report disconnected clients, which would appear in the output of an unrelated test."""
 
     daemon_threads = True

@@ -98,7 +98,7 @@ def test_the_event_loop_goes_on_while_programs_run(level):
     assert asyncio.run(play()) > 10
 
 
-def test_options_that_cannot_be_honoured_are_refused():
+def test_options_that_cannot_be_honored_are_refused():
     with pytest.raises(ConfigError, match="timeout=0"):
         PythonTool(timeout=0)
     with pytest.raises(SandboxError, match="no sessions"):

@@ -155,9 +155,9 @@ def test_a_resumed_run_goes_on_at_weights_and_biases(tiny_folder, tmp_path, monk
         def finish(self):
             self.finished += 1
 
-    stand_in = types.ModuleType("wandb")
-    stand_in.init = Run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    stub = types.ModuleType("wandb")
+    stub.init = Run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", stub)
     config = options(tiny_folder, tmp_path, wandb="project", eval_episodes=0)
     outcome = train(TrainConfig(**config))
     train(TrainConfig(**config))
@@ -183,12 +183,12 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
 ):
     import gem_core.train
 
-    def stand_in(config, reporter):
+    def stub(config, reporter):
         assert (config.out, config.seed, config.estimator) == (str(tmp_path), 3, "rebn")
         rates = ({demo.ENV: {"gem/success": rate}} for rate in (before, after))
         return TrainOutcome(tmp_path, tmp_path, [], *rates)
 
-    monkeypatch.setattr(gem_core.train, "train", stand_in)
+    monkeypatch.setattr(gem_core.train, "train", stub)
     assert demo.main(["--out", str(tmp_path), "--seed", "3"]) == code
     said = "the agent learned the game" if code == 0 else "the agent did NOT learn the game"
     assert f"{said}: success {before:.2f} -> {after:.2f}" in capsys.readouterr().out
@@ -205,10 +205,10 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
 def test_a_demo_that_fails_says_so_in_one_line(error, code, said, tmp_path, monkeypatch, capsys):
     import gem_core.train
 
-    def stand_in(config, reporter):
+    def stub(config, reporter):
         raise error
 
-    monkeypatch.setattr(gem_core.train, "train", stand_in)
+    monkeypatch.setattr(gem_core.train, "train", stub)
     assert demo.main(["--out", str(tmp_path)]) == code
     assert capsys.readouterr().err == said
 

@@ -129,7 +129,7 @@ def test_tokens_are_drawn_from_the_models_distribution(model, make_policy, promp
     assert distance < 0.06
 
 
-def test_top_k_keeps_the_likeliest_and_normalises_them(model, make_policy, prompts):
+def test_top_k_keeps_the_likeliest_and_normalizes_them(model, make_policy, prompts):
     wanted = distribution(model, prompts[0])
     values, kept = wanted.topk(3)
     for generation in ask(make_policy(top_k=3), [prompts[0]] * 200, max_tokens=1):

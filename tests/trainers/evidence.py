@@ -194,7 +194,7 @@ def assert_update_is_right(
     rewards = {name: list(episode.rewards) for name, episode in mine.items()}
     if kl_coef:
         for row, name in zip(rows, names, strict=True):
-            penalise(rewards[name], row, mine[name], kl_coef)
+            penalize(rewards[name], row, mine[name], kl_coef)
     wanted = dict(zip(mine, oracle(list(rewards.values()), gamma), strict=True))
     if collected is None:
         assert len(rows) == sum(
@@ -235,7 +235,7 @@ def assert_row_is_right(row: Row, episode: Played, advantages: list[float], row_
     assert max(gaps) <= 1e-3  # the engine samples with the weights of the actor
 
 
-def penalise(rewards: list[float], row: Row, episode: Played, kl_coef: float) -> None:
+def penalize(rewards: list[float], row: Row, episode: Played, kl_coef: float) -> None:
     """Subtract the KL penalty of each token from the reward of its turn (verl's estimate "kl")."""
     assert row.reference is not None
     for n, turn in enumerate(episode.turns[episode.prompt_length :]):

@@ -98,13 +98,13 @@ def draw(runs: Sequence[LearningRun], path: Path) -> None:
         for trainer, variant in dict.fromkeys((r.trainer, r.variant) for r in mine):
             curves = [smooth(r.success, 5) for r in mine if (r.trainer, r.variant) == (trainer, variant)]
             name = series_name(trainer, variant)
-            colour, dashes = looks[name]
+            color, dashes = looks[name]
             steps = range(1, len(curves[0]) + 1)
             for curve in curves:
-                axis.plot(steps, curve, color=colour, alpha=0.15, linewidth=0.7)
+                axis.plot(steps, curve, color=color, alpha=0.15, linewidth=0.7)
             mean = [fmean(values) for values in zip(*curves, strict=True)]
             style: Any = (0, tuple(map(float, dashes.split()))) if dashes else "-"
-            axis.plot(steps, mean, color=colour, linestyle=style, linewidth=1.8, label=name)
+            axis.plot(steps, mean, color=color, linestyle=style, linewidth=1.8, label=name)
         axis.set_title(f"{task}: success", loc="left", fontsize=11)
         axis.legend(frameon=False, fontsize=7)
     figure.savefig(path)

@@ -67,7 +67,7 @@ def test_requests_of_a_conversation_are_put_in_order() -> None:
     assert conversation([1, 2, 3, 4, 9, 5], REQUESTS[::-1]).turns == [-1, -1, 0, 0, -1, 1]
 
 
-def test_the_oracle_normalises_over_all_turns() -> None:
+def test_the_oracle_normalizes_over_all_turns() -> None:
     first, second = oracle([[0.0, 1.0], [0.5]], gamma=0.5)
     flat = torch.tensor([*first, *second])
     assert float(flat.mean()) == pytest.approx(0, abs=1e-6)

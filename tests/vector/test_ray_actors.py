@@ -86,8 +86,8 @@ class TestCluster:
             assert envs.step(["go", "go"]).observations == ["turn 1", "turn 3"]
 
     def test_bad_arguments_raise_at_once(self) -> None:
-        with pytest.raises(TypeError, match="colour"):
-            obedient(1, colour="red")
+        with pytest.raises(TypeError, match="color"):
+            obedient(1, color="red")
 
     def test_close_ends_the_actors(self) -> None:
         envs = obedient(2, max_workers=1, autoreset=AutoresetMode.DISABLED)

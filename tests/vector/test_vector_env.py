@@ -300,7 +300,7 @@ def test_one_id_is_one_env_and_a_str_is_one_id() -> None:
         ({"backend": "threads"}, "'threads'"),
     ],
 )
-def test_options_that_cannot_be_honoured(given: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be_honored(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_vec(**{"id_or_ids": SCRIPTED, **given})
 

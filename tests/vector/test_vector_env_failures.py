@@ -217,8 +217,8 @@ def test_what_cannot_be_sent_back_is_a_failure_of_that_env() -> None:
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process", "auto"])
 def test_bad_arguments_raise_at_once(backend: str) -> None:
-    with pytest.raises(TypeError, match="colour"):
-        obedient(2, backend=backend, colour="red")
+    with pytest.raises(TypeError, match="color"):
+        obedient(2, backend=backend, color="red")
 
 
 def test_an_error_that_cannot_be_sent_keeps_its_text() -> None:

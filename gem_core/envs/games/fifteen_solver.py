@@ -29,7 +29,7 @@ def goal(rows: int) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def shortest_way(tiles: tuple[int, ...], rows: int, budget: int) -> tuple[str, ...] | None:
     """Return the moves of a shortest solution; None if `budget` positions are not enough to find one."""
-    neighbours = slides(rows)
+    neighbors = slides(rows)
     came_from: dict[tuple[int, ...], tuple[tuple[int, ...], str] | None] = {tiles: None}
     cost = {tiles: 0}
     first = _distance(tiles, rows)
@@ -44,7 +44,7 @@ def shortest_way(tiles: tuple[int, ...], rows: int, budget: int) -> tuple[str, .
         done.add(current)
         steps = cost[current] + 1
         blank = current.index(0)
-        for move, source in neighbours[blank]:
+        for move, source in neighbors[blank]:
             cells = list(current)
             cells[blank], cells[source] = cells[source], 0
             reached = tuple(cells)

@@ -77,7 +77,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         return (
             f"Minesweeper on {self.rows} rows and {self.cols} columns with {self.num_mines} mines. "
             f"Reveal all cells without a mine in at most {self.turn_limit} turns; revealing a mine loses. "
-            f"A revealed cell shows how many of its 8 neighbours hold a mine, {HIDDEN} is a hidden cell and "
+            f"A revealed cell shows how many of its 8 neighbors hold a mine, {HIDDEN} is a hidden cell and "
             f"{FLAG} a flag. The first reveal and the cells around it are safe. A flagged cell cannot be "
             "revealed; flag it again to take the flag off. Rows and columns count from 0. "
             "Give each move as \\boxed{reveal row col} or \\boxed{flag row col}."
@@ -143,7 +143,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
     def best_move(self) -> str:
         if self.mines:
             hidden = [shown in (HIDDEN, FLAG) for shown in self.cells]
-            around = _neighbours(self.rows, self.cols)
+            around = _neighbors(self.rows, self.cols)
             clues = {cell: int(shown) for cell, shown in enumerate(self.cells) if not hidden[cell]}
             risks = mine_risks(clues, around, self.num_mines)
             cell = min(risks, key=lambda cell: (risks[cell], self.cells[cell] == FLAG))
@@ -160,12 +160,12 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         return f"{verb} {cell // self.cols} {cell % self.cols}"
 
     def _place_mines(self, cell: int) -> None:
-        safe = {cell, *_neighbours(self.rows, self.cols)[cell]}
+        safe = {cell, *_neighbors(self.rows, self.cols)[cell]}
         self.mines = self.random.sample([c for c in range(len(self.cells)) if c not in safe], self.num_mines)
 
     def _open(self, cell: int) -> int:
         """Reveal a safe cell and all cells around cells without a clue; return how many were revealed."""
-        around, mines, cells = _neighbours(self.rows, self.cols), set(self.mines), self.cells
+        around, mines, cells = _neighbors(self.rows, self.cols), set(self.mines), self.cells
         opened, waiting = 0, [cell]
         while waiting:
             current = waiting.pop()
@@ -180,7 +180,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
 
 
 @lru_cache(maxsize=64)
-def _neighbours(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
+def _neighbors(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
     """Return, for each cell in row order, the cells around it."""
     return tuple(
         tuple(

@@ -40,20 +40,20 @@ class _Part:
 
 
 def mine_risks(
-    clues: Mapping[int, int], neighbours: Sequence[Sequence[int]], num_mines: int
+    clues: Mapping[int, int], neighbors: Sequence[Sequence[int]], num_mines: int
 ) -> dict[int, float]:
     """Return the probability of a mine in each hidden cell; all consistent placements are equally likely.
 
     Args:
         clues: Number of mines around each revealed cell.
-        neighbours: The cells around each cell of the board.
+        neighbors: The cells around each cell of the board.
         num_mines: Number of mines on the whole board.
 
     Returns:
         Hidden cell to probability, exactly 0 for a cell that must be safe.
     """
     groups: dict[tuple[int, ...], _Group] = {}
-    for cell, around in enumerate(neighbours):
+    for cell, around in enumerate(neighbors):
         if cell not in clues:
             key = tuple(c for c in around if c in clues)
             groups.setdefault(key, _Group(key)).cells.append(cell)

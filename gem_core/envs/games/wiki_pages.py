@@ -81,7 +81,7 @@ def _search(first: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:
 @cache
 def _pages() -> dict[str, Page]:
     pages = {}
-    for line in read_lines("encyclopaedia.txt"):
+    for line in read_lines("encyclopedia.txt"):
         title, _, text = line.partition("\t")
         links = tuple(dict.fromkeys(_LINK.findall(text)))
         pages[title] = Page(title, _LINK.sub(r"\1", text), links)

@@ -91,22 +91,22 @@ def inscribed_angle(random: Random) -> Item:
     half = random.randint(20, 75)
     share = random.randint(30, 70)
     place = 2 * half + (360 - 2 * half) * share / 100
-    centre, one, two, top = 0j, 1 + 0j, direction(2 * half), direction(place)
-    asked = random.choice(("centre", "circle"))
-    texts = ("x", f"{half}°") if asked == "centre" else (f"{2 * half}°", "x")
+    center, one, two, top = 0j, 1 + 0j, direction(2 * half), direction(place)
+    asked = random.choice(("center", "circle"))
+    texts = ("x", f"{half}°") if asked == "center" else (f"{2 * half}°", "x")
     letters = random.sample(LETTERS, 4)
     shapes: list[Shape] = [
-        Circle(centre, 1.0),
-        Path((one, centre, two), closed=False),
+        Circle(center, 1.0),
+        Path((one, center, two), closed=False),
         Path((one, top, two), closed=False),
-        Angle(centre, one, two, texts[0]),
+        Angle(center, one, two, texts[0]),
         Angle(top, one, two, texts[1]),
-        Dot(centre),
-        Label(centre, letters[3], -direction(half)),
+        Dot(center),
+        Label(center, letters[3], -direction(half)),
         *(Label(point, name, point) for point, name in zip((one, two, top), letters, strict=False)),
     ]
-    problem = f"{letters[3]} is the centre of the circle. {_ASK}"
-    return Item((half, share, asked), problem, str(2 * half if asked == "centre" else half), shapes)
+    problem = f"{letters[3]} is the center of the circle. {_ASK}"
+    return Item((half, share, asked), problem, str(2 * half if asked == "center" else half), shapes)
 
 
 def fourth_angle(random: Random) -> Item:

@@ -29,7 +29,7 @@ class Path(NamedTuple):
 class Circle(NamedTuple):
     """A circle."""
 
-    centre: complex
+    center: complex
     radius: float
 
 
@@ -73,9 +73,9 @@ def side_label(a: complex, b: complex, text: str, inside: complex) -> Label:
 
 def names(points: Sequence[complex], letters: Iterable[str]) -> list[Label]:
     """Return a letter outside of each corner of a figure."""
-    centre = sum(points) / len(points)
+    center = sum(points) / len(points)
     return [
-        Label(point, letter, (point - centre) / abs(point - centre))
+        Label(point, letter, (point - center) / abs(point - center))
         for point, letter in zip(points, letters, strict=False)
     ]
 
@@ -123,14 +123,14 @@ class _Pen:
         margin = max(2 * self.unit, self.unit + longest)
         self.scale = (size - 2 * margin) / max(right - left, high - low)
         self.middle = complex(left + right, low + high) / 2
-        self.centre = complex(size, size) / 2
+        self.center = complex(size, size) / 2
 
     def draw(self, shapes: Sequence[Shape]) -> None:
         for shape in shapes:
             if isinstance(shape, Path):
                 self._path(shape)
             elif isinstance(shape, Circle):
-                self._circle(self._place(shape.centre), shape.radius * self.scale, None)
+                self._circle(self._place(shape.center), shape.radius * self.scale, None)
             elif isinstance(shape, Angle):
                 self._angle(shape)
             elif isinstance(shape, Label):
@@ -140,7 +140,7 @@ class _Pen:
 
     def _place(self, point: complex) -> complex:
         """Return the position of a point on the canvas, whose second axis points down."""
-        return self.centre + ((point - self.middle) * self.scale).conjugate()
+        return self.center + ((point - self.middle) * self.scale).conjugate()
 
     def _path(self, path: Path) -> None:
         points = [self._place(point) for point in path.points]
@@ -151,9 +151,9 @@ class _Pen:
         flat = [(point.real, point.imag) for point in points]
         self.canvas.line(flat, fill=shade, width=max(1, round(width)), joint="curve")
 
-    def _circle(self, centre: complex, radius: float, fill: int | None) -> None:
+    def _circle(self, center: complex, radius: float, fill: int | None) -> None:
         corner = complex(radius, radius)
-        box = [*_pair(centre - corner), *_pair(centre + corner)]
+        box = [*_pair(center - corner), *_pair(center + corner)]
         self.canvas.ellipse(box, fill=fill, outline=0, width=max(1, round(self.unit / 8)))
 
     def _angle(self, angle: Angle) -> None:
@@ -202,5 +202,5 @@ def _extent(shape: Shape) -> tuple[complex, ...]:
         return shape.points
     if isinstance(shape, Circle):
         corner = complex(shape.radius, shape.radius)
-        return shape.centre - corner, shape.centre + corner
+        return shape.center - corner, shape.center + corner
     return (shape.at,)

@@ -74,13 +74,13 @@ def l_shape(random: Random) -> Item:
         complex(0, height),
     )  # fmt: skip
     asked = random.choice(("area", "perimeter"))
-    centre = inner / 2
+    center = inner / 2
     shapes: list[Shape] = [
         Path(corners),
-        side_label(corners[0], corners[1], str(width), centre),
-        side_label(corners[5], corners[0], str(height), centre),
-        side_label(corners[2], corners[3], str(right), centre),
-        side_label(corners[3], corners[4], str(top), centre),
+        side_label(corners[0], corners[1], str(width), center),
+        side_label(corners[5], corners[0], str(height), center),
+        side_label(corners[2], corners[3], str(right), center),
+        side_label(corners[3], corners[4], str(top), center),
     ]
     answer = width * height - right * top if asked == "area" else 2 * (width + height)
     problem = f"All corners are right angles. Find the {asked} of the figure."
@@ -156,21 +156,21 @@ def tangent(random: Random) -> Item:
     """A tangent of a circle."""
     far, radius = sorted(two_numbers(random, 3, 99, ratio=2.6), reverse=True)
     square = far * far - radius * radius
-    centre, point = 0j, complex(far, 0)
+    center, point = 0j, complex(far, 0)
     touch = radius * cmath.rect(1.0, math.acos(radius / far))
     o, p, t = random.sample(LETTERS, 3)
     shapes: list[Shape] = [
-        Circle(centre, float(radius)),
-        Path((centre, point, touch)),
-        Angle(touch, centre, point, right=True),
-        Label(centre, o, -1 + 0j),
+        Circle(center, float(radius)),
+        Path((center, point, touch)),
+        Angle(touch, center, point, right=True),
+        Label(center, o, -1 + 0j),
         Label(point, p, 1 + 0j),
         Label(touch, t, _away(touch)),
-        side_label(centre, point, str(far), touch),
-        side_label(centre, touch, str(radius), point),
-        side_label(touch, point, "x", centre),
+        side_label(center, point, str(far), touch),
+        side_label(center, touch, str(radius), point),
+        side_label(touch, point, "x", center),
     ]
-    problem = f"{p}{t} touches the circle with centre {o} in {t}. {_EXACT}"
+    problem = f"{p}{t} touches the circle with center {o} in {t}. {_EXACT}"
     return Item((far, radius), problem, root(square), shapes)
 
 
@@ -199,13 +199,13 @@ def grid_polygon(random: Random) -> Item:
     while True:
         count = random.choice((3, 4))
         found = {complex(random.randint(0, _WIDE), random.randint(0, _HIGH)) for _ in range(count)}
-        centre = sum(found) / len(found)
-        if len(found) < count or centre in found:
+        center = sum(found) / len(found)
+        if len(found) < count or center in found:
             continue
-        corners = sorted(found, key=lambda p: math.atan2((p - centre).imag, (p - centre).real))
+        corners = sorted(found, key=lambda p: math.atan2((p - center).imag, (p - center).real))
         # Areas of the triangles of two neighbors and the center; an area of 0 means that lines coincide.
         parts = [
-            round(count * ((corners[n - 1] - centre).conjugate() * (corners[n] - centre)).imag)
+            round(count * ((corners[n - 1] - center).conjugate() * (corners[n] - center)).imag)
             for n in range(count)
         ]
         bends = [

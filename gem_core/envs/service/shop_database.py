@@ -30,21 +30,21 @@ _LAST = (
     "Klein",
     "Lund",
 )
-_STREETS = ("Mill Lane", "Harbour Road", "Church Street", "Garden Way", "Station Road", "Hill View")
+_STREETS = ("Mill Lane", "Harbor Road", "Church Street", "Garden Way", "Station Road", "Hill View")
 _CITIES = ("Aldham", "Birkby", "Corfield", "Denholm", "Elmstead", "Farnley")
 _PRODUCTS = {
-    "backpack": ("size", ("20 litres", "30 litres", "40 litres"), 70),
+    "backpack": ("size", ("20 liters", "30 liters", "40 liters"), 70),
     "rain jacket": ("size", ("small", "medium", "large"), 90),
     "tent": ("size", ("two persons", "three persons", "four persons"), 180),
     "sleeping bag": ("filling", ("down", "wool", "synthetic"), 120),
     "camping stove": ("fuel", ("gas", "spirit", "wood"), 45),
     "head lamp": ("power", ("battery", "rechargeable", "crank"), 25),
-    "water bottle": ("size", ("half a litre", "one litre", "two litres"), 15),
+    "water bottle": ("size", ("half a liter", "one liter", "two liters"), 15),
     "hiking boots": ("size", ("39", "41", "43"), 130),
     "trekking poles": ("material", ("aluminium", "carbon", "bamboo"), 60),
     "camp chair": ("material", ("steel", "beech", "plastic"), 40),
 }
-_COLOURS = ("red", "blue", "green")
+_COLORS = ("red", "blue", "green")
 
 
 @lru_cache(maxsize=1)
@@ -84,9 +84,9 @@ def _product(random: Random, number: int, name: str) -> dict[str, Any]:
     option, values, price = _PRODUCTS[name]
     variants = {}
     for row, value in enumerate(values):
-        for column, colour in enumerate(_COLOURS):
+        for column, color in enumerate(_COLORS):
             variants[f"{number:02}{row}{column}"] = {
-                "colour": colour,
+                "color": color,
                 option: value,
                 "price": price + 7 * row + 2 * column + random.randint(0, 1),
                 "in_stock": (row + column + number) % 4 != 0,  # some variants of each product, never all

@@ -31,7 +31,7 @@ PAIRS = (
     "return_elsewhere+exchange", "know_stock+exchange_two", "second_choice+new_phone",
     "exchange_late+return_dearest", "send_home+no_newsletter", "know_range+cheapest_variant",
     "another_product+another_variant", "cancel_delivered+return_all", "know_city+new_street",
-    "two_variants+return_all_but_one", "know_total+dearest_variant", "know_neighbour+cancel",
+    "two_variants+return_all_but_one", "know_total+dearest_variant", "know_neighbor+cancel",
     "keep_and_exchange+pay_otherwise", "know_tracking+complain",
 )  # fmt: skip
 """Pairs of wishes of one customer; some wishes are allowed and some are not."""

@@ -24,7 +24,7 @@ _ASKED = {
     "postcode": ("postcode", "zip", "postal"),
     "order": ("order number", "which order", "order id"),
     "item": ("which item", "which product", "which of"),
-    "wish": ("which colour", "which size", "which variant", "what would you like", "instead"),
+    "wish": ("which color", "which size", "which variant", "what would you like", "instead"),
     "payment": ("payment", "refund to", "which card"),
     "address": ("address",),
     "reason": ("reason", "why"),

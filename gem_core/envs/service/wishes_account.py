@@ -59,7 +59,7 @@ def know_spent(p: Person) -> Wish:
     return Wish(text, {}, [("get_order", {"order": number}) for number in p.about["orders"]], [str(spent)])
 
 
-def know_neighbour(p: Person) -> Wish:
+def know_neighbor(p: Person) -> Wish:
     """Declined: another customer."""
     keys = list(p.database["customers"])
     other = p.database["customers"][keys[keys.index(p.key) - 1]]
@@ -112,5 +112,5 @@ def damage(p: Person) -> Wish:
 
 WISHES = (
     know_total, know_tracking, know_city, know_stock, know_range, know_balance, know_spent,
-    know_neighbour, new_email, new_phone, no_newsletter, new_street, complain, damage,
+    know_neighbor, new_email, new_phone, no_newsletter, new_street, complain, damage,
 )  # fmt: skip

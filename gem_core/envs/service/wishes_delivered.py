@@ -109,8 +109,8 @@ def exchange_two(p: Person) -> Wish:
 
 def exchange_late(p: Person) -> Wish:
     """Declined: too long ago."""
-    text = f"Two months ago I bought a {p.item(p.old)['name']}. I want it in another colour now, for nothing."
-    return Wish(text, {**order_fact(p.old), "wish": "Any other colour."})
+    text = f"Two months ago I bought a {p.item(p.old)['name']}. I want it in another color now, for nothing."
+    return Wish(text, {**order_fact(p.old), "wish": "Any other color."})
 
 
 def keep_and_exchange(p: Person) -> Wish:

@@ -63,7 +63,7 @@ def send_home(p: Person) -> Wish:
 
 def redirect_sent(p: Person) -> Wish:
     """Declined: the order is in transit."""
-    text = f"Parcel {p.order(p.sent)['tracking']} should go to my neighbour at 3 Mill Lane, Aldham, 20202."
+    text = f"Parcel {p.order(p.sent)['tracking']} should go to my neighbor at 3 Mill Lane, Aldham, 20202."
     return Wish(text, order_fact(p.sent))
 
 

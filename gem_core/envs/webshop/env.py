@@ -16,9 +16,9 @@ from gem_core.core import StepResult
 from gem_core.data import undivided
 from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.webshop import pages
-from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, Split
-from gem_core.envs.webshop.generated import generated_catalogue
-from gem_core.envs.webshop.official import official_catalogue
+from gem_core.envs.webshop.catalog import Catalog, Goal, Product, Split
+from gem_core.envs.webshop.generated import generated_catalog
+from gem_core.envs.webshop.official import official_catalog
 from gem_core.envs.webshop.pages import BACK, BUY, NEXT, PAGE_SIZE, PREVIOUS, TABS, Mode, Part
 from gem_core.envs.webshop.reward import same_option, score
 from gem_core.errors import ConfigError
@@ -43,7 +43,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
     price fits) / (wanted attributes + wanted options + 1); success is a score of 1. Everything else earns 0.
     A format error earns -0.1; the episode continues until there are more than `error_tolerance` of them.
 
-    `max_return` is 1. On the generated catalogue the oracle, which buys the product that the goal was made
+    `max_return` is 1. On the generated catalog the oracle, which buys the product that the goal was made
     from, reaches it; on WebShop's own data, some goals contradict the options of their product.
 
     The goal of an episode is drawn from the goals of the split; ``reset(options={"index": i})`` selects goal
@@ -79,14 +79,14 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         Args:
             split: "train" or "test"; they share the products but no goal.
             observation_mode: "html", "text" or "text_rich".
-            data: Folder with WebShop's data files; None for the generated catalogue.
+            data: Folder with WebShop's data files; None for the generated catalog.
             num_products: Number of products; None means all in the files.
             human_goals: Whether to use the instructions in `data` that people wrote instead of those from a
                 template.
             max_turns: Turn limit.
             error_tolerance: Number of tolerated responses without a readable action; the next one terminates
                 the episode.
-            seed: Random seed of the generated catalogue.
+            seed: Random seed of the generated catalog.
 
         Raises:
             ConfigError: A value is out of range or of the wrong type.
@@ -104,13 +104,13 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             raise ConfigError("num_products=None takes all products of the files in data, but data is None")
         if num_products is not None:
             check_int("num_products", num_products, 10)
-        self.catalogue: Catalogue
+        self.catalog: Catalog
         if data is None:
-            self.catalogue = generated_catalogue(num_products or 0, check_int("seed", seed, 0))
+            self.catalog = generated_catalog(num_products or 0, check_int("seed", seed, 0))
         else:
-            self.catalogue = official_catalogue(str(data), num_products, bool(human_goals))
+            self.catalog = official_catalog(str(data), num_products, bool(human_goals))
         self.oracle_certain = data is None
-        self.goals: list[Goal] = self.catalogue.goals[split]
+        self.goals: list[Goal] = self.catalog.goals[split]
         self.num_items = len(self.goals)
         self.split = split
 
@@ -176,7 +176,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
 
     def random_move(self, random: Random) -> str:
         if self.page == "start":
-            name = random.choice(self.catalogue.products).name.replace("{", "").replace("}", "")
+            name = random.choice(self.catalog.products).name.replace("{", "").replace("}", "")
             return f"search[{name}]"
         return f"click[{random.choice(list(pages.clickable(self._parts())))}]"
 
@@ -192,7 +192,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
                 return f"click[{wanted}]"
             ahead = self.results.index(goal.asin) >= self.results_page * PAGE_SIZE
             return f"click[{(NEXT if ahead else PREVIOUS).lower()}]"
-        name = self.catalogue.product(goal.asin).name
+        name = self.catalog.product(goal.asin).name
         return f"search[{name.replace('{', '').replace('}', '')}]"
 
     def _next_choice(self) -> str | None:
@@ -217,16 +217,16 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
     @property
     def product(self) -> Product:
         """The product of the current page."""
-        return self.catalogue.product(self.asin)
+        return self.catalog.product(self.asin)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self._open = None
         if self._running and not (
             0 <= self.goal_index < len(self.goals)
-            and {*self.results, self.asin} - {""} <= self.catalogue.numbers.keys()
+            and {*self.results, self.asin} - {""} <= self.catalog.numbers.keys()
         ):
-            raise ConfigError("the state belongs to an environment with another catalogue")
+            raise ConfigError("the state belongs to an environment with another catalog")
 
     def _parts(self) -> list[Part]:
         """Return the current page, built once."""
@@ -240,7 +240,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             return pages.start_page(instruction)
         if self.page == "results":
             first = (self.results_page - 1) * PAGE_SIZE
-            shown = [self.catalogue.product(asin) for asin in self.results[first : first + PAGE_SIZE]]
+            shown = [self.catalog.product(asin) for asin in self.results[first : first + PAGE_SIZE]]
             return pages.results_page(instruction, shown, self.results_page, len(self.results), self.seen)
         if self.page == "item":
             return pages.item_page(instruction, self.product, self.chosen)
@@ -250,8 +250,8 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         return pages.show(self._parts(), self.mode)
 
     def _search(self, query: str) -> None:
-        found = self.catalogue.search.best(query, _FOUND)
-        self.results = [self.catalogue.products[place].asin for place in found]
+        found = self.catalog.search.best(query, _FOUND)
+        self.results = [self.catalog.products[place].asin for place in found]
         self._list(1)
 
     def _list(self, page: int) -> None:
@@ -278,7 +278,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
 
     def _buy(self) -> MoveResult:
         goal = self.goal
-        found = score(self.product, self.chosen, goal, self.catalogue.product(goal.asin))
+        found = score(self.product, self.chosen, goal, self.catalog.product(goal.asin))
         self.earned = found.total
         text = (
             f"Thank you for shopping. Your score is {found.total:.2f} of 1: type {found.type:g}, attributes "

@@ -1,4 +1,4 @@
-"""A catalogue generated from a seed, without files or network."""
+"""A catalog generated from a seed, without files or network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product as combinations
 from random import Random
 
 from gem_core._util.seeds import derive_rng
-from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, price_limit, price_words
+from gem_core.envs.webshop.catalog import Catalog, Goal, Product, price_limit, price_words
 from gem_core.envs.webshop.kinds import KINDS, VALUES, Kind
 
 _GOALS = 3
@@ -27,15 +27,15 @@ _DESCRIPTIONS = (
 )
 _REVIEWS = (
     "Does what it says.", "I bought a second one for my sister.", "A little smaller than I thought.",
-    "Came late, but came well packed.", "I use it every day.", "The colour is nicer than in the picture.",
+    "Came late, but came well packed.", "I use it every day.", "The color is nicer than in the picture.",
     "Good for the price.", "It broke after a month, and they sent a new one.",
 )  # fmt: skip
 _WISHES = ("Find", "I need", "I would like to buy", "Please get me", "I am looking for")
 
 
 @lru_cache(maxsize=4)
-def generated_catalogue(num_products: int, seed: int) -> Catalogue:
-    """Return the catalogue of a seed, built once per process."""
+def generated_catalog(num_products: int, seed: int) -> Catalog:
+    """Return the catalog of a seed, built once per process."""
     random = derive_rng("webshop", seed)
     brands = [_brand(random) for _ in range(60)]
     products, goals = [], []
@@ -44,7 +44,7 @@ def generated_catalogue(num_products: int, seed: int) -> Catalogue:
         made = _product(random, kind, random.choice(brands), number)
         products.append(made)
         goals += _goals(random, made)
-    return Catalogue(f"the generated catalogue {seed}", products, goals)
+    return Catalog(f"the generated catalog {seed}", products, goals)
 
 
 def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:

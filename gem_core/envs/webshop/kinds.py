@@ -1,4 +1,4 @@
-"""The kinds of products of the generated catalogue."""
+"""The kinds of products of the generated catalog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
     attributes: tuple[str, ...]
 
 
-_COLOURS = (  # noqa: SIM905
+_COLORS = (  # noqa: SIM905
     "black|white|navy blue|sky blue|dark green|mint|wine red|coral|mustard|sand|charcoal|lilac|copper|ivory"
 ).split("|")
 _SIZES = {
@@ -35,7 +35,7 @@ _SIZES = {
     "area": "2 ft x 3 ft|3 ft x 5 ft|5 ft x 7 ft|8 ft x 10 ft",
 }
 VALUES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "color": ("color", tuple(_COLOURS)),
+    "color": ("color", tuple(_COLORS)),
     **{kind: ("size", tuple(values.split("|"))) for kind, values in _SIZES.items()},
     "pack": ("item package quantity", ("1", "2", "4", "6", "12")),
     "flavor": (

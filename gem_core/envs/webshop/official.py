@@ -1,4 +1,4 @@
-"""The catalogue of WebShop's own data files.
+"""The catalog of WebShop's own data files.
 
 | file | content | required |
 |---|---|---|
@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from gem_core._util.messages import error_line
-from gem_core.envs.webshop.catalogue import Catalogue, Goal, Product, price_limit, price_words
+from gem_core.envs.webshop.catalog import Catalog, Goal, Product, price_limit, price_words
 from gem_core.errors import DataError
 
 _PRODUCTS = ("items_shuffle.json", "items_shuffle_1000.json")
@@ -43,8 +43,8 @@ _MONEY = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?")
 
 
 @lru_cache(maxsize=4)
-def official_catalogue(folder: str, num_products: int | None, human_goals: bool) -> Catalogue:
-    """Return the catalogue in a folder, read once per process.
+def official_catalog(folder: str, num_products: int | None, human_goals: bool) -> Catalog:
+    """Return the catalog in a folder, read once per process.
 
     Args:
         folder: Folder that contains the files.
@@ -75,7 +75,7 @@ def official_catalogue(folder: str, num_products: int | None, human_goals: bool)
             raise DataError(
                 f"{path}: product {len(known)} is not in the format of WebShop ({error_line(error)})"
             ) from error
-    return Catalogue(folder, products, goals)
+    return Catalog(folder, products, goals)
 
 
 def _product(asin: str, row: dict[str, Any], about: dict[str, Any], reviewed: dict[str, Any]) -> Product:

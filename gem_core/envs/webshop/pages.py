@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from typing import Literal, NamedTuple, TypeAlias
 
-from gem_core.envs.webshop.catalogue import Product
+from gem_core.envs.webshop.catalog import Product
 
 Mode: TypeAlias = Literal["html", "text", "text_rich"]
 Sort: TypeAlias = Literal["text", "search", "button", "product", "option"]

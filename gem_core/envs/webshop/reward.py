@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gem_core.envs.webshop.catalogue import Goal, Product
+from gem_core.envs.webshop.catalog import Goal, Product
 from gem_core.envs.webshop.search import words
 from gem_core.envs.webshop.similarity import token_set_ratio
 

@@ -45,7 +45,7 @@ def test_seeds_spread_over_the_items():
     assert all(20 < firsts.count(item) < 80 for item in range(7))
 
 
-def test_an_index_is_honoured_and_leaves_the_pass_alone():
+def test_an_index_is_honored_and_leaves_the_pass_alone():
     env, twin = math_env(), math_env()
     env.reset(seed=1)
     twin.reset(seed=1)

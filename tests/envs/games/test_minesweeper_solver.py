@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gem_core.envs.games.minesweeper_solver import mine_risks
 
 
-def neighbours(rows: int, cols: int) -> list[list[int]]:
+def neighbors(rows: int, cols: int) -> list[list[int]]:
     cells = [(r, c) for r in range(rows) for c in range(cols)]
     return [
         [i for i, (r, c) in enumerate(cells) if max(abs(r - row), abs(c - col)) == 1] for row, col in cells
@@ -31,7 +31,7 @@ def by_listing_all(clues, around, num_mines):
 
 @given(rows=st.integers(1, 4), cols=st.integers(2, 4), seed=st.integers(0, 10**6), data=st.data())
 def test_risks_are_those_of_listing_every_placement(rows, cols, seed, data):
-    around, cells = neighbours(rows, cols), rows * cols
+    around, cells = neighbors(rows, cols), rows * cols
     num_mines = data.draw(st.integers(1, max(1, cells // 2)))
     random = Random(seed)
     mines = random.sample(range(cells), num_mines)
@@ -42,14 +42,14 @@ def test_risks_are_those_of_listing_every_placement(rows, cols, seed, data):
 
 
 def test_certain_cells_have_risk_exactly_zero_and_one():
-    around = neighbours(1, 4)
+    around = neighbors(1, 4)
     risks = mine_risks({1: 0}, around, 1)
     assert risks == {0: 0.0, 2: 0.0, 3: 1.0}
 
 
 def test_a_large_dense_board_is_counted():
     rows = cols = 16
-    around = neighbours(rows, cols)
+    around = neighbors(rows, cols)
     random = Random(1)
     mines = set(random.sample(range(rows * cols), 50))
     clues = {

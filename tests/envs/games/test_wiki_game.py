@@ -143,8 +143,8 @@ def test_summaries(length, shown):
     assert env.board().splitlines()[0] == f"You are on the page A: {shown}"
 
 
-def test_the_encyclopaedia():
-    lines = read_lines("encyclopaedia.txt")
+def test_the_encyclopedia():
+    lines = read_lines("encyclopedia.txt")
     titles = [line.split("\t")[0] for line in lines]
     assert len(titles) == len(set(titles)) > 400
     for title in titles:

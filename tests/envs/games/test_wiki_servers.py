@@ -15,7 +15,7 @@ from gem_core.envs.games.wiki_game import WikiGame
 from gem_core.envs.games.wiki_servers import KiwixPages, MediaWikiPages
 from gem_core.errors import ServiceError
 from tests.envs.games.players import say
-from tests.support.servers import StandInServer
+from tests.support.servers import StubServer
 
 PAGES = {
     "Cat": ("The cat is an animal.", ["Dog", "AC/DC", "Mouse (animal)"]),
@@ -95,7 +95,7 @@ class Wiki(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def url():
-    server = StandInServer(("127.0.0.1", 0), Wiki)
+    server = StubServer(("127.0.0.1", 0), Wiki)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"

@@ -264,7 +264,7 @@ def test_a_world_can_be_written_for_a_search_index(tmp_path):
 # -- programs ---------------------------------------------------------------------------------
 
 
-def test_solutions_pass_in_the_sandbox_and_their_neighbours_do_not():
+def test_solutions_pass_in_the_sandbox_and_their_neighbors_do_not():
     rows = ProgramRows(False, 4, "train", 1000, 0)
     seen = set()
     for n in range(999):

@@ -108,7 +108,7 @@ def test_no_text_breaks_a_game(id, action, seed, moves):
     ("id", "move", "kind"),
     [
         ("multi:TicTacToe-v0", "10", "illegal"),
-        ("multi:TicTacToe-v0", "centre", "format"),
+        ("multi:TicTacToe-v0", "center", "format"),
         ("multi:KuhnPoker-v0", "fold", "illegal"),
         ("multi:KuhnPoker-v0", "raise", "format"),
         ("multi:Bargaining-v0", "accept", "illegal"),

@@ -101,8 +101,8 @@ def test_splits_share_no_goal_and_all_instructions_are_there():
     assert len(goals["test"]) == 300
 
 
-def test_a_seed_is_a_catalogue():
-    first, same, other = (make(seed=seed, num_products=50).unwrapped.catalogue for seed in (1, 1, 2))
+def test_a_seed_is_a_catalog():
+    first, same, other = (make(seed=seed, num_products=50).unwrapped.catalog for seed in (1, 1, 2))
     assert first is same
     assert first.products != other.products
     assert len({product.asin for product in first.products}) == 50
@@ -238,11 +238,11 @@ def test_bad_arguments_are_refused_at_make(kwargs, message):
         make(**kwargs)
 
 
-def test_a_state_of_another_catalogue_is_refused():
+def test_a_state_of_another_catalog_is_refused():
     big, small = make(), make(num_products=20)
     for wanted in (2000, 20):
         at_item(big, wanted)
-        with pytest.raises(ConfigError, match="another catalogue"):
+        with pytest.raises(ConfigError, match="another catalog"):
             small.reset(options={"state": json.loads(json.dumps(big.get_state()))})
 
 

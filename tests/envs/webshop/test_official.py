@@ -58,7 +58,7 @@ def folder(tmp_path):
     write(tmp_path, "items_shuffle_1000.json", items)
     write(tmp_path, "items_ins_v2_1000.json", {row["asin"]: instruction(n) for n, row in enumerate(items)})
     write(tmp_path, "items_human_ins.json", {row["asin"]: [human(n)] for n, row in enumerate(items)})
-    official.official_catalogue.cache_clear()
+    official.official_catalog.cache_clear()
     return tmp_path
 
 
@@ -68,7 +68,7 @@ def write(folder, name, value):
 
 
 def load(folder, num_products=None, human_goals=True):
-    return official.official_catalogue(str(folder), num_products, human_goals)
+    return official.official_catalog(str(folder), num_products, human_goals)
 
 
 def test_products_have_what_the_files_say(folder):
@@ -87,12 +87,12 @@ def test_products_have_what_the_files_say(folder):
 
 
 def test_human_goals(folder):
-    catalogue = load(folder)
-    assert {split: len(goals) for split, goals in catalogue.goals.items()} == {"test": 1, "train": 9}
-    goal = catalogue.goals["test"][0]
+    catalog = load(folder)
+    assert {split: len(goals) for split, goals in catalog.goals.items()} == {"test": 1, "train": 9}
+    goal = catalog.goals["test"][0]
     assert goal.attributes == ("quick drying",)
     assert goal.options == ("sand", "large")
-    assert catalogue.product(goal.asin).price < goal.price_limit
+    assert catalog.product(goal.asin).price < goal.price_limit
     limit = f", for less than {goal.price_limit:.2f} dollars."
     assert goal.instruction.startswith("i want rain coat number ")
     assert goal.instruction.endswith(f"that dries fast{limit}")
@@ -159,7 +159,7 @@ def test_a_range_of_prices_gives_one_within_it_each_time(folder):
     product = load(folder).products[0]
     assert product.price_tag == "$10.0 to $20.0"
     assert 10 <= product.price <= 20
-    official.official_catalogue.cache_clear()
+    official.official_catalog.cache_clear()
     assert load(folder).products[0].price == product.price
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
-from gem_core.envs.webshop.catalogue import Goal, Product
+from gem_core.envs.webshop.catalog import Goal, Product
 from gem_core.envs.webshop.reward import has_attribute, same_option, score, type_score
 
 SHOE = Product(
@@ -47,9 +47,9 @@ def test_each_miss_costs_its_part(bought, chosen, parts):
 
 def test_an_option_counts_once_and_only_when_it_is_wanted():
     both = replace(SHOE, name="Sand Sand Running Shoes")
-    only_colour = replace(GOAL, options=("sand",))
+    only_color = replace(GOAL, options=("sand",))
     chosen = {"color": "sand", "trim": "sand", "size": "8.5"}
-    assert score(both, chosen, only_colour, SHOE).options == 1
+    assert score(both, chosen, only_color, SHOE).options == 1
     assert score(both, chosen, replace(GOAL, options=()), SHOE).options == 0
 
 

@@ -10,14 +10,14 @@ from gem_core.errors import ConfigError, ServiceError, UnknownName
 from gem_core.tools.http import HttpClient
 from gem_core.tools.search import open_searcher
 from gem_core.tools.search.remote import GoogleSearch, RetrievalServer, SerpApi
-from tests.tools.search.stand_in import StandIn
+from tests.tools.search.stub import StubSearch
 
 FOUND = {"result": [[{"document": {"id": "4", "contents": '"A title"\nA text'}, "score": 2.5}]]}
 QUICK = {"backoff": 0.001, "timeout": 5.0}
 
 
 def test_the_retrieval_protocol_as_search_r1_speaks_it():
-    with StandIn((200, {}, FOUND)) as server, RetrievalServer(server.url, **QUICK) as searcher:
+    with StubSearch((200, {}, FOUND)) as server, RetrievalServer(server.url, **QUICK) as searcher:
         (hit,) = searcher.search("what", k=2)
     assert hit == ({"id": "4", "title": "A title", "text": "A text"}, 2.5)
     (asked,) = server.asked
@@ -26,7 +26,10 @@ def test_the_retrieval_protocol_as_search_r1_speaks_it():
 
 
 def test_a_path_of_its_own_is_kept():
-    with StandIn((200, {}, FOUND)) as server, RetrievalServer(server.url + "/v2/find/", **QUICK) as searcher:
+    with (
+        StubSearch((200, {}, FOUND)) as server,
+        RetrievalServer(server.url + "/v2/find/", **QUICK) as searcher,
+    ):
         searcher.search("what")
     assert server.asked[0]["path"] == "/v2/find"
 
@@ -39,7 +42,10 @@ def test_a_path_of_its_own_is_kept():
     ],
 )
 def test_other_servers_are_understood(result):
-    with StandIn((200, {}, {"result": result})) as server, RetrievalServer(server.url, **QUICK) as searcher:
+    with (
+        StubSearch((200, {}, {"result": result})) as server,
+        RetrievalServer(server.url, **QUICK) as searcher,
+    ):
         (hit,) = searcher.search("what")
     assert hit.document == {"id": "4", "title": "A title", "text": "A text"}
 
@@ -55,7 +61,7 @@ def test_other_servers_are_understood(result):
 )
 def test_an_answer_that_is_none_is_an_error(answer, said):
     with (
-        StandIn((200, {}, answer)) as server,
+        StubSearch((200, {}, answer)) as server,
         RetrievalServer(server.url, **QUICK) as searcher,
         pytest.raises(ServiceError, match=said),
     ):
@@ -65,14 +71,14 @@ def test_an_answer_that_is_none_is_an_error(answer, said):
 
 def test_what_may_pass_is_tried_again():
     answers = [(503, {}, b""), None, (429, {"Retry-After": "0"}, b""), (200, {}, FOUND)]
-    with StandIn(*answers) as server, RetrievalServer(server.url, **QUICK) as searcher:
+    with StubSearch(*answers) as server, RetrievalServer(server.url, **QUICK) as searcher:
         assert len(searcher.search("what")) == 1
     assert len(server.asked) == 4
 
 
 def test_what_does_not_pass_is_an_error_after_all_attempts():
     with (
-        StandIn((500, {}, {"error": "index is gone"})) as server,
+        StubSearch((500, {}, {"error": "index is gone"})) as server,
         RetrievalServer(server.url, retries=2, **QUICK) as searcher,
         pytest.raises(ServiceError, match=r"status 500: .*index is gone.*, after 3 attempts"),
     ):
@@ -82,7 +88,7 @@ def test_what_does_not_pass_is_an_error_after_all_attempts():
 
 def test_a_mistake_is_not_tried_again():
     with (
-        StandIn((400, {}, {"error": "no"})) as server,
+        StubSearch((400, {}, {"error": "no"})) as server,
         RetrievalServer(server.url, **QUICK) as searcher,
         pytest.raises(ServiceError, match="status 400"),
     ):
@@ -100,7 +106,7 @@ def test_a_server_that_is_not_there_is_an_error():
 
 def test_a_server_that_is_slow_is_given_up():
     with (
-        StandIn(30.0, (200, {}, FOUND)) as server,
+        StubSearch(30.0, (200, {}, FOUND)) as server,
         RetrievalServer(server.url, timeout=0.1, retries=0) as searcher,
         pytest.raises(ServiceError, match="does not answer"),
     ):
@@ -133,7 +139,10 @@ def test_a_server_that_drips_is_given_up():
 
 
 def test_connections_stay_and_are_bounded():
-    with StandIn((200, {}, FOUND)) as server, RetrievalServer(server.url, concurrency=3, **QUICK) as searcher:
+    with (
+        StubSearch((200, {}, FOUND)) as server,
+        RetrievalServer(server.url, concurrency=3, **QUICK) as searcher,
+    ):
 
         async def many():
             return await asyncio.gather(*(searcher.asearch(f"q{n}") for n in range(40)))
@@ -146,7 +155,7 @@ def test_connections_stay_and_are_bounded():
 
 def test_a_connection_that_the_server_closed_meanwhile_costs_nothing():
     closing = (200, {"Connection": "close"}, FOUND)
-    with StandIn((200, {}, FOUND), closing) as server:
+    with StubSearch((200, {}, FOUND), closing) as server:
         searcher = RetrievalServer(server.url, retries=0, timeout=5.0)
         for n in range(3):
             searcher.search(f"q{n}")
@@ -156,7 +165,7 @@ def test_a_connection_that_the_server_closed_meanwhile_costs_nothing():
 
 def test_the_same_question_is_asked_once():
     with (
-        StandIn(0.2, (200, {}, FOUND)) as server,
+        StubSearch(0.2, (200, {}, FOUND)) as server,
         RetrievalServer(server.url, cache=2, concurrency=8, **QUICK) as searcher,
     ):
 
@@ -175,7 +184,7 @@ def test_the_same_question_is_asked_once():
 
 def test_a_failure_is_not_kept():
     with (
-        StandIn((400, {}, b""), (200, {}, FOUND)) as server,
+        StubSearch((400, {}, b""), (200, {}, FOUND)) as server,
         RetrievalServer(server.url, cache=9) as searcher,
     ):
         with pytest.raises(ServiceError):
@@ -185,7 +194,7 @@ def test_a_failure_is_not_kept():
 
 def test_an_old_result_is_asked_for_again():
     with (
-        StandIn((200, {}, FOUND)) as server,
+        StubSearch((200, {}, FOUND)) as server,
         RetrievalServer(server.url, cache=9, cache_seconds=0.0, **QUICK) as searcher,
     ):
         searcher.search("what")
@@ -200,7 +209,7 @@ RESULTS = [{"title": f"T{n}", "link": f"http://x/{n}", "snippet": f"S{n}"} for n
 
 def test_serpapi():
     with (
-        StandIn((200, {}, {"organic_results": RESULTS})) as server,
+        StubSearch((200, {}, {"organic_results": RESULTS})) as server,
         SerpApi("secret", url=server.url) as search,
     ):
         hits = search.search("cats & dogs", k=2)
@@ -217,7 +226,7 @@ def test_serpapi():
 
 def test_google():
     with (
-        StandIn((200, {}, {"items": RESULTS}), (200, {}, {})) as server,
+        StubSearch((200, {}, {"items": RESULTS}), (200, {}, {})) as server,
         GoogleSearch("secret", "engine", url=server.url) as search,
     ):
         assert [hit.document["title"] for hit in search.search("cats", k=20)] == [
@@ -238,7 +247,7 @@ def test_serpapi_says_that_nothing_was_found_in_its_own_way():
     nothing = {"error": "Google hasn't returned any results for this query."}
     spent = {"error": "Your account has run out of searches."}
     with (
-        StandIn((200, {}, nothing), (200, {}, spent)) as server,
+        StubSearch((200, {}, nothing), (200, {}, spent)) as server,
         SerpApi("secret", url=server.url) as search,
     ):
         assert search.search("a") == []
@@ -249,7 +258,7 @@ def test_serpapi_says_that_nothing_was_found_in_its_own_way():
 @pytest.mark.parametrize("make", [lambda url: SerpApi("s3cret", url=url, retries=0),
                                   lambda url: GoogleSearch("s3cret", "e", url=url, retries=0)])  # fmt: skip
 def test_no_message_holds_the_key(make):
-    with StandIn((403, {}, {"error": {"message": "forbidden"}})) as server:
+    with StubSearch((403, {}, {"error": {"message": "forbidden"}})) as server:
         with make(server.url) as search, pytest.raises(ServiceError, match="status 403") as caught:
             search.search("cats")
         assert "s3cret" in str(server.asked[0]["query"])

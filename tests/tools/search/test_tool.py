@@ -10,7 +10,7 @@ from gem_core.tools import make_tools
 from gem_core.tools.search import Hit
 from gem_core.tools.search.backends import close_searchers
 from gem_core.tools.search.tool import as_text
-from tests.tools.search.stand_in import StandIn
+from tests.tools.search.stub import StubSearch
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_an_empty_query_is_told():
 
 
 def test_a_server_that_fails_is_told():
-    with StandIn((404, {}, b"")) as server:
+    with StubSearch((404, {}, b"")) as server:
         (tool,) = make_tools(f"search(backend='server', url='{server.url}')")
         result = call(tool, query="cats")
     assert not result.ok
@@ -56,7 +56,7 @@ def test_a_server_that_fails_is_told():
 
 def test_environments_share_one_search():
     found = {"result": [[{"id": "1", "text": "t"}]]}
-    with StandIn((200, {}, found)) as server:
+    with StubSearch((200, {}, found)) as server:
         config = f"search(backend='server', url='{server.url}', cache=5)"
         for tool in [*make_tools(config), *make_tools(config)]:
             assert call(tool, query="cats").text == "[1] t"
@@ -97,7 +97,7 @@ def test_presets_search_the_server_in_the_environment_variable(preset, monkeypat
     documents = {
         "result": [[{"document": {"id": "1", "contents": "Ada\nShe wrote programs."}, "score": 1.0}]]
     }
-    with StandIn((200, {}, documents)) as server:
+    with StubSearch((200, {}, documents)) as server:
         monkeypatch.setenv("SEARCH_URL", f"{server.url}/retrieve")
         with gem_core.make("math:Arithmetic-v0-easy", wrappers=preset) as env:
             env.reset(seed=0)

@@ -18,4 +18,4 @@ except PackageNotFoundError:
     pytest.skip("needs oat-llm; `nox -s oat` has it", allow_module_level=True)
 
 if find_spec("vllm") is None:
-    sys.path[:0] = [str(harness.STANDINS)]
+    sys.path[:0] = [str(harness.STUBS)]

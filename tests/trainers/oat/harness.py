@@ -1,7 +1,7 @@
 """Runs Oat on a CPU from its command line and records everything that it consumed.
 
 There are two ways: in one process, with Oat's actor, learner, collector and DeepSpeed, and the stubs in
-``cpu/standins`` for vLLM, Launchpad and Plasma; or unmodified, with the real packages if they are installed.
+``cpu/stubs`` for vLLM, Launchpad and Plasma; or unmodified, with the real packages if they are installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.trainers.oat import libstdcxx
 from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
-STANDINS = CPU / "standins"
+STUBS = CPU / "stubs"
 TIMEOUT = 600
 LOG = "metrics.jsonl"
 
@@ -74,19 +74,19 @@ def command(model: Path, folder: Path, **flags: str | None) -> list[str]:
     return [sys.executable, "-m", "gem_oat.train", *(word for part in parts for word in part)]
 
 
-def environment(folder: Path, *, standins: bool = True, spy: Path | None = None) -> dict[str, str]:
+def environment(folder: Path, *, stubs: bool = True, spy: Path | None = None) -> dict[str, str]:
     """Return the environment variables of a run; the spies write into `spy`, or ``folder/spy`` if None."""
     spy = spy or folder / "spy"
     for needed in (folder, spy):
         needed.mkdir(parents=True, exist_ok=True)
-    distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS} | ({} if standins else {"vllm-0.8.5+cpu": ""})
+    distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS} | ({} if stubs else {"vllm-0.8.5+cpu": ""})
     path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
     path += filter(None, [os.environ.get("PYTHONPATH")])
     env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     env |= ENVIRONMENT | {"GEM_SPY": str(spy), "GEM_CHAOS": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
-    if standins:
-        path.insert(0, str(STANDINS))
-        env["GEM_OAT_STANDIN"] = "1"
+    if stubs:
+        path.insert(0, str(STUBS))
+        env["GEM_OAT_STUB"] = "1"
     else:
         env["LD_PRELOAD"] = libstdcxx.preload(folder)
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
@@ -97,13 +97,13 @@ def run_oat(
     folder: Path,
     model: Path,
     *,
-    standins: bool = True,
+    stubs: bool = True,
     spy: Path | None = None,
     timeout: float = TIMEOUT,
     **flags: str | None,
 ) -> Run:
     """Run ``python -m gem_oat.train`` in `folder` until it ends."""
-    env = environment(folder, standins=standins, spy=spy)
+    env = environment(folder, stubs=stubs, spy=spy)
     return run_to_the_end(command(model, folder, **flags), folder=folder, env=env, timeout=timeout)
 
 

@@ -105,7 +105,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --modules no_such_module", "is its folder on PYTHONPATH"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_honoured_is_refused(words: str, message: str) -> None:
+def test_what_cannot_be_honored_is_refused(words: str, message: str) -> None:
     with pytest.raises(GemError, match=message) as caught:
         check(*words.format(game=f"--env-id {harness.GAME}").split())
     assert "\n" not in str(caught.value)

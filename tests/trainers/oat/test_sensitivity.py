@@ -29,7 +29,7 @@ from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.estimators import read_estimator
 from gem_core.trainers.player import EpisodePlayer
 from tests.consistency import assemble
-from tests.consistency.faults import SEEN, Patch, findings, retokenised, shifted, unpaid
+from tests.consistency.faults import SEEN, Patch, findings, retokenized, shifted, unpaid
 from tests.consistency.scenario import (
     GAMMA,
     MAX_TURNS,
@@ -188,7 +188,7 @@ def test_a_fault_is_found(
         "statistics after subsampling": subsampled,
         "mask shifted by one": many(shifted),
         "last reward dropped": many(unpaid),
-        "response re-tokenised": retokenised(BatchedPolicy, shared_tokenizer),
+        "response re-tokenized": retokenized(BatchedPolicy, shared_tokenizer),
         "group with different seeds": own_seeds,
     }
     patches[fault](monkeypatch)

@@ -188,9 +188,7 @@ def test_real_processes(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Train with real Launchpad, Plasma and vLLM, Oat's own broadcast of weights, and ZeRO-2."""
-    run = harness.run_oat(
-        tmp_path, warm, standins=False, zero_stage="2", eval_steps="100", max_eval="4"
-    ).check()
+    run = harness.run_oat(tmp_path, warm, stubs=False, zero_stage="2", eval_steps="100", max_eval="4").check()
     collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16)
     assert len(collected) == 3
     _, *steps, after = harness.metrics_of(run)

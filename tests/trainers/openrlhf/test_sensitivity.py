@@ -25,7 +25,7 @@ from tests.consistency.faults import (
     findings,
     own_seeds,
     read_row,
-    retokenised,
+    retokenized,
     shifted,
     unpaid,
 )
@@ -112,7 +112,7 @@ def test_a_fault_is_found(
         **estimator_patches(kit_estimators),
         "mask shifted by one": argument_patch(executor, "lay_out", shifted),
         "last reward dropped": argument_patch(executor, "lay_out", unpaid),
-        "response re-tokenised": retokenised(executor.EnginePolicy, shared_tokenizer),
+        "response re-tokenized": retokenized(executor.EnginePolicy, shared_tokenizer),
         "group with different seeds": own_seeds(executor),
     }
     patches[fault](monkeypatch)

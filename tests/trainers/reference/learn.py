@@ -4,7 +4,7 @@
     python -m tests.trainers.reference.learn --control
     python -m tests.trainers.reference.learn --per-token
 
-The last one discounts per token and normalises over tokens, as trainers do that know no turns.
+The last one discounts per token and normalizes over tokens, as trainers do that know no turns.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def test_a_plain_gem_config_is_fine() -> None:
         ([f"{PATH}=null"], rf"{PATH} is not set; `gem-core export"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(words: list[str], message: str) -> None:
+def test_what_cannot_be_honored_is_refused(words: list[str], message: str) -> None:
     config, upstream = gem_config(*words)
     with pytest.raises(ConfigError, match=message) as caught:
         check_config(config, upstream)
@@ -77,7 +77,7 @@ def test_what_cannot_be_honoured_is_refused(words: list[str], message: str) -> N
         ["adv.estimator=reinforce", "adv.norm_var=true", f"{RESPONSES}=2"],
     ],
 )
-def test_what_can_be_honoured_is_not(words: list[str]) -> None:
+def test_what_can_be_honored_is_not(words: list[str]) -> None:
     check_config(*gem_config(*words))
 
 
@@ -154,8 +154,8 @@ def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
     write([TaskRow(env_id="game:GuessTheNumbre-v0", env_kwargs={}, seed=1, index=0)], path)
     with pytest.raises(ConfigError, match=r"line 1: .*GuessTheNumber-v0"):
         check_file(str(path))
-    write([TaskRow(env_id=GUESS, env_kwargs={"colour": 1}, seed=1, index=0)], path)
-    with pytest.raises(ConfigError, match="colour"):
+    write([TaskRow(env_id=GUESS, env_kwargs={"color": 1}, seed=1, index=0)], path)
+    with pytest.raises(ConfigError, match="color"):
         check_config(*gem_config(f"{PATH}={path}"))
 
 

@@ -150,7 +150,7 @@ def unpaid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "step", changed)
 
 
-def retokenised(monkeypatch: pytest.MonkeyPatch) -> None:
+def retokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inject the fault into SGLang's answer, because the adapter for this version never holds tokens."""
     original = Engine.answer
 
@@ -187,7 +187,7 @@ def test_a_fault_is_found(
         **estimator_patches(estimators),
         "mask shifted by one": shifted,
         "last reward dropped": unpaid,
-        "response re-tokenised": retokenised,
+        "response re-tokenized": retokenized,
         "group with different seeds": own_seeds(session),
     }
     patches[fault](monkeypatch)

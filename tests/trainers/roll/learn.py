@@ -3,7 +3,7 @@
     ROLL_HOME=... python -m tests.trainers.roll.learn
     ROLL_HOME=... python -m tests.trainers.roll.learn --control
 
-ROLL's own pipeline on two CPU cores with the stand-in for its engine, as in the tests. It validates before a
+ROLL's own pipeline on two CPU cores with the stub of its engine, as in the tests. It validates before a
 step only: one step more, whose learning is thrown away, plays the evaluation seeds with the last weights.
 """
 

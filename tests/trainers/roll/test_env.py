@@ -84,7 +84,7 @@ def test_threads_register_an_environment_once(monkeypatch: pytest.MonkeyPatch) -
         assert list(threads.map(register, [id] * 4)) == [PREFIX + id] * 4
 
 
-def test_an_unknown_id_has_neighbours() -> None:
+def test_an_unknown_id_has_neighbors() -> None:
     with pytest.raises(UnknownEnv, match=r"Did you mean game:GuessTheNumber"):
         register("game:GuesTheNumber-v0-easy")
 

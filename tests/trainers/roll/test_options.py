@@ -94,7 +94,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
 )
-def test_what_cannot_be_honoured_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_honored_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(GemError, match=message):
         checked(tmp_path, changed)
 

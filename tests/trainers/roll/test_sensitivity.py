@@ -34,7 +34,7 @@ from tests.consistency.faults import (
     estimator_patches,
     findings,
     read_row,
-    retokenised,
+    retokenized,
     shifted,
     unpaid,
 )
@@ -134,7 +134,7 @@ def test_a_fault_is_found(
         **estimator_patches(estimators),
         "mask shifted by one": argument_patch(rows, "rows_of", shifted),
         "last reward dropped": argument_patch(rows, "rows_of", unpaid),
-        "response re-tokenised": retokenised(managers.ProxyPolicy, shared_tokenizer),
+        "response re-tokenized": retokenized(managers.ProxyPolicy, shared_tokenizer),
         "group with different seeds": own_seeds,
     }
     patches[fault](monkeypatch)

@@ -98,7 +98,7 @@ def test_the_documented_step_layout_without_our_pipeline(
         assert row.advantages == pytest.approx([advantage] * len(row.response), abs=1e-3)
 
 
-def test_a_config_that_cannot_be_honoured_ends_before_a_model_is_loaded(tmp_path: Path, warm: Path) -> None:
+def test_a_config_that_cannot_be_honored_ends_before_a_model_is_loaded(tmp_path: Path, warm: Path) -> None:
     run = harness.run_roll(tmp_path, warm, {"whiten_advantages": True})
     assert run.code == 1
     assert (

@@ -31,7 +31,7 @@ from tests.consistency.faults import (
     findings,
     own_seeds,
     read_row,
-    retokenised,
+    retokenized,
     shifted,
     unpaid,
 )
@@ -145,7 +145,7 @@ def test_a_fault_is_found(
         **estimator_patches(kit_estimators),
         "mask shifted by one": argument_patch(loop, "lay_out", shifted),
         "last reward dropped": argument_patch(loop, "lay_out", unpaid),
-        "response re-tokenised": retokenised(loop.ServerPolicy, shared_tokenizer),
+        "response re-tokenized": retokenized(loop.ServerPolicy, shared_tokenizer),
         "group with different seeds": own_seeds(loop),
     }
     patches[fault](monkeypatch)

@@ -28,7 +28,7 @@ def fleet(random: Random) -> str:
             table(
                 "trips",
                 "id INTEGER PRIMARY KEY, truck_id INTEGER, driver_id INTEGER, day TEXT, start_km "
-                "INTEGER, end_km INTEGER, litres INTEGER",
+                "INTEGER, end_km INTEGER, liters INTEGER",
                 trips,
             ),
         ]
@@ -92,20 +92,20 @@ def monthly_fuel(random: Random) -> Task:
     at_least = random.randint(1, 3)
     view = (
         "CREATE VIEW monthly_fuel AS SELECT substr(day, 1, {}) AS month, count(*) AS trips, sum(end_km - "
-        "start_km) AS km, sum(litres) AS litres, round(100.0 * sum(litres) / sum(end_km - start_km), 1) "
+        "start_km) AS km, sum(liters) AS liters, round(100.0 * sum(liters) / sum(end_km - start_km), 1) "
         "AS per_100 FROM trips GROUP BY month {};"
     )
     return Task(
         f"Make a view monthly_fuel with a row for each month that has at least {at_least} trips, and the "
-        "columns month (such as 2025-03), trips (how many), km (driven in all), litres (used in all) and "
-        "per_100 (litres for each 100 km over the whole month, rounded to one decimal).",
+        "columns month (such as 2025-03), trips (how many), km (driven in all), liters (used in all) and "
+        "per_100 (liters for each 100 km over the whole month, rounded to one decimal).",
         fleet(random) + "INSERT INTO trips VALUES (90, 1, 1, '2025-11-03', 0, 100, 7);\n" * (at_least > 1),
         view.format(7, f"HAVING count(*) >= {at_least}"),
         (
             view.format(4, ""),
             view.replace(
-                "round(100.0 * sum(litres) / sum(end_km - start_km), 1)",
-                "round(avg(100.0 * litres / (end_km - start_km)), 1)",
+                "round(100.0 * sum(liters) / sum(end_km - start_km), 1)",
+                "round(avg(100.0 * liters / (end_km - start_km)), 1)",
             ).format(7, f"HAVING count(*) >= {at_least}"),
             view.format(7, "HAVING count(*) > 30"),
         ),

@@ -24,7 +24,7 @@ def school(random: Random) -> str:
         [
             table("students", "id INTEGER PRIMARY KEY, name TEXT, year INTEGER", students),
             table("courses", "id INTEGER PRIMARY KEY, name TEXT, places INTEGER", courses),
-            table("enrolments", "student_id INTEGER, course_id INTEGER", enrolled),
+            table("enrollments", "student_id INTEGER, course_id INTEGER", enrolled),
             table("grades", "student_id INTEGER, course_id INTEGER, points INTEGER", grades),
         ]
     )
@@ -36,14 +36,14 @@ def reports(random: Random) -> Task:
     limit = random.randint(45, 65)
     insert = (
         "INSERT INTO reports SELECT e.student_id, e.course_id, round(avg(g.points), 1), {} FROM "
-        "enrolments e {} JOIN grades g ON g.student_id = e.student_id AND g.course_id = e.course_id "
+        "enrollments e {} JOIN grades g ON g.student_id = e.student_id AND g.course_id = e.course_id "
         "GROUP BY e.student_id, e.course_id;"
     )
     passed = (
         f"CASE WHEN avg(g.points) >= {limit} THEN 'yes' WHEN avg(g.points) IS NULL THEN 'open' ELSE 'no' END"
     )
     return Task(
-        "Fill the table reports with one row for each enrolment: the student, the course, the mean of "
+        "Fill the table reports with one row for each enrollment: the student, the course, the mean of "
         "the points of the student in the course rounded to one decimal (NULL where there are none), and "
         f"in passed 'yes' if the mean before rounding is {limit} or more, 'no' if it is less, and 'open' "
         "where there are no points.",
@@ -65,22 +65,22 @@ def waiting_list(random: Random) -> Task:
     waiting = [(n, s, course, 100 - n) for n, s in enumerate(random.sample(range(1, 15), 5), 1)]
     waiting += [(9, 13, course % 6 + 1, 1)]
     setup = (
-        school(random) + f"DELETE FROM enrolments WHERE course_id = {course} AND student_id IN (SELECT "
-        f"student_id FROM enrolments WHERE course_id = {course} LIMIT 20);\n"
+        school(random) + f"DELETE FROM enrollments WHERE course_id = {course} AND student_id IN (SELECT "
+        f"student_id FROM enrollments WHERE course_id = {course} LIMIT 20);\n"
     )
     setup += (
-        f"INSERT INTO enrolments VALUES (20, {course}), (21, {course});\nUPDATE courses SET places = 4 "
+        f"INSERT INTO enrollments VALUES (20, {course}), (21, {course});\nUPDATE courses SET places = 4 "
         f"WHERE id = {course};\nINSERT INTO students VALUES (20, 'Zeno', 6), (21, 'Yara', 7);\n"
     )
     first = f"SELECT id FROM waiting WHERE course_id = {course} ORDER BY {{}} LIMIT {{}}"
     enter = (
-        "INSERT INTO enrolments SELECT student_id, course_id FROM waiting WHERE id IN ({0}); DELETE FROM "
+        "INSERT INTO enrollments SELECT student_id, course_id FROM waiting WHERE id IN ({0}); DELETE FROM "
         "waiting WHERE id IN ({0});"
     )
     return Task(
         f"The course with id {course} has as many places as its column places says, and some are free: "
         "fewer students are enrolled. Give the free places to students from its waiting list, those with "
-        "the smallest number in since first: enrol them and delete them from waiting. Do nothing for the "
+        "the smallest number in since first: enroll them and delete them from waiting. Do nothing for the "
         "other courses.",
         setup
         + table(
@@ -102,19 +102,19 @@ def prerequisites(random: Random) -> Task:
     rules = [(needed[0], needed[1])]
     has = (
         "EXISTS (SELECT 1 FROM grades g JOIN prerequisites p ON p.needs_id = g.course_id WHERE "
-        "p.course_id = enrolments.course_id AND g.student_id = enrolments.student_id {})"
+        "p.course_id = enrollments.course_id AND g.student_id = enrollments.student_id {})"
     )
     delete = (
-        f"DELETE FROM enrolments WHERE course_id {{}} (SELECT course_id FROM prerequisites) AND NOT {has};"
+        f"DELETE FROM enrollments WHERE course_id {{}} (SELECT course_id FROM prerequisites) AND NOT {has};"
     )
     return Task(
-        "The table prerequisites says which course needs which other one. Delete the enrolments of "
+        "The table prerequisites says which course needs which other one. Delete the enrollments of "
         f"students in a course that needs another one in which they have no single grade of {limit} "
-        "points or more. Delete no grades, and no enrolments in courses that need nothing.",
+        "points or more. Delete no grades, and no enrollments in courses that need nothing.",
         school(random)
         + table("prerequisites", "course_id INTEGER, needs_id INTEGER", rules)
-        + f"INSERT INTO enrolments SELECT id, {needed[0]} FROM students WHERE id NOT IN (SELECT "
-        f"student_id FROM enrolments WHERE course_id = {needed[0]});\nDELETE FROM grades WHERE student_id "
+        + f"INSERT INTO enrollments SELECT id, {needed[0]} FROM students WHERE id NOT IN (SELECT "
+        f"student_id FROM enrollments WHERE course_id = {needed[0]});\nDELETE FROM grades WHERE student_id "
         f"IN (1, 2) AND course_id = {needed[1]};\nINSERT INTO grades VALUES (1, {needed[1]}, {limit}), "
         f"(2, {needed[1]}, {limit - 1});\n",
         delete.format("IN", f"AND g.points >= {limit}"),
@@ -172,14 +172,14 @@ def next_year(random: Random) -> Task:
     """Advance every student by a year."""
     last = random.choice([9, 10])
     leave = (
-        f"INSERT INTO former SELECT id, name FROM students WHERE year = {last}; DELETE FROM enrolments "
+        f"INSERT INTO former SELECT id, name FROM students WHERE year = {last}; DELETE FROM enrollments "
         f"WHERE student_id IN (SELECT id FROM students WHERE year = {last}); DELETE FROM students WHERE "
         f"year = {last};"
     )
     up = "UPDATE students SET year = year + 1;"
     return Task(
         f"A year has passed. Students of year {last} leave: enter their id and name into former, delete "
-        "their enrolments, and delete them from students; their grades stay. All others move up by one "
+        "their enrollments, and delete them from students; their grades stay. All others move up by one "
         "year.",
         school(random)
         + f"UPDATE students SET year = {last} WHERE id IN (2, 5, 7);\nUPDATE students SET year = "
@@ -201,11 +201,11 @@ def hardest_course(random: Random) -> Task:
     chosen, crowded = random.sample(range(1, 7), 2)
     setup = (
         school(random) + f"DELETE FROM grades WHERE course_id IN ({chosen}, {crowded});\nINSERT INTO grades "
-        f"SELECT student_id, {chosen}, 1 FROM enrolments WHERE course_id = {chosen};\n"
+        f"SELECT student_id, {chosen}, 1 FROM enrollments WHERE course_id = {chosen};\n"
     )
     setup += (
-        f"INSERT INTO grades SELECT student_id, {chosen}, 95 FROM enrolments WHERE course_id = {chosen} "
-        f"AND student_id = (SELECT min(student_id) FROM enrolments WHERE course_id = {chosen});\n"
+        f"INSERT INTO grades SELECT student_id, {chosen}, 95 FROM enrollments WHERE course_id = {chosen} "
+        f"AND student_id = (SELECT min(student_id) FROM enrollments WHERE course_id = {chosen});\n"
     )
     setup += (
         f"INSERT INTO grades SELECT id, {crowded}, 19 FROM students;\nINSERT INTO grades SELECT id, "

@@ -27,7 +27,7 @@ deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # otherwise Deep
 oat.utils.deepspeed.FusedAdam = torch.optim.AdamW
 
 
-def use_standin_engine() -> None:
+def use_stub_engine() -> None:
     """Redirect Oat's weight synchronization to the engine in the same process."""
     import vllm
 
@@ -61,7 +61,7 @@ def receive_on_the_cpu() -> None:
     WorkerWrap.update_weight = update_weight
 
 
-if os.environ.get("GEM_OAT_STANDIN"):
-    use_standin_engine()
+if os.environ.get("GEM_OAT_STUB"):
+    use_stub_engine()
 else:
     receive_on_the_cpu()

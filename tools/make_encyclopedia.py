@@ -1,6 +1,6 @@
-"""Generate the small encyclopedia of the wiki game from the tables of facts in tools/encyclopaedia.
+"""Generate the small encyclopedia of the wiki game from the tables of facts in tools/encyclopedia.
 
-    python tools/make_encyclopaedia.py > gem_core/envs/games/data/encyclopaedia.txt
+    python tools/make_encyclopedia.py > gem_core/envs/games/data/encyclopedia.txt
 
 Each line contains a title, a tab, and a text, in which [[Title]] is a link. Pages about one thing link to
 the things that they mention, and pages about a kind link to its members, so every page can be reached from
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-TABLES = Path(__file__).parent / "encyclopaedia"
+TABLES = Path(__file__).parent / "encyclopedia"
 
 
 class Book:
@@ -53,9 +53,9 @@ def main() -> None:
     """Create and write the encyclopedia."""
     book = Book()
     speakers: dict[str, list[str]] = {}
-    for name, continent, capital, language, neighbours, fact in rows("countries"):
+    for name, continent, capital, language, neighbors, fact in rows("countries"):
         text = f"{name} is a country in [[{continent}]]. Its capital is [[{capital}]], and its language is "
-        near = links([neighbour.strip() for neighbour in neighbours.split(",")])
+        near = links([neighbor.strip() for neighbor in neighbors.split(",")])
         book.add(name, f"{text}[[{language}]]. {fact}. Near it: {near}.", continent)
         book.add(capital, f"{capital} is a [[City]], the capital of [[{name}]] in [[{continent}]].", "City")
         speakers.setdefault(language, []).append(name)

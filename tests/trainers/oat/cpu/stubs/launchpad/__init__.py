@@ -115,7 +115,7 @@ def _start_plasma_store(plasma_store_memory: int) -> Iterator[tuple[str, None]]:
     yield "in this process", None
 
 
-_plasma: Any = types.ModuleType("pyarrow.plasma", "Stand-in; see launchpad.")
+_plasma: Any = types.ModuleType("pyarrow.plasma", "Stub; see launchpad.")
 _plasma.ObjectID, _plasma.connect = ObjectID, lambda path: _Client()
 _plasma.start_plasma_store = _start_plasma_store
 pyarrow.plasma = sys.modules["pyarrow.plasma"] = _plasma

@@ -1,7 +1,8 @@
 """Stubs of an OpenAI-compatible endpoint, on a port of this machine.
 
-`StandIn` answers by a rule of the test. `Flaky` forwards to a real endpoint or a `StandIn`, and fails half of
-the calls in every way that endpoints fail.
+`StubEndpoint` takes the place of the chat completions API of an OpenAI-compatible server, and answers by a
+rule of the test. `Flaky` forwards to a real endpoint or a `StubEndpoint`, and fails half of the calls in each
+way that endpoints fail.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.support.servers import StandInServer
+from tests.support.servers import StubServer
 
 Request = dict[str, Any]
 Answer = Callable[[Request], "str | tuple[int, dict[str, Any]]"]
@@ -50,7 +51,7 @@ def completion(request: Request, text: str | None, finish_reason: str = "stop") 
     }
 
 
-class StandIn:
+class StubEndpoint:
     """A server for the duration of a `with` block.
 
     Attributes:
@@ -65,19 +66,19 @@ class StandIn:
         self.most_at_once = 0
         self._open = 0
         self._lock = threading.Lock()
-        stand_in = self
+        stub = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                stand_in.serve(self, body)
+                stub.serve(self, body)
 
             def log_message(self, *args: Any) -> None:
                 pass
 
-        self._server = StandInServer(("127.0.0.1", 0), Handler)
+        self._server = StubServer(("127.0.0.1", 0), Handler)
 
     @property
     def url(self) -> str:
@@ -102,7 +103,7 @@ class StandIn:
             with self._lock:
                 self._open -= 1
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> StubEndpoint:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -111,7 +112,7 @@ class StandIn:
         self._server.server_close()
 
 
-class Flaky(StandIn):
+class Flaky(StubEndpoint):
     """Forwards every second attempt to `target` and fails the others.
 
     The failures are an error page, a rate limit, a closed connection, and an answer that is not JSON.

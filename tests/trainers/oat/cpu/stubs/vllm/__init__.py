@@ -30,7 +30,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         if self.n != 1 or self.top_p != 1 or self.top_k > 0:
-            raise NotImplementedError("this stand-in samples once, from the whole distribution")
+            raise NotImplementedError("this stub samples once, from the whole distribution")
 
     def clone(self) -> SamplingParams:
         return copy.deepcopy(self)

@@ -1,4 +1,4 @@
-"""A web server with scripted answers, which replaces services that need a key or the internet."""
+"""Web server with scripted answers, in place of Serper, Google and retrieval servers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support.servers import StandInServer
+from tests.support.servers import StubServer
 
 
-class StandIn:
+class StubSearch:
     """Returns `answers` one after the other and repeats the last one forever; records the requests.
 
     An answer is ``(status, headers, body)``, a number of seconds to wait before the next answer, or None to
@@ -26,7 +26,7 @@ class StandIn:
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> StubSearch:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class StandIn:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = StandInServer(("127.0.0.1", 0), Handler)
+        self.server = StubServer(("127.0.0.1", 0), Handler)
         self.server.block_on_close = False
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"

@@ -79,7 +79,7 @@ class Goal:
     price_limit: float | None
 
 
-class Catalogue:
+class Catalog:
     """Products with a search over them, and goals in two splits.
 
     The goals have a fixed random order. The first 500 (a tenth if there are fewer than 5,000) are the test
@@ -87,7 +87,7 @@ class Catalogue:
     for training.
 
     Args:
-        name: Name of the catalogue, for messages.
+        name: Name of the catalog, for messages.
         products: All products, with distinct codes.
         goals: Goals, each for one of the products.
 
