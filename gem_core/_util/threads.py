@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import contextvars
 import functools
 import os
+import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
@@ -41,6 +42,21 @@ def after_fork(reset: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=reset)
 
 
+class PoolCall:
+    """A call in a thread of a `ThreadPool`, which delivers its result itself and must not raise."""
+
+    __slots__ = ("abandoned", "args", "function", "thread")
+
+    def __init__(self, function: Callable[..., None], *args: Any) -> None:
+        self.function, self.args = function, args
+        self.thread: threading.Thread | None = None  # set while the call runs
+        self.abandoned = False
+
+
+class _PoolFuture(Future[T]):
+    call: PoolCall
+
+
 class ThreadPool(Executor):
     """A pool of daemon threads that start on demand.
 
@@ -55,21 +71,28 @@ class ThreadPool(Executor):
         _pools.add(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = Future()
-        with self._changed:
-            if self._closed:
-                raise RuntimeError("this thread pool is closed")
-            self._queue.append((future, functools.partial(fn, *args, **kwargs)))
-            self._changed.notify()
-            self._start_if_needed()
+        future: _PoolFuture[T] = _PoolFuture()
+        future.call = PoolCall(_fulfill, future, functools.partial(fn, *args, **kwargs))
+        self.start(future.call)
         return future
 
-    def abandon(self, future: Future[Any]) -> None:
+    def start(self, call: PoolCall) -> None:
+        """Run a call that needs no future, which would take most of the time of a short call."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this thread pool is closed")
+            self._unfinished += 1
+            self._queue.put(call)
+            self._start_if_needed()
+
+    def abandon(self, call: PoolCall | Future[Any]) -> None:
         """Replace the thread that runs this call; that thread ends when the call returns."""
-        with self._changed:
-            thread = self._running.pop(future, None)
-            if thread is not None:
-                self._threads.remove(thread)
+        pool_call: PoolCall = call.call if isinstance(call, _PoolFuture) else call  # type: ignore[assignment]
+        with self._lock:
+            if pool_call.thread is not None and not pool_call.abandoned:
+                pool_call.abandoned = True
+                self._threads.remove(pool_call.thread)
+                self._unfinished -= 1
                 self._start_if_needed()
 
     def shutdown(
@@ -82,60 +105,75 @@ class ThreadPool(Executor):
             cancel_futures: Whether to drop the calls that have not begun.
             timeout: Maximum number of seconds to wait; None means no limit.
         """
-        with self._changed:
+        with self._lock:
             self._closed = True
-            if cancel_futures:
-                for future, _ in self._queue:
-                    future.cancel()
-                self._queue.clear()
-            self._changed.notify_all()
+            dropped = self._drain() if cancel_futures else []
+            self._queue.put(None)
             threads = list(self._threads)
+        for call in dropped:
+            if call.function is _fulfill:
+                call.args[0].cancel()
         end = None if timeout is None else time.monotonic() + timeout
         for thread in threads if wait else ():
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
     def _reset(self) -> None:
         """Initialize the pool; in a forked child, all earlier calls and threads belong to the parent."""
-        self._changed = threading.Condition()
-        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._running: dict[Future[Any], threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[PoolCall | None] = queue.SimpleQueue()
         self._threads: set[threading.Thread] = set()
-        self._idle = 0
+        self._unfinished = 0  # calls that wait or run, without abandoned ones
         self._closed = False
 
     def _start_if_needed(self) -> None:
-        if self._idle < len(self._queue) and len(self._threads) < self._size:
+        if len(self._threads) < min(self._unfinished, self._size):
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._threads.add(thread)
             thread.start()
 
-    def _work(self) -> None:
-        while self._run_next():
-            pass
+    def _drain(self) -> list[PoolCall]:
+        """Return the calls that have not begun; they will not begin."""
+        calls = []
+        with contextlib.suppress(queue.Empty):
+            while (call := self._queue.get_nowait()) is not None:
+                calls.append(call)
+        self._unfinished -= len(calls)
+        return calls
 
-    def _run_next(self) -> bool:
-        """Run the next call; return whether this thread should continue."""
+    def _work(self) -> None:
         thread = threading.current_thread()
-        with self._changed:
-            self._idle += 1
-            while not self._queue:
-                if self._closed or not (self._changed.wait(_IDLE_SECONDS) or self._queue):
-                    self._idle -= 1
-                    self._threads.discard(thread)
-                    return False
-            self._idle -= 1
-            future, function = self._queue.popleft()
-            if not future.set_running_or_notify_cancel():
-                return True
-            self._running[future] = thread
+        with self._lock:  # held until the caller that started this thread has left
+            pass
+        while True:
+            try:
+                call = self._queue.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._queue.empty():
+                        self._threads.discard(thread)
+                        return
+                continue
+            if call is None:  # closed; the other threads end, too
+                self._queue.put(None)
+                return
+            call.thread = thread
+            call.function(*call.args)
+            with self._lock:
+                if call.abandoned:
+                    return
+                call.thread = None
+                self._unfinished -= 1
+            del call  # an idle thread keeps nothing alive
+
+
+def _fulfill(future: Future[T], function: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
         try:
             result = function()
         except BaseException as error:  # any error is passed to the waiting caller
             future.set_exception(error)
         else:
             future.set_result(result)
-        with self._changed:
-            return self._running.pop(future, None) is not None  # None: abandoned
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()

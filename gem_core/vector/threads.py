@@ -6,9 +6,8 @@ import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 
-from gem_core._util.threads import ThreadPool
+from gem_core._util.threads import PoolCall, ThreadPool
 from gem_core.core import Env
 from gem_core.vector.backend import GRACE, Call, SlotReply, WorkerBackend, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
@@ -34,7 +33,7 @@ class ThreadBackend(WorkerBackend):
         # guards _slots and _began: a call is either delivered or abandoned, never both
         self._lock = threading.Lock()
         self._began: dict[int, float] = {}  # start time of each running call, by index of the slot
-        self._futures: dict[int, Future[None]] = {}  # of the last calls, by index of the slot
+        self._pool_calls: dict[int, PoolCall] = {}  # the last calls, by index of the slot
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
         self._begin(calls)
@@ -90,7 +89,8 @@ class ThreadBackend(WorkerBackend):
         for call in calls:
             slot = self._slots[call[0]]
             if slot is not None:  # None after close()
-                self._futures[call[0]] = self._pool.submit(self._call, slot, call)
+                pool_call = self._pool_calls[call[0]] = PoolCall(self._call, slot, call)
+                self._pool.start(pool_call)
 
     def _time_to_wait(self, end: float | None, now: float) -> float | None:
         """Return the seconds until `end` or until a call may be overdue; None means no limit.
@@ -113,7 +113,7 @@ class ThreadBackend(WorkerBackend):
                 del self._began[index]
                 self._slots[index] = None
         for index in overdue:
-            self._pool.abandon(self._futures[index])
+            self._pool.abandon(self._pool_calls[index])
             repeat = self._lose([index], f"TimeoutError: no result within {self._timeout:g} s")
             self._slots[index] = Slot(self._plans[index])
             self._enqueue(repeat)

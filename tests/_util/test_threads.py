@@ -137,7 +137,7 @@ def test_a_cancelled_caller_abandons_its_call(pool: ThreadPool) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_starts_with_fresh_threads(pool: ThreadPool) -> None:
     assert pool.submit(lambda: 1).result(10) == 1
-    with pool._changed:  # held at the fork, and never released in the child
+    with pool._lock:  # held at the fork, and never released in the child
         child = os.fork()
         if child == 0:
             try:
