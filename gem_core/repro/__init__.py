@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gem_core.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
 from gem_core.repro.reference import write as write_reference
-from gem_core.repro.script import Verbatim, assignments, write_script
+from gem_core.repro.script import Verbatim, assignments, flags, write_script
 from gem_core.repro.settings import read_settings
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Recipe",
     "Verbatim",
     "assignments",
+    "flags",
     "read_settings",
     "reject_unsupported",
     "write_reference",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
-from gem_core.repro.script import write_script
+from gem_core.repro.script import flags, write_script
 
 NOTES = ("Each step draws its tasks from the seed; the other trainers go through one list of tasks.",)
 
@@ -65,6 +65,5 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     names = ("max_turns", "wrappers", "step_timeout", "on_env_error", "max_env_retries")
     values |= {name.replace("_", "-"): value for name, value in recipe.changed(*names).items()}
     lines = [["--env", text] for text in recipe.env]
-    lines += [[f"--{name}", str(value)] for name, value in values.items()]
-    write_script(Path(folder) / "run.sh", "gem-core train", lines, notes=NOTES)
+    write_script(Path(folder) / "run.sh", "gem-core train", [*lines, *flags(values)], notes=NOTES)
     return list(NOTES)

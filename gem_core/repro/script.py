@@ -1,4 +1,4 @@
-"""Shell scripts that start a trainer, and values in the syntax of hydra's command line."""
+"""Shell scripts that start a trainer, and settings as flags or as overrides of hydra."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ def write_script(
     )
     write_atomically(path, [text])
     os.chmod(path, 0o755)
+
+
+def flags(values: Mapping[str, Any]) -> list[list[str]]:
+    """Return settings as ``--name value`` flags, one per line.
+
+    True is a flag without a value, and a list or tuple is a flag with several values.
+    """
+    lines = []
+    for name, value in values.items():
+        words = [] if value is True else value if isinstance(value, list | tuple) else [value]
+        lines.append([f"--{name}", *(word if isinstance(word, str) else str(word) for word in words)])
+    return lines
 
 
 def assignments(values: Mapping[str, Any]) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gem_core.repro.recipe import Recipe
 
-_PLACEHOLDER = re.compile(r"\$([a-z_]+)")
+_PLACEHOLDER = re.compile(r"\$([a-z_][a-z0-9_]*)")
 
 
 def read_settings(path: str | Path, recipe: Recipe, **values: Any) -> dict[str, Any]:

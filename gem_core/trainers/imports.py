@@ -1,13 +1,26 @@
-"""Actions that run right after the import of a module."""
+"""Replacing parts of a trainer: right after an import, and for the duration of a block."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a module or object inside this block."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:

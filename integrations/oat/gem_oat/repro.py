@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gem_core.repro import ADAM_BETAS, Recipe, reject_unsupported, write_script
+from gem_core.repro import Recipe, flags, read_settings, reject_unsupported, write_script
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (
@@ -27,48 +27,22 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reject_unsupported("Oat", recipe.images("its prompts are texts"))
     turns = _turns(recipe)
     notes = [LOSS] if recipe.max_turns == 1 else [LOSS, TURNS.format(turns=turns)]
-    flags: dict[str, object] = {
-        "estimator": recipe.estimator,
-        "gamma": recipe.gamma,
-        **{
-            f"adv-{name.replace('_', '-')}": value for name, value in recipe.changed_estimator_options.items()
-        },
-        "seed": recipe.seed,
-        "group-size": recipe.samples_per_task,
-        "gpus": recipe.gpus,
-        "vllm_gpu_ratio": 0.45,
-        "pretrain": recipe.model,
-        "max_model_len": recipe.max_tokens,
-        "generate_max_length": recipe.max_tokens_per_turn,
-        "temperature": recipe.temperature,
-        "rollout_batch_size": turns,
-        "rollout_batch_size_per_device": turns // recipe.gpus,
-        "train_batch_size": turns // recipe.updates_per_step,
-        "train_batch_size_per_device": 1,
-        "num_ppo_epochs": 1,
-        "max_train": turns * recipe.steps,
-        "critic_type": "drgrpo",
-        "cliprange": 0.2,
-        "tis-c": None,
-        "beta": 0,
-        "learning_rate": recipe.learning_rate,
-        "lr_scheduler": "constant",
-        "lr_warmup_ratio": 0,
-        "l2": 0,
-        "adam_beta_1": ADAM_BETAS[0],
-        "adam_beta_2": ADAM_BETAS[1],
-        "max_norm": 1,
-        "eval_steps": -1,
-        "save-path": "model",
-        **{name.replace("_", "-"): value for name, value in recipe.rollout_options().items()},
-    }
+    options = {"adv_" + name: value for name, value in recipe.changed_estimator_options.items()}
+    options |= recipe.rollout_options()
     if recipe.template_kwargs:
-        flags["chat-template-kwargs"] = json.dumps(recipe.template_kwargs)
-    raw = flags.pop("raw", False)
-    switches = ("collocate", "vllm_sleep", "gradient-checkpointing", *(["raw"] if raw else []))
-    lines = [["--env-id", *recipe.env], *([f"--{name}"] for name in switches)]
-    lines += [[f"--{name}", str(value)] for name, value in flags.items()]
-    write_script(Path(folder) / "run.sh", COMMAND, lines, notes=notes)
+        options["chat_template_kwargs"] = json.dumps(recipe.template_kwargs)
+    settings = read_settings(
+        Path(__file__).with_name("recipe.json"),
+        recipe,
+        turns=turns,
+        turns_per_gpu=turns // recipe.gpus,
+        turns_per_update=turns // recipe.updates_per_step,
+        total_turns=turns * recipe.steps,
+        adam_beta_1=recipe.adam_betas[0],
+        adam_beta_2=recipe.adam_betas[1],
+        gem_options={name.replace("_", "-"): value for name, value in options.items()},
+    )
+    write_script(Path(folder) / "run.sh", COMMAND, flags(settings), notes=notes)
     return notes
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers.imports import after_import, replaced
 
 
 @pytest.fixture
@@ -54,3 +54,16 @@ def test_what_an_action_raises_comes_out_of_the_import(module: str) -> None:
     after_import(module, action)
     with pytest.raises(ValueError, match="no such name"):
         importlib.import_module(module)
+
+
+def test_a_replacement_ends_with_its_block() -> None:
+    owner = ModuleType("owner")
+    owner.value = 1  # type: ignore[attr-defined]
+
+    def fail() -> None:
+        with replaced(owner, "value", 2):
+            raise KeyError(owner.value)
+
+    with pytest.raises(KeyError, match="2"):
+        fail()
+    assert owner.value == 1
