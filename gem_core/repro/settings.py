@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ def read_settings(path: str | Path, recipe: Recipe, **values: Any) -> dict[str, 
         if isinstance(item, list):
             return [fill(part) for part in item]
         match = _PLACEHOLDER.fullmatch(item) if isinstance(item, str) else None
-        return value_of(match[1]) if match else item
+        return copy.deepcopy(value_of(match[1])) if match else item  # equal parts stay separate in YAML
 
     settings: dict[str, Any] = fill(json.loads(Path(path).read_text(encoding="utf-8")))
     return settings
