@@ -5,14 +5,49 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import RowKind
+from gem_core.rollout import Context, RolloutOptions, RowKind
+from gem_core.rollout.options import OptionsType
 from gem_core.rollout.trajectory import ContextMode
 
 RowOption: TypeAlias = Literal["auto", "episode", "turn"]
 """Kind of rows of a training batch; "auto" selects episode rows if the context allows it."""
+
+
+@dataclass(frozen=True)
+class PluginOptions(RolloutOptions):
+    """The section of GEM in a trainer's config, with options for which the trainer has no place of its own.
+
+    Attributes:
+        template_kwargs: Variables for the chat template, such as ``{"enable_thinking": False}``.
+        modules: Modules to import first, such as modules that register your own environments.
+    """
+
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls: type[OptionsType], values: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
+        """Read the section and import its modules.
+
+        Raises:
+            ConfigError: An option is unknown or has an invalid value, or a module does not exist.
+        """
+        values = dict(values)
+        for name, kind in get_type_hints(cls).items():
+            if get_origin(kind) is dict and name in values:
+                values[name] = read_object(values[name], f"{prefix}{name}")
+        modules = values.get("modules") or ()
+        values["modules"] = (modules,) if isinstance(modules, str) else tuple(modules)
+        import_modules(values["modules"], f"{prefix}modules")
+        return super().read(values, prefix)
+
+    def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
+        """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option."""
+        return super().make_context(tokenizer, {**self.template_kwargs, **(template_kwargs or {})})
 
 
 def choose_rows(rows: RowOption, context: ContextMode, *, prefix: str = "gem.") -> RowKind:

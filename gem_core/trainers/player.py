@@ -59,6 +59,7 @@ class EpisodePlayer:
         *,
         split: str,
         metadata: Mapping[str, Any],
+        context: Context | None = None,
         max_turns: int | None = None,
         max_tokens_per_turn: int | None = None,
         **arguments: Any,
@@ -70,6 +71,7 @@ class EpisodePlayer:
             policy: Policy that samples the responses.
             split: Name of the trace file.
             metadata: Metadata of the episode, in addition to the split.
+            context: Context of this episode; None uses the shared one.
             max_turns: Overrides the option of the same name; None uses the option.
             max_tokens_per_turn: Overrides the option of the same name; None uses the option.
             arguments: Further arguments of `EnvPool.play`.
@@ -77,7 +79,7 @@ class EpisodePlayer:
         changes = {"max_turns": max_turns, "max_tokens_per_turn": max_tokens_per_turn}
         limits = self.options.limits(**{name: value for name, value in changes.items() if value is not None})
         episode = await self._envs.play(
-            task, policy, self.context, limits, metadata={**metadata, "split": split}, **arguments
+            task, policy, context or self.context, limits, metadata={**metadata, "split": split}, **arguments
         )
         if self._traces:
             self._traces[split].write(episode)

@@ -19,7 +19,7 @@ from gem_core.errors import UnsupportedTrainer
 from gem_core.trainers.interface import expect
 from gem_rl2 import SUPPORTED, session
 from gem_rl2.estimators import AdvantageHook
-from gem_rl2.options import GemOptions, check_config, plays_gem
+from gem_rl2.options import check_config, plays_gem
 from gem_rl2.upstream import Upstream, find
 
 _active = False
@@ -41,8 +41,6 @@ def activate(config: Any = None) -> None:
     if config is None:
         config = running_config()
     if int(os.environ.get("RANK", "0")) == 0:
-        for module in GemOptions.from_config(config).modules:
-            importlib.import_module(module)
         check_config(config, upstream)
         if plays_gem(config):
             session.use(session.Session(config, upstream))

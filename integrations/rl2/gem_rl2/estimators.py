@@ -13,22 +13,20 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.advantages.stats import ReturnStats
 from gem_core.rollout import Episode, nothing_trainable
+from gem_core.trainers.baselines import subtract_baselines
 from gem_core.trainers.estimators import TurnLog
 from gem_rl2.options import choose_estimator
 from gem_rl2.upstream import Upstream
 
 TURN_IDS = "gem_turn_ids"
-
-Reinforce: TypeAlias = Callable[..., dict[str, torch.Tensor]]
-"""The function behind RL2's estimator "reinforce": (tensors, responses per prompt, ...) to "advantages"."""
 
 
 class AdvantageHook:
@@ -79,7 +77,7 @@ class AdvantageHook:
         else:
             reinforce = functools.partial(reinforce_of_valid, over_batch=not self._upstream.is_index)
             failed = valid_trajectories(tensor_dict, cu_seqs).logical_not().any()
-            with self._replace_reinforce(reinforce) if failed else contextlib.nullcontext():
+            with self._upstream.replace_reinforce(reinforce) if failed else contextlib.nullcontext():
                 self._upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
         spread_over_updates(tensor_dict, self._updates)
 
@@ -110,7 +108,7 @@ class AdvantageHook:
         changed = OmegaConf.merge(config, changes if self._upstream.is_index else {"adv": changes})
         tensor_dict[TURN_IDS] = turn_ids_of(tensor_dict["action_mask"], cu_seqs)
         try:
-            with self._replace_reinforce(compute):
+            with self._upstream.replace_reinforce(compute):
                 self._upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
         finally:
             del tensor_dict[TURN_IDS]
@@ -121,17 +119,6 @@ class AdvantageHook:
         )
         if stats.count:
             rank0_log({name: [value] for name, value in stats.metrics().items()}, step)
-
-    @contextlib.contextmanager
-    def _replace_reinforce(self, function: Reinforce) -> Iterator[None]:
-        """Replace RL2's estimator "reinforce" by `function` inside this block."""
-        algorithms, name = self._upstream.algorithms, self._upstream.reinforce
-        original = getattr(algorithms, name)
-        setattr(algorithms, name, function)
-        try:
-            yield
-        finally:
-            setattr(algorithms, name, original)
 
 
 def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
@@ -186,12 +173,10 @@ def reinforce_of_valid(
     mask = tensor_dict["action_mask"]
     whole = global_norm or (over_batch and responses_per_prompt == 1)
     groups = (1, -1) if whole else (-1, responses_per_prompt)
-    valid = mask.any(-1).view(groups)
-    rewards = tensor_dict["rewards"].sum(-1).view(groups) * valid
-    count = valid.sum(-1, keepdim=True)
-    advantages = (rewards - rewards.sum(-1, keepdim=True) / count.clamp(min=1)) * valid
+    advantages, std = subtract_baselines(
+        tensor_dict["rewards"].sum(-1).view(groups), mask.any(-1).view(groups)
+    )
     if norm_var:
-        std = (advantages.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
         advantages = advantages / (std + torch.finfo(advantages.dtype).eps)
     return {"advantages": advantages.view(-1, 1) * mask}
 

@@ -7,42 +7,24 @@ under its name, ``+adv.rebn.ddof=1``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import read_object
+from gem_core.trainers.options import PluginOptions, option_at, reject_changed
 from gem_rl2 import ENV_PATH
 from gem_rl2.rows import check_file
-from gem_rl2.upstream import RolloutSplit, Upstream, section
+from gem_rl2.upstream import RolloutSplit, Upstream
 
 RL2_ESTIMATORS = ("reinforce", "gae")
 SPLITS: tuple[RolloutSplit, ...] = get_args(RolloutSplit)
 
 
-@dataclass(frozen=True)
-class GemOptions(RolloutOptions):
-    """The section ``gem`` of an RL2 config.
-
-    Attributes:
-        template_kwargs: Variables for the chat template, ``+gem.template_kwargs.enable_thinking=false``.
-        modules: Modules to import first, such as modules that register your own environments.
-    """
-
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
-
-    @classmethod
-    def from_config(cls, config: Any) -> GemOptions:
-        """Read the section ``gem`` of a whole RL2 config."""
-        options = dict(config.get("gem") or {})
-        options["template_kwargs"] = read_object(options.get("template_kwargs"), "gem.template_kwargs")
-        options["modules"] = tuple(options.get("modules") or ())
-        return cls.read(options)
+def read_options(config: Any) -> PluginOptions:
+    """Read the section ``gem`` of a whole RL2 config."""
+    return PluginOptions.read(config.get("gem") or {})
 
 
 def plays_gem(config: Any) -> bool:
@@ -85,9 +67,9 @@ def check_config(config: Any, upstream: Upstream) -> None:
         ConfigError: A setting is not supported; the message names it and the reason.
         GemError: An environment of the data cannot be built.
     """
+    options = read_options(config)
     if config.adv.estimator not in RL2_ESTIMATORS:
         _check_estimator(config, upstream, choose_estimator(config.adv))
-    options = GemOptions.from_config(config)
     if not plays_gem(config):
         for name in config.get("gem") or {}:
             if name != "modules":
@@ -102,7 +84,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
         _check_texts(config, upstream, options)
     for split in SPLITS:
         where = upstream.data_section(split)
-        path = section(config, where).path
+        path = option_at(config, where).path
         if path is not None:
             check_file(str(path), for_training=split == "train")
         elif split == "train":
@@ -110,15 +92,17 @@ def check_config(config: Any, upstream: Upstream) -> None:
 
 
 def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -> None:
-    for option, unused in (("global_norm", False), ("norm_var", False), ("lamda", 1.0)):
-        if config.adv.get(option, unused) != unused:
-            raise ConfigError(
-                f"adv.{option}={config.adv[option]} has no effect on {choice.name}; leave it at {unused}"
-            )
+    reject_changed(
+        config,
+        [
+            (f"adv.{option}", neutral, f"has no effect on {choice.name}; leave it at {neutral}")
+            for option, neutral in (("global_norm", False), ("norm_var", False), ("lamda", 1.0))
+        ],
+    )
     where = upstream.rollout_section
-    responses = section(config, where).responses_per_prompt
+    responses = option_at(config, f"{where}.responses_per_prompt")
     choice.check_group_size(f"{upstream.data_section('train')}.responses_per_prompt", responses)
-    if section(config, where).dynamic_filtering and responses > 1:
+    if option_at(config, f"{where}.dynamic_filtering") and responses > 1:
         choice.check_collected(
             f"{where}.dynamic_filtering drops groups",
             f"{where}.dynamic_filtering=false keeps all, and +adv.rebn.scope=trained",
@@ -127,7 +111,7 @@ def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -
 
 def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
     """Check that no update is empty: RL2 cuts the rows of a step into parts of equal size."""
-    data = section(config, upstream.data_section("train"))
+    data = option_at(config, upstream.data_section("train"))
     parts = config.actor.update_per_rollout
     rows = (data.prompts_per_rollout or 0) * data.responses_per_prompt
     # More rows than this always fill all parts; with fewer rows it depends on their number.
@@ -139,7 +123,7 @@ def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
         )
 
 
-def _check_texts(config: Any, upstream: Upstream, options: GemOptions) -> None:
+def _check_texts(config: Any, upstream: Upstream, options: PluginOptions) -> None:
     """Check settings of the version on the package index, which samples itself and passes on texts."""
     for split in SPLITS:
         params, where = upstream.sampling_params(config, split), upstream.sampling_section(split)

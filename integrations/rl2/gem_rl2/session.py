@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import EnvPool, Episode, episode_metrics
-from gem_rl2.options import SPLITS, GemOptions
+from gem_core.rollout import Episode, episode_metrics
+from gem_core.trainers.player import EpisodePlayer
+from gem_rl2.options import SPLITS, read_options
 from gem_rl2.play import Play
 from gem_rl2.router import RouterPolicy, fill
 from gem_rl2.rows import task_of
@@ -48,25 +49,20 @@ class Session:
 
         self._config = config
         self._upstream = upstream
-        self._options = GemOptions.from_config(config)
+        options = read_options(config)
         self._tokenizer = AutoTokenizer.from_pretrained(
             config.rollout.server_args.model_path, trust_remote_code=True
         )
-        self._context = self._options.make_context(self._tokenizer, self._options.template_kwargs)
-        self._envs = EnvPool(self._options.wrappers)
-        self._traces = self._options.trace_writers(self._tokenizer)
-        self._stop_ids = engine_stop_ids(self._tokenizer)
-        self._extra_stop_id = extra_stop_id(self._context, self._stop_ids)
-        if upstream.is_index and self._extra_stop_id is not None:
-            self._stop_ids |= {self._extra_stop_id}
+        # `report` writes the traces, when it knows the step and the split.
+        self._player = EpisodePlayer(replace(options, traces=None), self._tokenizer)
+        self._traces = options.trace_writers(self._tokenizer)
+        extra = self._player.extra_stop_id
+        if upstream.is_index and extra is not None:
             for split in SPLITS:
-                if self._extra_stop_id not in (
-                    upstream.sampling_params(config, split).get("stop_token_ids") or ()
-                ):
-                    where = f"{upstream.sampling_section(split)}.stop_token_ids"
+                if extra not in (upstream.sampling_params(config, split).get("stop_token_ids") or ()):
                     raise ConfigError(
-                        f"the chat template ends a turn with token {self._extra_stop_id}, at which SGLang "
-                        f"would not stop by itself; add +{where}=[{self._extra_stop_id}]"
+                        f"the chat template ends a turn with token {extra}, at which SGLang would not stop "
+                        f"by itself; add +{upstream.sampling_section(split)}.stop_token_ids=[{extra}]"
                     )
         self._plays: dict[int, tuple[Any, Play]] = {}  # by id() of the sample, which is kept alive here
         self._texts: dict[int, TextPlay] = {}
@@ -108,20 +104,20 @@ class Session:
         policy = RouterPolicy(
             router_url,
             params,
-            self._extra_stop_id,
+            self._player.extra_stop_id,
             is_paused=lambda: self.paused,
             resumed=play.wait if config.get("partial_rollout") else None,
         )
-        limits = [n for n in (self._options.max_tokens_per_turn, params.get("max_new_tokens")) if n]
+        limits = [n for n in (self._player.options.max_tokens_per_turn, params.get("max_new_tokens")) if n]
         task = task_of(sample.sample.get("extra_info"))
         play.start(
-            self._envs.play(
+            self._player.play(
                 task,
                 policy,
-                self._context,
-                self._options.limits(max_tokens_per_turn=min(limits, default=UNLIMITED)),
-                max_total_tokens=self._max_row_length(),
+                split="train",  # replaced by `report`
                 metadata={"index": task["index"]},
+                max_tokens_per_turn=min(limits, default=UNLIMITED),
+                max_total_tokens=self._max_row_length(),
             )
         )
         return play
@@ -140,23 +136,24 @@ class Session:
 
     async def reset(self, extra_info: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Start an episode; return its first prompt, and ``extra_info`` with its number."""
-        number, play = next(self._numbers), TextPlay(self._context)
+        number, play = next(self._numbers), TextPlay(self._player.context)
         task = task_of(extra_info)
-        max_turns = self._options.max_turns or self._config.rollout.max_turns
         play.start(
-            self._envs.play(
+            self._player.play(
                 task,
                 play,
-                play.context,
-                self._options.limits(max_tokens_per_turn=UNLIMITED, max_turns=max_turns),
+                split="train",  # replaced by `report`
                 metadata={"index": task["index"], "token_ids": "of texts"},
+                context=play.context,
+                max_turns=self._player.options.max_turns or self._config.rollout.max_turns,
+                max_tokens_per_turn=UNLIMITED,
                 on_turn=play.on_turn,
             )
         )
         self._texts[number] = play
         failed = await play.resume()
         # RL2 samples once whatever happened here; `step` then ends the episode.
-        text = play.context.text if failed is None else self._context.first_text("(no environment)")
+        text = play.context.text if failed is None else self._player.context.first_text("(no environment)")
         return text, {**extra_info, EPISODE: number}
 
     async def step(self, state_text: str, action_text: str, extra_info: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +183,7 @@ class Session:
             del self._texts[extra_info[EPISODE]]
             self._keep(episode)
             next_state = state_text + action_text
-        elif self._context.mode == "append":
+        elif self._player.context.mode == "append":
             next_state = state_text + action_text + next_state
         failed = episode is not None and not episode.trainable
         reward = math.nan if failed else play.rewards[-1] if play.rewards else 0.0
@@ -201,7 +198,7 @@ class Session:
     def _stop_texts(self) -> list[str]:
         """Return the texts at which SGLang stops: stop tokens and stop strings."""
         stop = self._upstream.sampling_params(self._config, "train").get("stop") or []
-        tokens = [self._tokenizer.decode([token_id]) for token_id in self._stop_ids]
+        tokens = [self._tokenizer.decode([token_id]) for token_id in self._player.stop_ids]
         return [*tokens, *([stop] if isinstance(stop, str) else stop)]
 
     # -- both ----------------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import attrgetter
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
+from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect, expect_one_of, parameters_of
+from gem_core.trainers.options import option_at
 from gem_rl2 import SUPPORTED
 
 INDEX, TREE = "rl-square 0.0.2", "source tree"
@@ -47,10 +49,14 @@ class Upstream:
         """Whether this is the version of the package index, with ``reset`` and ``step``."""
         return self.version == INDEX
 
-    @property
-    def reinforce(self) -> str:
-        """Name of the function in `algorithms` behind the estimator "reinforce"."""
-        return _REINFORCE[self.version]
+    def replace_reinforce(self, function: Callable[..., Any]) -> AbstractContextManager[None]:
+        """Replace the function behind the estimator "reinforce" inside a block.
+
+        Args:
+            function: Takes the tensors, the number of responses per prompt, ``global_norm`` and ``norm_var``,
+                and returns a dict with "advantages".
+        """
+        return replaced(self.algorithms, _REINFORCE[self.version], function)
 
     @property
     def rollout_section(self) -> str:
@@ -67,12 +73,7 @@ class Upstream:
 
     def sampling_params(self, config: Any, split: RolloutSplit) -> Any:
         """Return the sampling parameters of a whole RL2 config."""
-        return section(config, self.sampling_section(split))
-
-
-def section(config: Any, path: str) -> Any:
-    """Return the part of a config at a dotted path."""
-    return attrgetter(path)(config)
+        return option_at(config, self.sampling_section(split))
 
 
 def add_checkout() -> None:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from gem_rl2 import ENV_PATH
 from gem_rl2.export import write
-from gem_rl2.options import GemOptions, check_config, plays_gem, prepare
+from gem_rl2.options import check_config, plays_gem, prepare
 from gem_rl2.upstream import find
 
 from gem_core.tasks import EnvChoice, make_tasks
+from gem_core.trainers.options import PluginOptions
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.example import load_example
 from tests.trainers.rl2.configs import compose_config
@@ -60,7 +61,7 @@ def test_a_documented_command_is_a_config(
 
 
 def test_the_page_names_every_option() -> None:
-    for name in GemOptions.__dataclass_fields__:
+    for name in PluginOptions.__dataclass_fields__:
         assert f"| `{name}` |" in PAGE
 
 

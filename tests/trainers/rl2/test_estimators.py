@@ -262,6 +262,6 @@ def test_another_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedTrainer, match=r"takes \(config, batch\); expected .*rl-square>=0.0.2"):
         upstream_module.find()
     monkeypatch.undo()
-    monkeypatch.delattr(algorithms, upstream_module.find().reinforce)
+    monkeypatch.delattr(algorithms, upstream_module._REINFORCE[upstream_module.find().version])
     with pytest.raises(UnsupportedTrainer, match="is missing"):
         upstream_module.find()

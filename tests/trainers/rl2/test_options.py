@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from gem_rl2 import ENV_PATH
 from gem_rl2.export import write
-from gem_rl2.options import SPLITS, GemOptions, check_config, plays_gem, prepare
+from gem_rl2.options import SPLITS, check_config, plays_gem, prepare, read_options
 from gem_rl2.rows import check_file, task_of
 from gem_rl2.upstream import find
 
@@ -32,7 +32,7 @@ PATH = "train_data.path" if INDEX else "rollout.train.path"
 def test_a_plain_gem_config_is_fine() -> None:
     config, upstream = gem_config("+gem.template_kwargs.enable_thinking=false", "+gem.modules=[json]")
     check_config(config, upstream)
-    options = GemOptions.from_config(config)
+    options = read_options(config)
     assert options.template_kwargs == {"enable_thinking": False}
     assert options.modules == ("json",)
 
@@ -47,9 +47,9 @@ def test_a_plain_gem_config_is_fine() -> None:
             "unknown option 'adv.rebn.dof' of rebn. Did you mean ddof",
         ),
         (["+adv.rebn.scope=all"], "adv.rebn.scope='all'"),
-        (["adv.norm_var=true"], "adv.norm_var=True has no effect on rebn"),
-        (["adv.global_norm=true"], "adv.global_norm=True has no effect"),
-        (["adv.lamda=0.9"], "adv.lamda=0.9 has no effect"),
+        (["adv.norm_var=true"], "adv.norm_var=True: has no effect on rebn"),
+        (["adv.global_norm=true"], "adv.global_norm=True: has no effect"),
+        (["adv.lamda=0.9"], "adv.lamda=0.9: has no effect"),
         ([f"{RESPONSES}=2"], rf"{SECTION}.dynamic_filtering drops groups.*scope=trained"),
         (["adv.estimator=gem_grpo"], "gem_grpo compares .*responses_per_prompt=1 every advantage would be 0"),
         (["adv.estimator=gem_rloo"], "gem_rloo compares .*responses_per_prompt=1 every advantage would be 0"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_rl2.options import GemOptions, check_config, choose_estimator, plays_gem, prepare
+from gem_rl2.options import check_config, choose_estimator, plays_gem, prepare, read_options
 from gem_rl2.repro import INDEX, TREE, write
 from gem_rl2.rows import rl2_row
 from gem_rl2.upstream import find
@@ -56,7 +56,7 @@ def test_rl2_reads_what_the_recipe_says(
     assert (params.max_new_tokens, params.temperature) == (320, made.temperature)
     assert config.actor.temperature == made.temperature
     assert (config.actor.max_length_per_device, config.actor.model_name) == (4096, "Qwen/Qwen3-1.7B")
-    options = GemOptions.from_config(config)
+    options = read_options(config)
     assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
@@ -81,4 +81,4 @@ def test_rl2_takes_the_other_estimators_and_contexts(
     made = recipe(PLAIN, **changed)
     config = config_of(tmp_path, made, monkeypatch)
     assert config.adv.estimator == f"gem_{made.estimator}"
-    assert GemOptions.from_config(config).context == made.context
+    assert read_options(config).context == made.context
