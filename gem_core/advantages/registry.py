@@ -11,8 +11,8 @@ entry-point group ``gem_core.advantages``, where each entry names a module to im
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_names
@@ -22,7 +22,22 @@ from gem_core.errors import MissingDependency
 
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
-TRAINER_NAMES = {"rebn": "rebn", "gem_reinforce": "reinforce", "gem_grpo": "grpo", "gem_rloo": "rloo"}
+TRAINER_NAMES = {
+    "rebn": "rebn",
+    "mt_grpo": "mt_grpo",
+    "rae": "rae",
+    "gem_reinforce": "reinforce",
+    "gem_reinforce_plus_plus": "reinforce_plus_plus",
+    "gem_reinforce_plus_plus_baseline": "reinforce_plus_plus_baseline",
+    "gem_grpo": "grpo",
+    "gem_dr_grpo": "dr_grpo",
+    "gem_rloo": "rloo",
+    "gem_opo": "opo",
+    "gem_remax": "remax",
+    "gem_maxrl": "maxrl",
+    "gem_gdpo": "gdpo",
+    "gem_gigpo": "gigpo",
+}
 """Estimator names by the names in trainer configs, with a prefix where a trainer has its own estimator."""
 
 Scope: TypeAlias = Literal["collected", "trained"]
@@ -31,7 +46,27 @@ remain for training after the trainer dropped some."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 EstimatorFunction: TypeAlias = Callable[..., Any]
-Need: TypeAlias = Literal["group_ids", "values"]
+Need: TypeAlias = Literal[
+    "group_ids",
+    "env_ids",
+    "agent_ids",
+    "baselines",
+    "values",
+    "lengths",
+    "state_keys",
+    "reward_components",
+]
+NEEDS: dict[Need, str] = {
+    "group_ids": "the group of each episode; the episodes of a group share task and seed",
+    "env_ids": "the environment of each episode",
+    "agent_ids": "the agent of each episode",
+    "baselines": "the return of a greedy episode for each episode",
+    "values": "a critic's value of each turn",
+    "lengths": "the number of response tokens of each turn",
+    "state_keys": "a key of the state in which each turn began",
+    "reward_components": "the components of the reward of each turn",
+}
+"""What an estimator may need besides rewards and mask, with a description for messages."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +81,13 @@ class Estimator:
         tensor_function: The torch form, as ``module:attribute`` or a callable. It takes (rows, tokens)
             tensors of rewards and mask, and as keyword arguments `gamma`, `turn_ids` and the arguments in
             `needs`; it returns `tensors.Advantages`.
-        needs: Required arguments besides rewards and mask: "group_ids" (one per episode; the episodes of a
-            group share the seed) or "values" (from a critic).
+        needs: Required arguments besides rewards and mask; see `NEEDS`. The torch form derives "lengths" from
+            the mask.
+        option_needs: Further needs, by option and its value.
         uses_stats: Whether it normalizes by the statistics of the batch. It then also takes `stats` and
             `process_group`, because ranks must merge their statistics.
+        collected_stats: Whether these are statistics of returns over turns, so that `stats` may include turns
+            that a sampler dropped.
         options: Keyword arguments besides gamma that a config may set.
         description: One line for listings.
     """
@@ -58,9 +96,16 @@ class Estimator:
     reference_function: str | EstimatorFunction
     tensor_function: str | EstimatorFunction
     needs: tuple[Need, ...] = ()
+    option_needs: Mapping[str, Mapping[Any, Need]] = field(default_factory=dict)
     uses_stats: bool = False
+    collected_stats: bool = False
     options: tuple[str, ...] = ()
     description: str = ""
+
+    def needs_with(self, options: Mapping[str, Any]) -> tuple[Need, ...]:
+        """Return everything the estimator needs with these options."""
+        further = (needs.get(options.get(option)) for option, needs in self.option_needs.items())
+        return (*self.needs, *(need for need in further if need is not None))
 
     def check_options(self, options: Iterable[str], *, prefix: str = "") -> None:
         """Check that all names are in `self.options`.
@@ -132,21 +177,75 @@ def _load(name: str, function: str | EstimatorFunction) -> EstimatorFunction:
 
 def _register_builtin() -> None:
     scale = ("ddof", "eps", "min_std")
-    builtin: dict[str, tuple[tuple[Need, ...], tuple[str, ...], str]] = {
-        "rebn": ((), scale, "returns of all turns, normalized over the batch"),
-        "reinforce": ((), (), "returns as they are"),
-        "grpo": (("group_ids",), scale, "episode returns, normalized in their group"),
-        "rloo": (("group_ids",), (), "episode returns minus the mean of the others in their group"),
-        "gae": (("values",), ("lam",), "generalized advantage estimation over turns, with a critic"),
+    group: tuple[Need, ...] = ("group_ids",)
+    builtin: dict[str, tuple[str, tuple[Need, ...], tuple[str, ...], str]] = {
+        "rebn": (
+            "returns",
+            (),
+            ("statistics", "weight", *scale),
+            "returns of all turns, normalized over the batch",
+        ),
+        "reinforce": ("returns", (), (), "returns without normalization"),
+        "reinforce_plus_plus": (
+            "returns",
+            ("lengths",),
+            scale,
+            "returns of all turns, normalized over the response tokens of the batch",
+        ),
+        "reinforce_plus_plus_baseline": (
+            "groups",
+            (*group, "lengths"),
+            scale,
+            "episode returns minus the mean of their group, normalized over the tokens of the batch",
+        ),
+        "grpo": ("groups", group, scale, "episode returns, normalized in their group"),
+        "dr_grpo": ("groups", group, (), "episode returns minus the mean of their group"),
+        "rloo": ("groups", group, (), "episode returns minus the mean of the others in their group"),
+        "opo": (
+            "groups",
+            (*group, "lengths"),
+            (),
+            "episode returns minus the mean of their group, weighted by response tokens",
+        ),
+        "maxrl": ("groups", group, (), "episode returns divided by the mean of their group, minus 1"),
+        "gdpo": (
+            "groups",
+            (*group, "reward_components"),
+            ("component_weights", *scale),
+            "components of the reward, each normalized in its group, then summed and normalized",
+        ),
+        "mt_grpo": (
+            "turn_groups",
+            group,
+            ("compared", *scale),
+            "rewards normalized in their group by turn index, then summed",
+        ),
+        "gigpo": (
+            "turn_groups",
+            (*group, "state_keys"),
+            ("normalization", "step_weight", *scale),
+            "episode returns and returns from the same state, normalized in their group",
+        ),
+        "remax": ("baselines", ("baselines",), (), "returns minus the return of a greedy episode"),
+        "rae": ("baselines", ("agent_ids",), (), "episode returns minus the baseline of the agent"),
+        "gae": (
+            "critic",
+            ("values",),
+            ("lam",),
+            "generalized advantage estimation, with a critic",
+        ),
     }
-    for name, (needed, options, description) in builtin.items():
+    with_stats = ("rebn", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gdpo")
+    for name, (module, needs, options, description) in builtin.items():
         register_estimator(
             Estimator(
                 name,
-                f"gem_core.advantages.reference:{name}",
+                f"gem_core.advantages.{module}:{name}",
                 f"gem_core.advantages.tensors:{name}",
-                needed,
-                uses_stats=name == "rebn",
+                needs,
+                {"statistics": {"env": "env_ids", "group": "group_ids"}} if name == "rebn" else {},
+                uses_stats=name in with_stats,
+                collected_stats=name == "rebn",
                 options=options,
                 description=description,
             )

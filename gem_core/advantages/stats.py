@@ -27,7 +27,7 @@ class ReturnStats:
     """Statistics of a set of returns.
 
     Attributes:
-        count: Number of returns: one per turn, whatever its length in tokens.
+        count: Number of returns: one per turn, whatever its length in tokens, unless turns are weighted.
         mean: Mean of the returns; 0.0 if there are none.
         m2: Sum of squared deviations from the mean.
     """
@@ -37,12 +37,16 @@ class ReturnStats:
     m2: float = 0.0
 
     @classmethod
-    def from_returns(cls, returns: FloatArray | Sequence[ArrayLike]) -> ReturnStats:
+    def from_returns(
+        cls, returns: FloatArray | Sequence[ArrayLike], weights: FloatArray | None = None
+    ) -> ReturnStats:
         """Compute the statistics of all turns.
 
         Args:
             returns: One return per turn: a one-dimensional array of all turns, or a list with one sequence
                 per episode.
+            weights: How often each turn counts, in the same order as the returns. The count is the sum of
+                the weights, rounded. None counts every turn once.
 
         Raises:
             ConfigError: `returns` is a tensor or an array of tokens.
@@ -53,16 +57,19 @@ class ReturnStats:
         if not values.size:
             return cls()
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = values.mean()
+            mean = np.average(values, weights=weights)
             deviations = values - mean
-            correction = deviations.mean()  # rounding error of the mean, which matters if the mean is large
-            m2 = np.square(deviations - correction).sum()
+            # The rounding error of the mean matters if the mean is large.
+            correction = np.average(deviations, weights=weights)
+            squares = np.square(deviations - correction)
+            m2 = squares.sum() if weights is None else squares @ weights
         if not (math.isfinite(mean) and math.isfinite(m2)):
             raise NonFiniteReward(
                 f"the statistics of {values.size} returns are not finite (mean {mean}, sum of squared "
                 f"deviations {m2}; largest magnitude {np.abs(values).max()}): rescale the rewards"
             )
-        return cls(int(values.size), float(mean + correction), float(m2))
+        count = values.size if weights is None else round(float(weights.sum()))
+        return cls(int(count), float(mean + correction), float(m2))
 
     def merge(self, *others: ReturnStats) -> ReturnStats:
         """Return the statistics of the union; the order affects rounding only."""

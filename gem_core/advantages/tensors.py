@@ -3,29 +3,43 @@
     result = rebn(token_rewards, response_mask, gamma=0.9)
     loss = -(result.advantages * logprobs).sum() / response_mask.sum()
 
-Definitions and formulas are in `gem_core.advantages.reference`. A row is an episode. Its turns are the
-runs of ones in the response mask, or the tokens that share a turn id; pass turn ids wherever they can
-travel with the batch, because two adjacent turns look like one in the mask. The reward of a turn is the
-sum of `token_rewards` from its first token up to the first token of the next turn (or the end of the
-row), so a reward on the last response token, a reward on the environment's message and a KL penalty
-spread over the tokens all count. A row whose mask is 0 everywhere is padding or an episode that is not
-trainable: it is excluded from statistics and its advantages are zero.
+Definitions and formulas are those of the functions with the same names in `gem_core.advantages`, which also
+document the options. A row is an episode. Its turns are the runs of ones in the response mask, or the tokens
+that share a turn id; pass turn ids wherever they can travel with the batch, because two adjacent turns look
+like one in the mask. The reward of a turn is the sum of `token_rewards` from its first token up to the first
+token of the next turn (or the end of the row), so a reward on the last response token, a reward on the
+environment's message and a KL penalty spread over the tokens all count. A row whose mask is 0 everywhere is
+padding or an episode that is not trainable: it is excluded from statistics and its advantages are zero.
+
+Arguments differ from the numpy form as follows:
+
+- `token_rewards` and `response_mask`, both (rows, tokens), and optionally `turn_ids` replace `turn_rewards`.
+- Arguments with one entry per episode (`group_ids`, `env_ids`, `agent_ids`, `baselines`, `bootstrap`,
+  `truncated`) are sequences or (rows,) tensors. All rows of a group must be in the batch.
+- `values` is (rows, tokens), read at the first response token of each turn: the value of the state in which
+  the response began. Other positions are ignored.
+- `reward_components` is (rows, tokens, components), summed over each turn like `token_rewards`.
+- `lengths` may be omitted: the mask determines it. Otherwise it is (rows, tokens), read like `values`.
+- `process_group` (estimators that take `stats`): group of `torch.distributed` over whose ranks the statistics
+  are merged; all of its ranks must call the function. None uses the statistics of this process only.
 
 Sums and statistics are float64, whatever the dtype of the rewards. No gradients are computed.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from gem_core.advantages import reference
+from gem_core import advantages as numpy_forms
 from gem_core.advantages.stats import FloatArray, ReturnStats
-from gem_core.advantages.turns import IntArray, TurnLayout, check_tensor, to_numpy
+from gem_core.advantages.turns import TurnLayout, check_tensor
 from gem_core.errors import ConfigError, NonFiniteReward
 
 if TYPE_CHECKING:
@@ -43,209 +57,154 @@ class Advantages(NamedTuple):
     """Statistics of the returns over turns; `rebn` normalizes by them, other estimators only report them."""
 
 
-def rebn(
-    token_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    *,
-    turn_ids: torch.Tensor | None = None,
-    gamma: float = 1.0,
-    ddof: int = 0,
-    eps: float = 1e-8,
-    min_std: float = 1e-6,
-    stats: ReturnStats | None = None,
-    process_group: ProcessGroup | None = None,
-) -> Advantages:
-    """Compute ReBN (return batch normalization) by the formula of `reference.rebn`.
+class OnTensors:
+    """An estimator for tensors, made from its numpy form.
 
     Args:
-        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
-        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
-        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
-        gamma: Discount per turn, from 0 to 1.
-        ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
-        eps: Constant added to the standard deviation.
-        min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
-        stats: Statistics of the turns that this process collected for the update. They replace statistics of
-            the batch, which may lack turns that a sampler dropped or contain rows that it copied. None
-            computes them from the batch.
-        process_group: Group of `torch.distributed` over whose ranks the statistics are merged; all of its
-            ranks must call this function. None uses the statistics of this process only.
-
-    Returns:
-        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
-
-    Raises:
-        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
-            and 1, turn ids have a gap, or an option is out of range.
-        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
-            the row and the turn. On the other ranks of the process group the message names the
-            rank that failed.
+        estimator: A function like those of `gem_core.advantages`: it takes turn rewards (lists or
+            `gem_core.advantages.batch.Turns`) and returns one array of advantages per episode.
     """
-    device = response_mask.device if isinstance(response_mask, torch.Tensor) else torch.device("cpu")
-    try:  # a failure must not leave the other ranks waiting
-        layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
-        own = ReturnStats.from_returns(gs) if stats is None else stats
-    except Exception:
-        _merge(None, process_group, device)
-        raise
-    merged = _merge(own, process_group, device)
-    (advantages,) = reference.normalize([gs], merged, ddof=ddof, eps=eps, min_std=min_std)
-    return _spread(layout, advantages, gs, merged)
+
+    def __init__(self, estimator: Callable[..., list[FloatArray]]) -> None:
+        self._estimator = estimator
+        self.__name__ = estimator.__name__
+        self.__doc__ = _on_tensors(inspect.getdoc(estimator) or "")
+        parameters = dict(inspect.signature(estimator).parameters)
+        self._takes_stats = "stats" in parameters
+        self.takes_lengths = "lengths" in parameters
+        del parameters["turn_rewards"]
+        positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters["turn_ids"] = inspect.Parameter("turn_ids", keyword, default=None)
+        if self._takes_stats:
+            parameters["process_group"] = inspect.Parameter("process_group", keyword, default=None)
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter("token_rewards", positional),
+                inspect.Parameter("response_mask", positional),
+                *parameters.values(),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} on tensors>"
+
+    def __call__(
+        self,
+        token_rewards: torch.Tensor,
+        response_mask: torch.Tensor,
+        *needs: Any,
+        turn_ids: torch.Tensor | None = None,
+        truncated: Any = None,
+        process_group: ProcessGroup | None = None,
+        **arguments: Any,
+    ) -> Advantages:
+        """Compute the advantages of a batch.
+
+        Args:
+            token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+            response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+            needs: What the estimator needs besides, such as group ids.
+            turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
+                gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
+            truncated: (rows,), bool; True masks the row. None keeps all rows.
+            process_group: See the module.
+            arguments: Options of the estimator.
+
+        Returns:
+            Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
+
+        Raises:
+            ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other
+                than 0 and 1, turn ids have a gap, or an argument of the estimator is wrong.
+            NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+                the row and the turn. On the other ranks of the process group the message names the rank that
+                failed.
+        """
+        if process_group is not None and not self._takes_stats:
+            raise ConfigError(f"{self.__name__} does not merge statistics over a process group")
+        device = response_mask.device if isinstance(response_mask, torch.Tensor) else torch.device("cpu")
+        given = arguments.get("stats")
+        own_stats: list[ReturnStats] = []
+        used_stats: list[ReturnStats] = []
+
+        def resolve(own: ReturnStats) -> ReturnStats:
+            own_stats.append(given(own) if callable(given) else given or own)
+            used_stats.append(_merge(own_stats[0], process_group, device))
+            return used_stats[0]
+
+        if process_group is not None or given is not None:
+            arguments["stats"] = resolve
+        try:  # a failure must not leave the other ranks waiting
+            check_tensor("token_rewards", token_rewards)
+            layout = TurnLayout(_masked(response_mask, truncated), turn_ids, token_rewards)
+            parts = self._estimator(layout, *needs, **arguments)
+        except Exception:
+            if not own_stats:
+                _merge(None, process_group, device)
+            raise
+        per_turn = np.concatenate(parts) if parts else np.zeros(0)
+        gs = layout.returns(arguments.get("gamma", 1.0))
+        if self._estimator is numpy_forms.gae:
+            gs = per_turn + layout.per_turn("values", needs[0] if needs else arguments["values"])
+        of_returns = self._estimator is numpy_forms.rebn and arguments.get("weight", "turn") == "turn"
+        stats = used_stats[0] if used_stats and of_returns else ReturnStats.from_returns(gs)
+        with np.errstate(over="ignore"):  # a return beyond float32 becomes infinite, a normalized one fits
+            return Advantages(
+                layout.spread(per_turn.astype(np.float32)), layout.spread(gs.astype(np.float32)), stats
+            )
 
 
-def reinforce(
-    token_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    *,
-    turn_ids: torch.Tensor | None = None,
-    gamma: float = 1.0,
-) -> Advantages:
-    """Compute REINFORCE advantages without a baseline by the formula of `reference.reinforce`.
-
-    Args:
-        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
-        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
-        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
-        gamma: Discount per turn, from 0 to 1.
-
-    Returns:
-        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
-
-    Raises:
-        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
-            and 1, turn ids have a gap, or an option is out of range.
-        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
-            the row and the turn.
-    """
-    layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
-    return _spread(layout, gs, gs, ReturnStats.from_returns(gs))
+_ARGUMENTS = {
+    "turn_rewards": """\
+    token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+    response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+    turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without gaps; -1
+        elsewhere. None treats every run of ones in the mask as a turn.""",
+    "values": """\
+    values: (rows, tokens), any float dtype, read at the first response token of each turn: the value of the
+        state in which the response began.""",
+    "lengths": """\
+    lengths: (rows, tokens), the number of response tokens of each turn, read at its first response token.
+        None counts the tokens in the mask.""",
+    "reward_components": """\
+    reward_components: (rows, tokens, components), any float dtype, summed over each turn.""",
+}
+"""Descriptions of the arguments that differ from the numpy form."""
 
 
-def grpo(
-    token_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    group_ids: torch.Tensor | Sequence[Hashable],
-    *,
-    turn_ids: torch.Tensor | None = None,
-    gamma: float = 1.0,
-    ddof: int = 0,
-    eps: float = 1e-8,
-    min_std: float = 1e-6,
-) -> Advantages:
-    """Compute group relative advantages by the formula of `reference.grpo`; a row is a whole episode.
-
-    Args:
-        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
-        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
-        group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
-            id. All rows of a group must be in this batch.
-        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
-        gamma: Discount per turn, from 0 to 1.
-        ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
-        eps: Constant added to the standard deviation.
-        min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;
-            their advantage is then 0.
-
-    Returns:
-        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
-
-    Raises:
-        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
-            and 1, turn ids have a gap, group ids do not match the rows, or an option is out of range.
-        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
-            the row and the turn.
-    """
-    layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
-    scores, groups = _scores(layout, gs, group_ids)
-    advantages = reference.grpo_scores(scores, groups, ddof=ddof, eps=eps, min_std=min_std)
-    return _spread(layout, _per_turn(layout, advantages), gs, ReturnStats.from_returns(gs))
+def _on_tensors(text: str) -> str:
+    """Return the docstring of a numpy form with the arguments, results and errors of the tensor form."""
+    for name, description in _ARGUMENTS.items():
+        pattern = re.compile(rf"    {name}: .*?(?=\n    \S|\n\n)", re.DOTALL)
+        text = pattern.sub(description.replace("\\", r"\\"), text)
+    if "\n    stats: " in text:
+        process_group = (
+            "\n    process_group: Group of `torch.distributed` over whose ranks the statistics are merged; "
+            "all\n        of its ranks must call this function. None uses those of this process only."
+        )
+        text = text.replace("\n\nReturns:", f"{process_group}\n\nReturns:")
+    head, _, tail = text.partition("\n\nReturns:\n")
+    _, _, raises = tail.partition("\n\nRaises:\n")
+    result = "    Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns."
+    return f"{head}\n\nReturns:\n{result}\n\nRaises:\n{raises}"
 
 
-def rloo(
-    token_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    group_ids: torch.Tensor | Sequence[Hashable],
-    *,
-    turn_ids: torch.Tensor | None = None,
-    gamma: float = 1.0,
-) -> Advantages:
-    """Compute leave-one-out advantages by the formula of `reference.rloo`; a row is a whole episode.
-
-    Args:
-        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
-        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
-        group_ids: (rows,), a tensor or a sequence of hashable ids. Rows of the same task and seed share an
-            id. All rows of a group must be in this batch.
-        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
-        gamma: Discount per turn, from 0 to 1.
-
-    Returns:
-        Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns.
-
-    Raises:
-        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
-            and 1, turn ids have a gap, group ids do not match the rows, or an option is out of range.
-        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
-            the row and the turn.
-    """
-    layout, gs = _returns(token_rewards, response_mask, turn_ids, gamma)
-    advantages = reference.rloo_scores(*_scores(layout, gs, group_ids))
-    return _spread(layout, _per_turn(layout, advantages), gs, ReturnStats.from_returns(gs))
-
-
-def gae(
-    token_rewards: torch.Tensor,
-    response_mask: torch.Tensor,
-    values: torch.Tensor,
-    *,
-    turn_ids: torch.Tensor | None = None,
-    gamma: float = 1.0,
-    lam: float = 0.95,
-    bootstrap: torch.Tensor | None = None,
-) -> Advantages:
-    """Compute generalized advantage estimates over turns by the formula of `reference.gae`, not normalized.
-
-    Args:
-        token_rewards: (rows, tokens), any float dtype, on the device of the mask.
-        response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
-        values: (rows, tokens), any float dtype. The value of a turn is read at its first response token: V
-            of the state in which the response began. Other positions are ignored.
-        turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
-            gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
-        gamma: Discount per turn, from 0 to 1.
-        lam: Lambda, from 0 (one-step temporal difference) to 1 (Monte Carlo return minus the value).
-        bootstrap: (rows,), any float dtype: the value after the last turn, 0 in terminated rows. None means
-            0 in all rows.
-
-    Returns:
-        Advantages and the critic's targets ``A + V`` as (rows, tokens) tensors, and the statistics of the
-        targets.
-
-    Raises:
-        ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other than 0
-            and 1, turn ids have a gap, an option is out of range, or a value is not finite.
-        NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
-            the row and the turn.
-    """
-    reference.check_fraction("gamma", gamma)
-    reference.check_fraction("lam", lam)
-    layout = TurnLayout(response_mask, turn_ids)
-    rewards = layout.sum_rewards(token_rewards)
-    value = layout.at_first_tokens("values", values)
-    last = np.zeros(layout.shape[0])
-    if bootstrap is not None:
-        check_tensor("bootstrap", bootstrap)
-        if bootstrap.shape != layout.shape[:1]:
-            raise ConfigError(f"bootstrap has shape {tuple(bootstrap.shape)}; expected ({layout.shape[0]},)")
-        last = to_numpy(bootstrap.detach().double())
-    reference.check_values(np.append(value, last[layout.rows]), "batch")
-    advantages = layout.suffix_sums(rewards + gamma * layout.following(value, last) - value, gamma * lam)
-    target = advantages + value
-    return _spread(layout, advantages, target, ReturnStats.from_returns(target))
+dr_grpo = OnTensors(numpy_forms.dr_grpo)
+gae = OnTensors(numpy_forms.gae)
+gdpo = OnTensors(numpy_forms.gdpo)
+gigpo = OnTensors(numpy_forms.gigpo)
+grpo = OnTensors(numpy_forms.grpo)
+maxrl = OnTensors(numpy_forms.maxrl)
+mt_grpo = OnTensors(numpy_forms.mt_grpo)
+opo = OnTensors(numpy_forms.opo)
+rae = OnTensors(numpy_forms.rae)
+rebn = OnTensors(numpy_forms.rebn)
+reinforce = OnTensors(numpy_forms.reinforce)
+reinforce_plus_plus = OnTensors(numpy_forms.reinforce_plus_plus)
+reinforce_plus_plus_baseline = OnTensors(numpy_forms.reinforce_plus_plus_baseline)
+remax = OnTensors(numpy_forms.remax)
+rloo = OnTensors(numpy_forms.rloo)
 
 
 def turn_ids_from_mask(response_mask: torch.Tensor) -> torch.Tensor:
@@ -264,37 +223,15 @@ def turn_ids_from_mask(response_mask: torch.Tensor) -> torch.Tensor:
     return layout.spread(layout.columns, fill=-1)
 
 
-def _returns(
-    token_rewards: torch.Tensor, response_mask: torch.Tensor, turn_ids: torch.Tensor | None, gamma: float
-) -> tuple[TurnLayout, FloatArray]:
-    reference.check_fraction("gamma", gamma)
-    layout = TurnLayout(response_mask, turn_ids)
-    return layout, layout.suffix_sums(layout.sum_rewards(token_rewards), gamma)
-
-
-def _spread(layout: TurnLayout, advantages: FloatArray, gs: FloatArray, stats: ReturnStats) -> Advantages:
-    with np.errstate(over="ignore"):  # a return beyond float32 becomes infinite, a normalized one fits
-        tokens = layout.spread(advantages.astype(np.float32)), layout.spread(gs.astype(np.float32))
-    return Advantages(*tokens, stats)
-
-
-def _scores(
-    layout: TurnLayout, gs: FloatArray, group_ids: torch.Tensor | Sequence[Hashable]
-) -> tuple[FloatArray, IntArray]:
-    """Compute the score ``G_0`` and the group index of every row that has turns, in the order of rows."""
-    if isinstance(group_ids, torch.Tensor) and group_ids.ndim != 1:
-        raise ConfigError(f"group_ids has shape {tuple(group_ids.shape)}; expected ({layout.shape[0]},)")
-    ids = group_ids.tolist() if isinstance(group_ids, torch.Tensor) else list(group_ids)
-    if len(ids) != layout.shape[0]:
-        raise ConfigError(f"{len(ids)} group ids for {layout.shape[0]} rows")
-    first = layout.columns == 0
-    return gs[first], reference.number_groups([ids[row] for row in layout.rows[first]])
-
-
-def _per_turn(layout: TurnLayout, advantages: FloatArray) -> FloatArray:
-    """Repeat the advantage of every row that has turns on each of its turns."""
-    repeated: FloatArray = advantages[np.cumsum(layout.columns == 0) - 1]
-    return repeated
+def _masked(response_mask: torch.Tensor, truncated: Any) -> torch.Tensor:
+    """Return the mask with 0 in the truncated rows."""
+    if truncated is None:
+        return response_mask
+    check_tensor("response_mask", response_mask)
+    rows = torch.as_tensor(truncated, dtype=torch.bool, device=response_mask.device)
+    if rows.shape != response_mask.shape[:1]:
+        raise ConfigError(f"truncated has shape {tuple(rows.shape)}; expected ({len(response_mask)},)")
+    return response_mask.masked_fill(rows[:, None], 0)
 
 
 def _merge(own: ReturnStats | None, process_group: ProcessGroup | None, device: torch.device) -> ReturnStats:

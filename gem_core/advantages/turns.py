@@ -6,21 +6,21 @@ work on one number per turn, in float64 on the host, with the code of the numpy 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gem_core.advantages.batch import IntArray, Turns
 from gem_core.advantages.inputs import describe
 from gem_core.advantages.stats import FloatArray
-from gem_core.errors import ConfigError, NonFiniteReward
-
-IntArray: TypeAlias = NDArray[np.int64]
+from gem_core.errors import ConfigError
 
 
-class TurnLayout:
-    """The turns of a batch of rows, in row-major order.
+class TurnLayout(Turns):
+    """The turns of a batch of rows, in row-major order. A row is an episode.
 
     A row is divided into segments, which are runs of tokens with the same mask and turn id. A turn covers the
     segments from its first token up to the first token of the next turn. Finding segments, summing over them
@@ -32,18 +32,27 @@ class TurnLayout:
         turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
             gaps; -1 elsewhere. Tokens of a turn whose mask is 0 get no advantage, but the turn still counts.
             None treats every run of response tokens as a turn.
+        token_rewards: (rows, tokens), any float dtype. The reward of a turn is the sum from its first token
+            up to the next turn's first token; rewards before the first turn of a row and rewards in rows
+            without turns are ignored. None means 0 everywhere.
 
     Attributes:
         shape: Shape of the mask.
-        rows: int64 (turns,), the row of each turn.
-        columns: int64 (turns,), the index of each turn within its row.
 
     Raises:
         ConfigError: An argument is not a tensor, shapes do not match, the mask holds values other than 0
             and 1, or turn ids have a gap; the message names the row.
+        NonFiniteReward: The reward of a turn is NaN or infinite; the message names the row and the turn.
     """
 
-    def __init__(self, response_mask: torch.Tensor, turn_ids: torch.Tensor | None = None) -> None:
+    noun = "row"
+
+    def __init__(
+        self,
+        response_mask: torch.Tensor,
+        turn_ids: torch.Tensor | None = None,
+        token_rewards: torch.Tensor | None = None,
+    ) -> None:
         check_tensor("response_mask", response_mask)
         if response_mask.ndim != 2:
             raise ConfigError(
@@ -81,65 +90,57 @@ class TurnLayout:
 
         first = np.flatnonzero(opens)
         self._first_tokens: IntArray = self._starts[first]
-        self.rows: IntArray = rows[first]
-        turns_of_row = np.bincount(self.rows, minlength=self.shape[0])
-        turns_before = np.cumsum(turns_of_row) - turns_of_row
-        self.columns: IntArray = np.arange(len(first)) - turns_before[self.rows]
         # Rewards are summed from the first token of a turn or row up to the next such token.
         spans = np.flatnonzero(opens | begins_row)
         self._span_starts: IntArray = self._starts[spans]
         self._span_is_turn = opens[spans]
         # The turn whose value each segment gets; -1 for no turn.
         self._turn_of_segment: IntArray = np.where(shown, np.cumsum(opens) - 1, -1)
+        rewards = np.zeros(len(first))
+        if token_rewards is not None:
+            rewards = self._sum("token_rewards", token_rewards)
+        super().__init__(rewards, rows[first], self.shape[0])
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def sum_rewards(self, token_rewards: torch.Tensor) -> FloatArray:
-        """Return the reward of each turn: the sum from its first token up to the next turn's first token.
-
-        Rewards before the first turn of a row and rewards in rows without turns are ignored.
-
-        Raises:
-            NonFiniteReward: A sum is NaN or infinite; the message names the row and the turn.
-        """
-        self._check_tokens("token_rewards", token_rewards)
-        sums = _segment_sums(token_rewards.detach().reshape(-1), self._span_starts, self.shape[1])
-        rewards: FloatArray = sums[self._span_is_turn]
-        if not (finite := np.isfinite(rewards)).all():
-            turn = int(finite.argmin())
-            raise NonFiniteReward(
-                f"row {self.rows[turn]}, turn {self.columns[turn]}: reward {rewards[turn]} is not finite"
-            )
-        return rewards
-
-    def at_first_tokens(self, name: str, tokens: torch.Tensor) -> FloatArray:
+    def per_turn(self, name: str, data: Any) -> FloatArray:
         """Return the value of a (rows, tokens) tensor at the first token of each turn."""
-        self._check_tokens(name, tokens)
-        return _take(tokens.detach().contiguous(), self._first_tokens).astype(np.float64)
+        self._check_tokens(name, data)
+        values = _take(data.detach().contiguous(), self._first_tokens).astype(np.float64)
+        return self.check_finite(name, values)
 
-    def suffix_sums(self, values: FloatArray, factor: float) -> FloatArray:
-        """Return ``s_t = x_t + factor * s_(t+1)`` within each row, in log2(turns) passes over all turns."""
-        sums = np.array(values, dtype=np.float64)
-        step, longest = 1, int(self.columns.max(initial=-1)) + 1
-        with np.errstate(over="ignore", invalid="ignore"):
-            while step < longest:  # sums[t] covers the rewards of turns t .. t + step - 1
-                same_row = self.rows[step:] == self.rows[:-step]
-                sums[:-step] += np.where(same_row, factor * sums[step:], 0.0)
-                step, factor = 2 * step, factor * factor
-        if not (finite := np.isfinite(sums)).all():
-            raise NonFiniteReward(
-                f"row {self.rows[int(finite.argmin())]}: its return does not fit in float64; "
-                "rescale the rewards"
-            )
-        return sums
+    def components(self, name: str, data: Any) -> FloatArray:
+        """Return the sums over each turn of a (rows, tokens, components) tensor."""
+        check_tensor(name, data)
+        if data.ndim != 3:
+            raise ConfigError(f"{name} has shape {tuple(data.shape)}; expected (rows, tokens, components)")
+        sums = [self._sum(name, component) for component in data.unbind(2)]
+        return self.check_finite(name, np.stack(sums, axis=1) if sums else np.zeros((len(self), 0)))
 
-    def following(self, values: FloatArray, last: FloatArray) -> FloatArray:
-        """Return the value of the next turn in the row; after the last turn, the row's entry in `last`."""
-        shifted = last[self.rows]
-        same_row = self.rows[1:] == self.rows[:-1]
-        shifted[:-1][same_row] = values[1:][same_row]
-        return shifted
+    def keys_per_turn(self, name: str, data: Sequence[Sequence[Hashable]]) -> IntArray:
+        """Return the number of each turn's key; the keys of rows without turns are ignored."""
+        played = set(self.rows[self.starts].tolist())
+        return super().keys_per_turn(name, [keys if row in played else () for row, keys in enumerate(data)])
+
+    def lengths(self, data: Any) -> FloatArray:
+        """Return the number of response tokens of each turn.
+
+        Args:
+            data: (rows, tokens), the number at the first token of each turn. None counts the tokens in the
+                mask.
+        """
+        if data is not None:
+            return self.per_turn("lengths", data)
+        tokens = np.diff(self._starts, append=self.shape.numel()).astype(np.float64)
+        counted = self._turn_of_segment >= 0
+        lengths = np.bincount(self._turn_of_segment[counted], tokens[counted], minlength=len(self))
+        return np.asarray(lengths, dtype=np.float64)
+
+    def per_episode(self, name: str, data: Any) -> list[Any]:
+        """Return the entries of the rows that have turns; `data` is a (rows,) tensor or a sequence."""
+        if isinstance(data, torch.Tensor):
+            if data.ndim != 1:
+                raise ConfigError(f"{name} has shape {tuple(data.shape)}; expected ({self.shape[0]},)")
+            data = data.tolist()
+        return super().per_episode(name, data)
 
     def spread(self, values: NDArray[Any], fill: float = 0) -> torch.Tensor:
         """Copy one number per turn to its response tokens; `fill` elsewhere.
@@ -150,6 +151,13 @@ class TurnLayout:
         of_segment = np.append(values, np.array(fill, values.dtype))[self._turn_of_segment]
         lengths = np.diff(self._starts, append=self.shape.numel())
         return _repeat(of_segment, lengths, self._device).view(self.shape)
+
+    def _sum(self, name: str, token_rewards: torch.Tensor) -> FloatArray:
+        """Return the sum over each turn, from its first token up to the next turn's first token."""
+        self._check_tokens(name, token_rewards)
+        sums = _segment_sums(token_rewards.detach().reshape(-1), self._span_starts, self.shape[1])
+        of_turns: FloatArray = sums[self._span_is_turn]
+        return of_turns
 
     def _check_tokens(self, name: str, tokens: torch.Tensor) -> None:
         check_tensor(name, tokens)
@@ -195,7 +203,7 @@ def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDA
         before = f"follows {previous[at]}" if previous[at] >= 0 else "comes first"
         raise ConfigError(
             f"row {rows_on[at]}: turn id {ids_on[at]} {before}; turn ids count from 0 without a gap, "
-            "and are -1 off-response"
+            "and are -1 elsewhere"
         )
     opens = np.zeros(len(ids), dtype=np.bool_)
     opens[on] = step == 1

@@ -162,12 +162,14 @@ class Recipe(RolloutOptions):
             raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), known)}")
         estimator = get_estimator(self.estimator)
         options = dict(self.estimator_options)
-        if estimator.uses_stats:
+        if estimator.collected_stats:
             check_choice(f"{prefix}estimator_options.scope", options.pop("scope", "collected"), SCOPES)
         estimator.check_options(options, prefix=f"{prefix}estimator_options.")
+        defaults = inspect.signature(estimator.reference()).parameters
         for name, value in options.items():
-            check_number(f"{prefix}estimator_options.{name}", value)
-        if "group_ids" in estimator.needs and self.samples_per_task < 2:
+            if isinstance(defaults[name].default, float | int):
+                check_number(f"{prefix}estimator_options.{name}", value)
+        if "group_ids" in estimator.needs_with(options) and self.samples_per_task < 2:
             raise ConfigError(
                 f"{prefix}estimator={self.estimator} compares the samples of a task: samples_per_task must "
                 "be at least 2"

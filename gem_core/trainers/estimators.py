@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_number
 from gem_core._util.messages import unknown
-from gem_core.advantages.registry import SCOPES, TRAINER_NAMES, Estimator, Scope, get_estimator
+from gem_core.advantages.registry import (
+    NEEDS,
+    SCOPES,
+    TRAINER_NAMES,
+    Estimator,
+    Need,
+    Scope,
+    get_estimator,
+)
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
 
@@ -17,6 +25,11 @@ if TYPE_CHECKING:
     import torch
 
     from gem_core.advantages.tensors import Advantages
+
+
+Truncation: TypeAlias = Literal["keep", "mask"]
+"""What happens to truncated episodes: keep them as if they had terminated, or mask them."""
+TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,8 @@ class EstimatorChoice:
         gamma: Discount per turn.
         options: Keyword arguments besides gamma.
         scope: Turns over which the statistics are computed; "trained" for an estimator without statistics.
+        truncation: "keep" to treat truncated episodes as if they had terminated, "mask" to leave them out of
+            statistics, baselines and the loss.
     """
 
     name: str
@@ -36,11 +51,17 @@ class EstimatorChoice:
     gamma: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
     scope: Scope = "trained"
+    truncation: Truncation = "keep"
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the estimator needs with these options, besides rewards and mask."""
+        return self.estimator.needs_with(self.options)
 
     @property
     def needs_groups(self) -> bool:
         """Whether the estimator compares the episodes of a task."""
-        return "group_ids" in self.estimator.needs
+        return "group_ids" in self.needs
 
     def check_group_size(self, option: str, size: int) -> None:
         """Reject an estimator that compares the episodes of a task if each task has only one.
@@ -71,7 +92,7 @@ class EstimatorChoice:
         if self.scope == "collected":
             raise ConfigError(
                 f"{cause} before {self.name} sees them, so its statistics cannot cover all turns that were "
-                f"collected; {remedy} takes those of the rest"
+                f"collected; {remedy} uses those that remain"
             )
 
     def compute(
@@ -83,6 +104,7 @@ class EstimatorChoice:
         episodes: Sequence[Hashable] | None = None,
         turns: Sequence[int] | None = None,
         group_ids: Sequence[Hashable] | None = None,
+        truncated: Sequence[bool] | None = None,
         **arguments: Any,
     ) -> Advantages:
         """Compute the advantages of a batch of episode rows or turn rows.
@@ -96,13 +118,14 @@ class EstimatorChoice:
             episodes: For turn rows, the episode of each row; None for episode rows.
             turns: For turn rows, the index of each row within its episode.
             group_ids: Group of each row; used by estimators that compare the episodes of a task.
+            truncated: Whether the episode of each row was truncated; used with ``truncation="mask"``.
             arguments: Further keyword arguments of the estimator, such as ``values``.
 
         Returns:
             Advantages and returns, each float32 (rows, tokens), and the statistics of the returns.
 
         Raises:
-            ConfigError: The estimator needs group ids and there are none, or one of the reasons in
+            ConfigError: Something that the estimator needs is missing, or one of the reasons in
                 `gem_core.advantages.tensors`.
             NonFiniteReward: A reward is not finite; the message names the row and the turn.
         """
@@ -111,6 +134,13 @@ class EstimatorChoice:
             if group_ids is None:
                 raise ConfigError(f"{self.name} compares the episodes of a task, but the rows have no groups")
             arguments["group_ids"] = group_ids
+        for need in self.needs:
+            if need != "lengths" and arguments.get(need) is None:
+                raise ConfigError(f"{self.name} needs {need}, {NEEDS[need]}, but the rows have none")
+        if self.truncation == "mask":
+            if truncated is None:
+                raise ConfigError("truncation='mask' needs to know which rows were truncated")
+            arguments["truncated"] = truncated
         function = self.estimator.tensors()
         result: Advantages
         if episodes is None:
@@ -133,31 +163,53 @@ def read_estimator(
     prefix: str = "",
     gamma_option: str = "gamma",
     names: Mapping[str, str] | None = TRAINER_NAMES,
+    supplies: Collection[str] = ("group_ids",),
 ) -> EstimatorChoice:
     """Read the estimator that a config names.
 
     Args:
         name: Name in the trainer's config.
-        options: Maps options to values, including ``scope`` for an estimator with statistics. None as a value
-            selects the estimator's default.
+        options: Maps options to values, including ``scope`` for an estimator with statistics of returns, and
+            ``truncation`` if the trainer supplies "truncated". None as a value selects the default.
         gamma: Discount per turn.
         prefix: Text that a user writes before the name of an option, for messages.
         gamma_option: Name that a user writes for `gamma`, for messages.
         names: Maps names in the trainer's config to names of estimators. None if `name` is
             the registered name.
+        supplies: What the trainer supplies: names of needs (`gem_core.advantages.registry.NEEDS`), and
+            "truncated" if it knows which episodes were truncated.
 
     Raises:
-        ConfigError: An option is unknown, or a value is out of range.
+        ConfigError: An option is unknown, a value is out of range, or the trainer does not supply what the
+            estimator needs.
         UnknownName: The estimator does not exist.
     """
     estimator = get_estimator(name if names is None else names[name])
     chosen = {key: value for key, value in options.items() if value is not None}
+    truncation: Any = "keep"
+    if "truncated" in supplies:
+        truncation = check_choice(f"{prefix}truncation", chosen.pop("truncation", "keep"), TRUNCATIONS)
     scope: Any = "trained"
-    if estimator.uses_stats:
-        scope = check_choice(f"{prefix}scope", chosen.pop("scope", "collected"), SCOPES)
+    if estimator.collected_stats:
+        # Statistics of collected returns count every turn once and are not split.
+        plain = not {"statistics", "weight"} & chosen.keys() and truncation == "keep"
+        scope = check_choice(
+            f"{prefix}scope", chosen.pop("scope", "collected" if plain else "trained"), SCOPES
+        )
+        if scope == "collected" and not plain:
+            raise ConfigError(
+                f"{prefix}scope='collected' cannot be combined with statistics, weight or truncation; use "
+                "'trained'"
+            )
     estimator.check_options(chosen, prefix=prefix)
     check_number(gamma_option, float(gamma), 0, 1)
-    return EstimatorChoice(name, estimator, float(gamma), chosen, scope)
+    for need in estimator.needs_with(chosen):
+        if need not in supplies:
+            raise ConfigError(
+                f"{name} needs {need} ({NEEDS[need]}), which this trainer does not supply; it supplies "
+                f"{', '.join(supplies) or 'nothing'}"
+            )
+    return EstimatorChoice(name, estimator, float(gamma), chosen, scope, truncation)
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

@@ -167,11 +167,11 @@ def test_a_return_that_overflows_is_named():
         (lambda: rebn([[1.0]], gamma=math.nan), "gamma=nan: expected"),
         (lambda: rebn([[1.0]], ddof=2), "ddof=2: expected"),
         (lambda: rebn([1.0, 2.0]), "episode 0 has shape"),
-        (lambda: grpo([[1.0]], ["a", "b"]), "1 episodes but 2 group ids"),
+        (lambda: grpo([[1.0]], ["a", "b"]), "group_ids: 2 entries for 1 episodes"),
         (lambda: gae([[1.0]], [[1.0]], lam=-0.1), "lam=-0.1: expected"),
-        (lambda: gae([[1.0]], [[1.0, 2.0]]), "episode 0: 1 rewards but 2 values"),
-        (lambda: gae([[1.0]], [[math.nan]]), "values are not finite"),
-        (lambda: gae([[1.0]], [[1.0]], bootstrap=[]), "0 bootstrap values"),
+        (lambda: gae([[1.0]], [[1.0, 2.0]]), "values: episode 0 has 2 entries for 1 turns"),
+        (lambda: gae([[1.0]], [[math.nan]]), "values: not finite in episode 0, turn 0"),
+        (lambda: gae([[1.0]], [[1.0]], bootstrap=[]), "bootstrap: 0 entries for 1 episodes"),
     ],
 )
 def test_wrong_arguments_are_refused(call, message):

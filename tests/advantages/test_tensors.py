@@ -172,7 +172,7 @@ def test_a_device_that_numpy_cannot_see_gives_the_same(monkeypatch):
 def test_the_size_of_the_blocks_does_not_matter(monkeypatch, block):
     rewards, mask = random_batch(8)
     monkeypatch.setattr(turns, "BLOCK", block)
-    got = turns.TurnLayout(mask).sum_rewards(rewards)
+    got = turns.TurnLayout(mask, token_rewards=rewards).rewards
     wanted = [
         float(r) for row in zip(mask.tolist(), rewards.tolist(), strict=True) for _, r in turns_of_row(*row)
     ]
@@ -329,19 +329,18 @@ def test_arrays_and_lists_are_refused_with_what_to_pass(name):
     ("call", "message"),
     [
         (lambda r, m: tensors.rebn(r, m, turn_ids=[[0, 0, 0]] * 2), "turn_ids is a list"),
-        (lambda r, m: tensors.gae(r, m, r, bootstrap=[0.0, 0.0]), "bootstrap is a list"),
         (lambda r, m: tensors.rebn(r[:, 1:], m), r"token_rewards has shape \(2, 2\)"),
         (lambda r, m: tensors.rebn(r[0], m[0]), r"response_mask has shape \(3,\)"),
         (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 3)), "turn_ids has dtype torch.float32"),
         (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 2).int()), "turn_ids has shape"),
         (lambda r, m: tensors.rebn(r, m, gamma=2.0), "gamma=2.0: expected"),
         (lambda r, m: tensors.rebn(r, m, ddof=3), "ddof=3: expected"),
-        (lambda r, m: tensors.grpo(r, m, [1, 2, 3]), "3 group ids for 2 rows"),
+        (lambda r, m: tensors.grpo(r, m, [1, 2, 3]), "group_ids: 3 entries for 2 rows"),
         (lambda r, m: tensors.rloo(r, m, torch.zeros(2, 1)), "group_ids has shape"),
         (lambda r, m: tensors.gae(r, m, r[:1]), "values has shape"),
-        (lambda r, m: tensors.gae(r, m, r / 0), "values are not finite"),
+        (lambda r, m: tensors.gae(r, m, r / 0), "values: not finite in row 0, turn 0"),
         (lambda r, m: tensors.gae(r, m, r, lam=-1.0), "lam=-1.0: expected"),
-        (lambda r, m: tensors.gae(r, m, r, bootstrap=torch.zeros(3)), r"bootstrap has shape \(3,\)"),
+        (lambda r, m: tensors.gae(r, m, r, bootstrap=torch.zeros(3)), "bootstrap: 3 entries for 2 rows"),
     ],
 )
 def test_wrong_arguments_are_refused(call, message):

@@ -84,7 +84,7 @@ def test_a_row_with_a_mask_of_any_type_and_a_return_beyond_float32() -> None:
 def test_what_is_refused() -> None:
     tensors = get_estimator("rebn").tensors()
     two = torch.ones(2, 3)
-    with pytest.raises(ConfigError, match="2 rows, but 1 names of episodes and 2 turns"):
+    with pytest.raises(ConfigError, match="2 rows, but 1 episode ids and 2 turns"):
         by_episode(tensors, two, two, episodes=["a"], turns=[0, 1])
     with pytest.raises(ConfigError, match=r"row 0: response_mask holds 2.0"):
         by_episode(tensors, two, two * 2, episodes=["a", "b"], turns=[0, 0])

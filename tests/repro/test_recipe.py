@@ -76,7 +76,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"max_tokens_per_turn": None}, "max_tokens_per_turn=None: expected a whole number"),
         ({"turns_per_step": 0}, "turns_per_step=0: expected"),
         ({"estimator": "rbn"}, "unknown estimator 'rbn'. Did you mean rebn"),
-        ({"estimator": "gae"}, "unknown estimator 'gae'. Available: rebn, reinforce"),
+        ({"estimator": "gae"}, "unknown estimator 'gae'. Did you mean rae? Available: rebn, mt_grpo"),
         ({"estimator": "grpo", "samples_per_task": 1}, "samples_per_task must be at least 2"),
         ({"estimator_options": {"dof": 1}}, "unknown option 'estimator_options.dof' of rebn"),
         ({"estimator_options": {"scope": "all"}}, "scope='all': expected collected or trained"),

@@ -108,7 +108,14 @@ class GemOptions(RolloutOptions):
         options = {key: getattr(self, key) for key in ESTIMATOR_OPTIONS}
         if name == "rebn":
             options["scope"] = self.scope
-        return read_estimator(name, options, gamma=gamma, prefix="--gem.", gamma_option=GAMMA)
+        return read_estimator(
+            name,
+            options,
+            gamma=gamma,
+            prefix="--gem.",
+            gamma_option=GAMMA,
+            supplies=("group_ids", "lengths"),
+        )
 
 
 def check_args(args: Any, options: GemOptions) -> None:

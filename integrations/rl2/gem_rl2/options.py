@@ -56,7 +56,12 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
     if name not in TRAINER_NAMES:
         raise unknown_estimator("adv.estimator", name, (*RL2_ESTIMATORS, *TRAINER_NAMES))
     return read_estimator(
-        name, adv.get(name) or {}, gamma=adv.gamma, prefix=f"adv.{name}.", gamma_option="adv.gamma"
+        name,
+        adv.get(name) or {},
+        gamma=adv.gamma,
+        prefix=f"adv.{name}.",
+        gamma_option="adv.gamma",
+        supplies=("group_ids", "lengths"),
     )
 
 

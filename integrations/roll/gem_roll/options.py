@@ -87,6 +87,7 @@ class GemOptions(RolloutOptions):
             self.estimator_options,
             gamma=config.gamma,
             prefix=f"{PREFIX}estimator_options.",
+            supplies=("group_ids", "lengths"),
         )
 
 

@@ -66,6 +66,7 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
         gamma=_get(algorithm, "gamma", 1.0),
         prefix=f"algorithm.{name}.",
         gamma_option="algorithm.gamma",
+        supplies=("group_ids", "lengths"),
     )
     correction = _get(algorithm, "rollout_correction")
     if correction and _get(correction, "rollout_rs") and not _get(correction, "bypass_mode"):
