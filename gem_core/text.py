@@ -7,12 +7,19 @@ comes from a model that may be broken or hostile. A parser returns None if it fi
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
 # An escaped brace does not count as a brace; a brace after "\\" is not escaped. "\\boxed{" with a doubled
 # backslash is a box, too: models write it if text was escaped twice.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
+# The same tokens for texts with many braces: `inside` is a box without other braces, a run of equal braces is
+# one token, and pairs of braces with nothing special inside are skipped.
+_BRACE_RUNS = re.compile(
+    r"\\boxed\{(?P<inside>[^{}\\]*\})|(?P<box>\\boxed\{)"
+    r"|(?:\\\\)+(?!boxed\{)|\\[{}]|(?:\{[^{}\\]*\})+|(?P<open>\{+)|(?P<close>\}+)"
+)
 _BOXES = 100
 _PLACEHOLDERS = frozenset(("", "answer", "final answer", "your answer", "number", "...", "\u2026"))
 _PLACEHOLDER = 30
@@ -62,17 +69,20 @@ def _earlier_boxes(text: str) -> Iterator[str]:
 
 def _nested_boxes(text: str) -> Iterator[str]:
     open_boxes: list[int] = []  # start of the content for each open box, -1 for each other open brace
-    complete: list[tuple[int, int]] = []
-    for token in _BRACES.finditer(text):
-        kind = token.lastgroup
-        if kind == "box":
-            open_boxes.append(token.end())
+    complete: deque[tuple[int, int]] = deque(maxlen=_BOXES)
+    for token in _BRACE_RUNS.finditer(text, text.find("\\boxed{"), text.rfind("}") + 1):
+        kind, start, end = token.lastgroup, token.start(), token.end()
+        if kind == "inside":
+            complete.append((token.start("inside"), end - 1))
+        elif kind == "box":
+            open_boxes.append(end)
         elif kind == "open":
-            open_boxes.append(-1)
-        elif kind == "close" and open_boxes:
-            opened = open_boxes.pop()
-            if opened >= 0 and not (complete and complete[-1][0] > opened):  # contains no other box
-                complete.append((opened, token.start()))
+            open_boxes.extend([-1] * (end - start))
+        elif kind == "close":
+            for close in range(start, min(end, start + len(open_boxes))):
+                opened = open_boxes.pop()
+                if opened >= 0 and not (complete and complete[-1][0] > opened):  # contains no other box
+                    complete.append((opened, close))
     return (text[start:end] for start, end in reversed(complete))
 
 
