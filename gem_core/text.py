@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 # An escaped brace does not count as a brace; a brace after "\\" is not escaped. "\\boxed{" with a doubled
 # backslash is a box, too: models write it if text was escaped twice.
@@ -35,8 +35,8 @@ _DECORATED = 10_000
 """Maximum number of characters of a text whose decoration is removed."""
 
 
-def boxes(text: str) -> Iterator[str]:
-    r"""Yield the contents of the complete ``\boxed{...}``, verbatim, from the last to the first.
+def boxes(text: str) -> Iterable[str]:
+    r"""Return the contents of the complete ``\boxed{...}``, verbatim, from the last to the first.
 
     Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes only the innermost are
     read, unclosed boxes are skipped, and at most the last 100 boxes are read.
@@ -45,14 +45,12 @@ def boxes(text: str) -> Iterator[str]:
     ['\\frac{1}{2}', '1']
     """
     before, box, rest = text.rpartition("\\boxed{")
-    if not box:
-        return
     content, closed, _ = rest.partition("}")
-    if closed and "{" not in content and "\\" not in content:  # the usual case, without matching all braces
-        yield content
-        yield from islice(_earlier_boxes(before), _BOXES - 1)
-    else:
-        yield from islice(_nested_boxes(text), _BOXES)
+    if closed and box and "{" not in content and "\\" not in content:  # without matching all braces
+        if "\\boxed{" not in before:  # the usual case, without a generator
+            return (content,)
+        return islice(chain((content,), _earlier_boxes(before)), _BOXES)
+    return islice(_nested_boxes(text), _BOXES) if box else ()
 
 
 def _earlier_boxes(text: str) -> Iterator[str]:
@@ -92,7 +90,7 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"first \boxed{1}, then \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
     """
-    return next(boxes(text), None)
+    return next(iter(boxes(text)), None)
 
 
 def boxed_answer(text: str) -> str | None:

@@ -14,7 +14,7 @@ A subclass may deviate: WikiGame clears `format_error_ends` and pays for illegal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -97,10 +97,8 @@ class TurnBasedEnv(Env, Generic[Move]):
         """
         raise NotImplementedError
 
-    @staticmethod
-    def find(text: str) -> Iterable[str]:
-        """Return the candidate moves in a response, last box first; the first readable one is played."""
-        return boxes(text)
+    find = staticmethod(boxes)
+    """Return the candidate moves in a response, last box first; the first readable one is played."""
 
     def take_item(self, index: int) -> None:
         """Set up item `index`, after `new_game`; for environments with `num_items`."""
