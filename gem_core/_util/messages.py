@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -27,6 +26,8 @@ def error_text(error: BaseException, limit: int | None = None) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the closest known names as a question with a leading space, or "" if none is close."""
+    import difflib  # takes as long to import as this whole module
+
     by_lower = {k.lower(): k for k in known}
     close = [by_lower[k] for k in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)]
     return f" Did you mean {join_or(close)}?" if close else ""

@@ -9,7 +9,6 @@ separator.
 
 from __future__ import annotations
 
-import hashlib
 from random import Random
 
 
@@ -30,5 +29,7 @@ def derive_rng(*parts: object, sep: str = " ") -> Random:
 
 def derive_int(*parts: object, sep: str = " ") -> int:
     """Return an integer seed of 31 bits, for libraries and servers that do not accept text."""
+    import hashlib  # loads OpenSSL, a tenth of the time of `import gem_core`
+
     digest = hashlib.sha256(derive_seed(*parts, sep=sep).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
