@@ -33,7 +33,8 @@ SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "oat", "rl2", "roll", "wheel
 
 RESULTS = Path(".nox/results")
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-TWO_WORKERS = ("-n", "2", "--dist", "worksteal")  # keep files together until one worker runs out of tests
+# More workers than cores, because many tests wait; files stay together until one worker runs out of tests.
+WORKERS = ("-n", "4", "--dist", "worksteal")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
 if shutil.which("pyenv"):  # pyenv's shims run activated versions only
@@ -92,7 +93,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def core(session: nox.Session) -> None:
     """Run all tests of gem_core, with every extra, in the environment that called nox."""
-    pytest(session, *TWO_WORKERS)
+    pytest(session, *WORKERS)
 
 
 @nox.session(python=["3.10", "3.13"])
@@ -104,7 +105,7 @@ def minimal(session: nox.Session) -> None:
     session.install("-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
     pytest(
-        session, *TWO_WORKERS, "--deselect", "tests/checker/test_attacks.py::test_no_environment_runs_a_text"
+        session, *WORKERS, "--deselect", "tests/checker/test_attacks.py::test_no_environment_runs_a_text"
     )
 
 

@@ -104,7 +104,10 @@ def boxed_answer(text: str) -> str | None:
     """
     last = None
     for content in boxes(text):
-        if len(content) > _PLACEHOLDER or undecorated(content).lower() not in _PLACEHOLDERS:
+        if len(content) > _PLACEHOLDER:
+            return content
+        plain = content if content.isalnum() else undecorated(content)  # the usual case, a number
+        if plain.lower() not in _PLACEHOLDERS:
             return content
         last = content if last is None else last
     return last

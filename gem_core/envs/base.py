@@ -153,9 +153,10 @@ class TurnBasedEnv(Env, Generic[Move]):
         for content in self.find(action):
             content = content.strip()
             move = self.parse(content)
-            if move is None:
-                content = undecorated(content)
-                move = self.parse(content)
+            if move is not None:
+                break
+            content = undecorated(content)
+            move = self.parse(content)
             if move is not None:
                 break
         if content is None:
