@@ -104,9 +104,7 @@ def minimal(session: nox.Session) -> None:
     """
     session.install("-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
-    pytest(
-        session, *WORKERS, "--deselect", "tests/checker/test_attacks.py::test_no_environment_runs_a_text"
-    )
+    pytest(session, *WORKERS, "--deselect", "tests/checker/test_attacks.py::test_no_environment_runs_a_text")
 
 
 @nox.session(python="3.11")
