@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -206,37 +205,53 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
     for env in envs:
         # Only the texts are used here, so any tokenizer can provide the image placeholders.
         processor = make_processor(_byte_tokenizer()) if env.shows_images else bytes_only
-        play = _random_play(env, processor, derive_seed(options.seed, "corpus", sep="/"))
-        for episode in itertools.islice(play, options.corpus_episodes):
+        stream = derive_seed(options.seed, "corpus", sep="/")
+        for episode in asyncio.run(_random_play(env, processor, stream, episodes=options.corpus_episodes)):
             for turn in episode.turns:
                 yield readable(turn.observation)
                 yield turn.action
 
 
-def _random_play(
-    env: Env, processor: Any, stream: str, max_total_tokens: int | None = None
-) -> Iterator[Episode]:
-    """Yield endless episodes of random legal play, on training items and a separate stream of seeds."""
+async def _random_play(
+    env: Env,
+    processor: Any,
+    stream: str,
+    *,
+    episodes: int = 0,
+    tokens: float = 0,
+    max_total_tokens: int | None = None,
+) -> list[Episode]:
+    """Return random legal play on training items and a separate stream of seeds.
+
+    Args:
+        env: Environment to play.
+        processor: Tokenizer or image processor.
+        stream: Seed of the tasks.
+        episodes: Minimum number of episodes.
+        tokens: Minimum number of tokens of all episodes.
+        max_total_tokens: Maximum number of tokens of an episode; None means no limit.
+    """
     context, tokenizer = AppendContext(processor), tokenizer_of(processor)
     player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)
     items = env.items("train")
-    while True:
+    played: list[Episode] = []
+    while len(played) < episodes or tokens > 0:
         seed = random.randrange(TRAIN_SEEDS.start, TRAIN_SEEDS.stop)
-        episode = asyncio.run(
-            run_episode(
-                env,
-                player,
-                context,
-                seed=seed,
-                options=None if items is None else {"index": items[random.randrange(len(items))]},
-                limits=EpisodeLimits(max_tokens_per_turn=MAX_RANDOM_TOKENS),
-                max_total_tokens=max_total_tokens,
-            )
+        episode = await run_episode(
+            env,
+            player,
+            context,
+            seed=seed,
+            options=None if items is None else {"index": items[random.randrange(len(items))]},
+            limits=EpisodeLimits(max_tokens_per_turn=MAX_RANDOM_TOKENS),
+            max_total_tokens=max_total_tokens,
         )
         if not episode.trainable:
             raise ConfigError(f"{episode.env_id} cannot be played at random: {episode.error}")
-        yield episode
+        played.append(episode)
+        tokens -= len(episode.episode_row().token_ids)
+    return played
 
 
 def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Episode]:
@@ -330,13 +345,14 @@ def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOp
         return
     episodes: list[Episode] = []
     for env in envs:
-        enough = options.warm_start_tokens / len(envs)
         play = _random_play(
-            env, processor, derive_seed(options.seed, "warm start", sep="/"), options.max_positions
+            env,
+            processor,
+            derive_seed(options.seed, "warm start", sep="/"),
+            tokens=options.warm_start_tokens / len(envs),
+            max_total_tokens=options.max_positions,
         )
-        while enough > 0:
-            episodes.append(next(play))
-            enough -= len(episodes[-1].episode_row().token_ids)
+        episodes += asyncio.run(play)
     image_processor = AppendContext(processor).image_processor
     random = derive_rng(options.seed, "batches", sep="/")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))

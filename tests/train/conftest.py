@@ -1,24 +1,38 @@
 from __future__ import annotations
 
+import fcntl
+
 import pytest
 
 from tests.train.helpers import EASY, LONG, Faulty, options
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory):
-    """Folder of a model that knows the format of two games, made in three seconds."""
+def made_once(request, tmp_path_factory):
+    """Function that makes a tiny model with given options, once for all workers, and returns its folder."""
     pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.train import TinyOptions, save_tiny
 
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    save_tiny(
-        folder,
-        TinyOptions(
-            envs=(EASY, LONG), layers=1, warm_start_steps=50, warm_start_tokens=12_000, corpus_episodes=50
-        ),
-    )  # fmt: skip
-    return folder
+    root = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # the parent folder belongs to all workers
+        root = root.parent
+
+    def make(name, **options):
+        with open(root / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (root / name).exists():
+                save_tiny(root / name, TinyOptions(**options))
+        return root / name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(made_once):
+    """Folder of a model that knows the format of two games, made in three seconds."""
+    return made_once(
+        "tiny", envs=(EASY, LONG), layers=1, warm_start_steps=50, warm_start_tokens=12_000, corpus_episodes=50
+    )
 
 
 @pytest.fixture(scope="session")

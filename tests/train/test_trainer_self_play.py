@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 from gem_core.errors import ConfigError
 from gem_core.rollout import read_traces
 from gem_core.tasks import EVAL_SEEDS
-from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
+from gem_core.train import TrainConfig, train
 from tests.train.helpers import options, read_metrics, same_weights
 
 SELF = 'multi:KuhnPoker-v0(opponent="self")'
@@ -20,16 +20,11 @@ RANDOM = "multi:KuhnPoker-v0(opponent='random')"
 
 
 @pytest.fixture(scope="module")
-def player(tmp_path_factory):
+def player(made_once):
     """Folder of a tiny model that has seen random hands of both players."""
-    folder = tmp_path_factory.mktemp("models") / "player"
-    save_tiny(
-        folder,
-        TinyOptions(
-            envs=(SELF,), layers=1, warm_start_steps=50, warm_start_tokens=8000, corpus_episodes=60
-        ),
-    )  # fmt: skip
-    return folder
+    return made_once(
+        "player", envs=(SELF,), layers=1, warm_start_steps=50, warm_start_tokens=8000, corpus_episodes=60
+    )
 
 
 def run(player, out, **changes):
@@ -85,20 +80,17 @@ def test_the_same_seed_gives_the_same_run(player, tmp_path):
 
 
 @pytest.mark.parametrize("models", [1, 2])
-def test_a_user_and_an_assistant_are_trained_together(tmp_path, models):
+def test_a_user_and_an_assistant_are_trained_together(made_once, tmp_path, models):
     shop = "service:Shop-v0(task=0, max_turns=4)"
-    save_tiny(
-        tmp_path / "talker",
-        TinyOptions(
-            envs=(shop,), layers=1, warm_start_steps=5, warm_start_tokens=2000, corpus_episodes=8
-        ),
-    )  # fmt: skip
+    talker = made_once(
+        "talker", envs=(shop,), layers=1, warm_start_steps=5, warm_start_tokens=2000, corpus_episodes=8
+    )
     together = "service:Shop-v0(task=0, max_turns=4, user='self')"
     config = TrainConfig(
         **options(
-            tmp_path / "talker", tmp_path / "run", env=[together], eval_env=[shop], steps=1,
+            talker, tmp_path / "run", env=[together], eval_env=[shop], steps=1,
             episodes_per_step=4, trace_every=1, trace_episodes=100, max_tokens_per_turn=8, eval_episodes=1,
-            agent_model=[f"user={tmp_path / 'talker'}"] * (models - 1),
+            agent_model=[f"user={talker}"] * (models - 1),
         )
     )  # fmt: skip
     outcome = train(config)

@@ -7,24 +7,19 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.rollout import read_traces
-from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
+from gem_core.train import TrainConfig, train
 from tests.train.helpers import options, read_metrics
 
 FILES = "math:FileArithmetic-v0"
 
 
 @pytest.fixture(scope="module")
-def caller(tmp_path_factory):
+def caller(made_once):
     """Folder of a tiny model that has seen random programs and random answers."""
-    folder = tmp_path_factory.mktemp("models") / "caller"
-    save_tiny(
-        folder,
-        TinyOptions(
-            envs=(f"{FILES}-python",), layers=1, warm_start_steps=60, warm_start_tokens=6000,
-            corpus_episodes=40,
-        ),
+    return made_once(
+        "caller", envs=(f"{FILES}-python",), layers=1, warm_start_steps=60, warm_start_tokens=6000,
+        corpus_episodes=40,
     )  # fmt: skip
-    return folder
 
 
 @pytest.mark.parametrize(
