@@ -55,6 +55,7 @@ class Databases(TurnBasedEnv[str]):
     tool_scope: str
     """Name by which the tools find the database."""
     _task: Task | None = None
+    _task_key: tuple[int, int] | None = None
 
     def __init__(self, tasks: Sequence[str] | str | None = None, max_errors: int = 3) -> None:
         """Choose the tasks.
@@ -87,7 +88,7 @@ class Databases(TurnBasedEnv[str]):
         self.take_item(self.random.randrange(self.num_items))
 
     def take_item(self, index: int) -> None:
-        self.task_index, self._task = index, None
+        self.task_index = index
         self.prepare()
 
     def rules(self) -> str:
@@ -112,7 +113,6 @@ class Databases(TurnBasedEnv[str]):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
-        self._task = None
         if self._running and not 0 <= self.task_index < self.num_items:
             raise ConfigError("the state belongs to an environment with other tasks")
 
@@ -151,8 +151,9 @@ class Databases(TurnBasedEnv[str]):
     @property
     def task(self) -> Task:
         """The task of this episode."""
-        if self._task is None:
-            self._task = self.source.task(self.task_index, self.task_seed)
+        key = self.task_index, self.task_seed
+        if self._task is None or self._task_key != key:
+            self._task, self._task_key = self.source.task(*key), key
         return self._task
 
     @property
