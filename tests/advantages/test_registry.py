@@ -102,7 +102,7 @@ def test_list_holds_the_builtin_ones():
 
 
 def test_an_unknown_name_is_answered_with_the_closest():
-    with pytest.raises(UnknownName, match=r"unknown estimator 'ReBM'. Did you mean rebn\?"):
+    with pytest.raises(UnknownName, match=r"unknown estimator 'ReBM'. Did you mean rebn or remax\?"):
         get_estimator("ReBM")
 
 
