@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,18 @@ import common
 import torch
 
 from gem_core.advantages import tensors
+from gem_core.advantages.registry import get_estimator
 
 ROWS, TOKENS, TURNS = 1024, 4096, 32
-LIMIT = 6.0
+LIMIT, LIMIT_GROUPS = 6.0, 8.0
+"""Most times the peer, for estimators without and with groups."""
+
+BUILTIN = (
+    "rebn", "reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "grpo", "dr_grpo", "rloo",
+    "opo", "maxrl", "gdpo", "mt_grpo", "gigpo", "remax", "rae", "gae",
+)  # fmt: skip
+READ = ("values", "reward_components")
+"""Needs that are tensors of tokens, which the peer copies too."""
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,30 +61,42 @@ def run(quick: bool) -> list[common.Result]:
     def peer(*inputs: torch.Tensor) -> Callable[[], Any]:
         return lambda: moved(*inputs)
 
-    cases: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-        "rebn": (lambda: tensors.rebn(rewards, number, gamma=0.9), peer(rewards, number)),
-        "rebn, bool mask": (lambda: tensors.rebn(rewards, mask, gamma=0.9), peer(rewards, mask)),
+    needs: dict[str, Any] = {
+        "group_ids": groups,
+        "agent_ids": torch.arange(ROWS) % 2,
+        "baselines": torch.zeros(ROWS),
+        "values": rewards,
+        "lengths": None,
+        "state_keys": [[(row // 8 + turn) % 97 for turn in range(TURNS)] for row in range(ROWS)],
+        "reward_components": rewards[:, :, None],
+    }
+    positive = rewards.abs()
+    cases: dict[str, tuple[Callable[[], Any], Callable[[], Any], float | None]] = {
+        "rebn, bool mask": (lambda: tensors.rebn(rewards, mask, gamma=0.9), peer(rewards, mask), None),
         "rebn, turn ids": (
             lambda: tensors.rebn(rewards, number, turn_ids=ids, gamma=0.9),
             peer(rewards, number, ids),
+            None,
         ),
-        "rebn, bfloat16": (lambda: tensors.rebn(half, number, gamma=0.9), peer(half, number)),
-        "grpo": (lambda: tensors.grpo(rewards, number, groups), peer(rewards, number)),
-        "gae": (
-            lambda: tensors.gae(rewards, number, rewards, gamma=0.9),
-            peer(rewards, number, rewards),
-        ),
+        "rebn, bfloat16": (lambda: tensors.rebn(half, number, gamma=0.9), peer(half, number), None),
     }
-    note = f"({ROWS}, {TOKENS}), {TURNS} turns a row, wall, 2 threads; peer: copy inputs, write 2 outputs"
+    for name in BUILTIN:
+        estimator = get_estimator(name)
+        arguments = {need: needs[need] for need in estimator.needs}
+        moved_inputs = [positive, number, *(needs[n] for n in estimator.needs if n in READ)]
+        compute = functools.partial(estimator.tensors(), positive, number, gamma=0.9, **arguments)
+        limit = LIMIT_GROUPS if "group_ids" in estimator.needs else LIMIT
+        cases[name] = (compute, peer(*moved_inputs), limit)
+    note = f"({ROWS}, {TOKENS}), {TURNS} turns per row, wall, 2 threads; peer: copy inputs, write 2 outputs"
     return [
         common.Result(
             f"advantages: {name}",
             *milliseconds(ours, peer_of, quick),
             unit="ms",
-            at_most=LIMIT if name == "rebn" else None,
+            at_most=limit,
             note=note,
         )
-        for name, (ours, peer_of) in cases.items()
+        for name, (ours, peer_of, limit) in cases.items()
     ]
 
 

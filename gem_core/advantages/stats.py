@@ -62,7 +62,7 @@ class ReturnStats:
             # The rounding error of the mean matters if the mean is large.
             correction = np.average(deviations, weights=weights)
             squares = np.square(deviations - correction)
-            m2 = squares.sum() if weights is None else squares @ weights
+            m2 = squares.sum() if weights is None else (squares * weights).sum()
         if not (math.isfinite(mean) and math.isfinite(m2)):
             raise NonFiniteReward(
                 f"the statistics of {values.size} returns are not finite (mean {mean}, sum of squared "
