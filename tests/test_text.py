@@ -170,6 +170,12 @@ def test_boxed_answer_is_the_last_that_is_neither_empty_nor_a_placeholder(conten
     assert boxed_answer(text) == (answers or contents or [None])[-1]
 
 
+@pytest.mark.parametrize("depth", range(1, 5))
+def test_runs_of_braces_nest(depth):
+    content = "{" * depth + r"\frac{1}{2}" + "}" * depth
+    assert list(boxes(f"}}}} \\boxed{{{content}}}}}}} \\boxed{{{{{{")) == [content]
+
+
 @pytest.mark.parametrize(
     "piece",
     ["\\boxed{}", "\\boxed{ {} }", "\\boxed{", "\\boxed{\\boxed{}}", "\\boxed{\\}", "}", "\\boxed{answer}"],
