@@ -54,6 +54,9 @@ class InfoKeys(TypedDict, total=False):
     """Numbers to average over episodes."""
     invalid: InvalidKind | None
     """Why the last action did not count: unparsable, against the rules, or cut by a length limit."""
+    state_key: str
+    """Key of the state after this step, for estimators that compare turns from the same state; without it,
+    the key is a hash of all observations since the reset."""
     use_tool: bool
     """Whether the last action was a tool call."""
     tool_error: str

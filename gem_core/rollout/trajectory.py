@@ -8,6 +8,8 @@ tokens, log-probs and rewards.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
 import reprlib
 from collections.abc import Collection, Iterable
@@ -178,6 +180,20 @@ class Episode:
     def num_response_tokens(self) -> int:
         """Number of tokens that the policy sampled."""
         return sum(len(turn.response_ids) for turn in self.turns)
+
+    def state_keys(self) -> list[str]:
+        """Return a key of the state in which each turn began, the same in every process.
+
+        The key is what the environment reported as ``info["state_key"]`` in the previous step or, by default,
+        a hash of all observations since the reset: turns with equal keys saw the same observations.
+        """
+        shown = hashlib.sha256()
+        keys = []
+        for number, turn in enumerate(self.turns):
+            shown.update(json.dumps(turn.observation, sort_keys=True).encode() + b"\n")
+            reported = self.turns[number - 1].info.get("state_key") if number else None
+            keys.append(shown.hexdigest() if reported is None else str(reported))
+        return keys
 
     def episode_row(self) -> Row:
         """Return the episode as one row.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.registry import NEEDS, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -28,6 +28,9 @@ _FROM_ONE = (
     "max_tokens_per_pass", "save_every", "keep_checkpoints", "trace_episodes",
 )  # fmt: skip
 """Options that are whole numbers of at least 1."""
+
+SUPPLIES = ("group_ids", "lengths", "state_keys", "agent_ids", "values")
+"""What this trainer supplies to estimators besides rewards and mask."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,12 @@ class TrainConfig(EpisodeLimits):
 
     def __post_init__(self) -> None:
         self._check_environments()
-        get_estimator(self.estimator)
+        for need in get_estimator(self.estimator).needs:
+            if need not in SUPPLIES:
+                raise ConfigError(
+                    f"estimator={self.estimator!r} needs {need} ({NEEDS[need]}), which this trainer does not "
+                    "supply"
+                )
         self._check_numbers()
         if self.needs_groups and self.group_size < 2:
             raise expected(

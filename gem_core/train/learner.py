@@ -120,6 +120,12 @@ class Learner:
         needs: dict[str, Any] = {}
         if config.needs_groups:
             needs["group_ids"] = [episode.metadata["group"] for episode in episodes]
+        if "lengths" in estimator.needs:
+            needs["lengths"] = [[len(turn.response_ids) for turn in episode.turns] for episode in episodes]
+        if "state_keys" in estimator.needs:
+            needs["state_keys"] = [episode.state_keys() for episode in episodes]
+        if "agent_ids" in estimator.needs:
+            needs["agent_ids"] = [(episode.env_id, episode.metadata.get("agent")) for episode in episodes]
         values: list[list[float]] = []
         if config.needs_critic:
             values = needs["values"] = self._values(episodes, batch)

@@ -1,0 +1,38 @@
+"""State keys tell which turns began in the same state."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from gem_core.errors import ConfigError
+from gem_core.rollout.trajectory import Episode, Turn
+
+
+def episode(*observations: str, reported: str | None = None) -> Episode:
+    info = {} if reported is None else {"state_key": reported}
+    turns = [Turn([1], [2], None, 0.0, text, "", "stop", info=dict(info)) for text in observations]
+    return Episode("", 0, turns, terminated=True, truncated=False, stop_reason="terminated")
+
+
+def test_turns_that_saw_the_same_observations_share_a_key() -> None:
+    first, second, third = (episode(*text).state_keys() for text in ("aab", "aac", "ba"))
+    assert first[:2] == second[:2]
+    assert first[2] != second[2]
+    assert len({*first, *third}) == 5
+    assert first[0] == hashlib.sha256(b'"a"\n').hexdigest()  # the same in every process
+
+
+def test_the_key_of_the_environment_replaces_the_hash() -> None:
+    keys = episode("a", "b", "c", reported="room 1").state_keys()
+    assert keys == [episode("a").state_keys()[0], "room 1", "room 1"]
+
+
+def test_the_reference_trainer_refuses_what_it_cannot_supply() -> None:
+    pytest.importorskip("torch", reason="needs the extra 'train'")
+    from gem_core.train.config import TrainConfig
+
+    with pytest.raises(ConfigError, match=r"estimator='remax' needs baselines .*does not supply"):
+        TrainConfig(env=["game:GuessTheNumber-v0-easy"], estimator="remax")
+    TrainConfig(env=["game:GuessTheNumber-v0-easy"], estimator="gigpo", group_size=2, episodes_per_step=4)
