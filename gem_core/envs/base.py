@@ -165,8 +165,9 @@ class TurnBasedEnv(Env, Generic[Move]):
             return self._format_error("The box holds no readable move.")
         text, reward, verdict = self.play(move)
         if verdict == "continue" and self.turn < self.turn_limit:  # most steps end here
+            board, suffix = self.board(), f"Turns left: {self.turn_limit - self.turn}."  # a call less
             return text, reward, False, False, {
-                "invalid": None, "parsed_action": content, "suffix": self._suffix()
+                "invalid": None, "parsed_action": content, "suffix": f"{board}\n{suffix}" if board else suffix
             }  # fmt: skip
         illegal = verdict == "illegal"
         info: Info = {"invalid": "illegal" if illegal else None, "parsed_action": content}
