@@ -84,7 +84,9 @@ def check_env(
     """
     unknown = set(rules or ()) - {rule.name for rule in RULES}
     if unknown:
-        raise ConfigError(f"no rules {sorted(unknown)}; there are: {', '.join(rule.name for rule in RULES)}")
+        raise ConfigError(
+            f"unknown rules {sorted(unknown)}; the rules are: {', '.join(rule.name for rule in RULES)}"
+        )
     subject = _subject(env, seeds, max_turns, patience, kwargs)
     passed = []
     skipped = {}
@@ -144,11 +146,11 @@ def _subject(
 
 def _check_rule(rule: Rule, subject: Subject) -> None:
     if rule.needs and subject.spec is not None and not getattr(subject.spec, rule.needs):
-        raise RuleSkipped(f"the spec says {rule.needs}=False")
+        raise RuleSkipped(f"the spec has {rule.needs}=False")
     try:
         rule.check(subject)
-    except RuleBroken as found:
-        raise _check_failed(subject, rule, found.seen, found.advice) from found.__cause__
+    except RuleBroken as failure:
+        raise _check_failed(subject, rule, failure.seen, failure.advice) from failure.__cause__
     except RuleSkipped:
         raise
     except Exception as error:  # a method that the rule called, such as spawn or get_state
@@ -160,7 +162,7 @@ def _check_rule(rule: Rule, subject: Subject) -> None:
 
 def _check_failed(subject: Subject, rule: Rule, seen: str, advice: str) -> CheckFailed:
     return CheckFailed(
-        f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n  seen: {seen}\n  do: {advice}"
+        f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n  observed: {seen}\n  fix: {advice}"
     )
 
 

@@ -66,20 +66,20 @@ class Host:
 
     def changes(self) -> list[str]:
         """Return descriptions of the changes; new processes get a second to end before they count."""
-        found = [f"it wrote the file {path.name!r}" for path in sorted(self.folder.iterdir())]
-        found += [f"{name}.{key} changed" for name, _, key, _ in self._changed()]
+        messages = [f"it wrote the file {path.name!r}" for path in sorted(self.folder.iterdir())]
+        messages += [f"{name}.{key} changed" for name, _, key, _ in self._changed()]
         names = {*self._environ, *os.environ} - _OWN_VARIABLES
-        found += [
+        messages += [
             f"the environment variable {name} changed"
             for name in sorted(names)
             if self._environ.get(name) != os.environ.get(name)
         ]
         if Path.cwd() != self._cwd:
-            found.append(f"the working directory changed to {Path.cwd()}")
+            messages.append(f"the working directory changed to {Path.cwd()}")
         end = time.monotonic() + _GRACE
         while (started := self._processes()) and time.monotonic() < end:
             time.sleep(0.02)
-        return found + [f"process {number} is still running" for number in started]
+        return messages + [f"process {number} is still running" for number in started]
 
     def restore(self) -> None:
         """Undo the changes, and delete the folder."""
@@ -110,12 +110,12 @@ class Host:
 
     def _processes(self) -> list[int]:
         """Return the ids of processes with the token in their command line; empty without /proc."""
-        found = []
+        processes = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):  # it has just ended
                 if self.token.encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
-        return found
+                    processes.append(int(path.parent.name))
+        return processes
 
 
 _OWN_VARIABLES = {"PYTEST_CURRENT_TEST", "LINES", "COLUMNS"}

@@ -45,7 +45,7 @@ _STATE_FIELDS = "name every attribute that an episode changes in state_fields"
 
 @rule("deterministic")
 def twins_are_equal(subject: Subject) -> None:
-    """The same seed and actions give the same episode, and so does the reset without a seed that follows."""
+    """The same seed and actions give the same episode and the same following reset without a seed."""
     for recording in subject.recordings():
         twins = [subject.fresh(), subject.fresh()]
         first, second = (replay(twin, recording) for twin in twins)
@@ -56,7 +56,7 @@ def twins_are_equal(subject: Subject) -> None:
 
 @rule("deterministic")
 def sampling_changes_nothing(subject: Subject) -> None:
-    """`sample_random_action` and `oracle_action` leave the episode as it is."""
+    """`sample_random_action` and `oracle_action` do not change the episode."""
     for recording in subject.recordings():
         env = subject.fresh()
         frames = [reset(env, recording.seed)]
@@ -66,8 +66,8 @@ def sampling_changes_nothing(subject: Subject) -> None:
                 env.oracle_action()
             frames.append(step(env, action))
         expect_same(
-            recording.frames, frames, f"with actions drawn in between (seed {recording.seed})",
-            "draw random actions from self.action_random and change nothing",
+            recording.frames, frames, f"with actions sampled in between (seed {recording.seed})",
+            "draw random actions from self.action_random, and change no state",
         )  # fmt: skip
 
 
@@ -103,12 +103,12 @@ def global_random_is_left_alone(subject: Subject) -> None:
 
 @rule("deterministic")
 def episodes_leave_no_trace(subject: Subject) -> None:
-    """An episode that was given up half-way does not change the next one."""
+    """An episode abandoned midway does not change the next one."""
     env = subject.fresh()
     for recording in (*subject.recordings(), subject.recordings()[0]):
         expect_same(
             _without_previous(recording.frames), _without_previous(replay(env, recording)),
-            f"with seed {recording.seed} on an instance used before", _OWN_RANDOM,
+            f"with seed {recording.seed} on a reused instance", _OWN_RANDOM,
         )  # fmt: skip
         reset(env, recording.seed)
         follow(env, recording.actions[: len(recording.actions) // 2])
@@ -116,7 +116,7 @@ def episodes_leave_no_trace(subject: Subject) -> None:
 
 @rule("deterministic")
 def instances_are_independent(subject: Subject) -> None:
-    """Episodes played in turns on several instances equal the same episodes played alone."""
+    """Episodes interleaved on several instances equal the same episodes played alone."""
     recordings = subject.recordings()
     envs = [subject.fresh() for _ in recordings]
     frames = [[reset(env, recording.seed)] for env, recording in zip(envs, recordings, strict=True)]
@@ -126,27 +126,27 @@ def instances_are_independent(subject: Subject) -> None:
                 seen.append(step(env, recording.actions[turn]))
     for recording, seen in zip(recordings, frames, strict=True):
         expect_same(
-            recording.frames, seen, f"with seed {recording.seed} beside other instances",
-            "keep nothing in module or class attributes",
+            recording.frames, seen, f"with seed {recording.seed} interleaved with other instances",
+            "keep no state in module or class attributes",
         )  # fmt: skip
 
 
 @rule("deterministic")
 def threads_change_nothing(subject: Subject) -> None:
-    """Episodes played in threads at the same time equal the same episodes played alone."""
+    """Episodes played concurrently in threads equal the same episodes played alone."""
     recordings = subject.recordings()
     envs = [subject.fresh() for _ in recordings]
     with ThreadPoolExecutor(len(recordings)) as pool:
         for recording, seen in zip(recordings, pool.map(replay, envs, recordings), strict=True):
             expect_same(
                 recording.frames, seen, f"with seed {recording.seed} in a thread",
-                "use no signals, no thread-local and no shared state",
+                "use no signals, thread-local state, or shared state",
             )  # fmt: skip
 
 
 @rule("deterministic")
 def async_is_the_same(subject: Subject) -> None:
-    """`areset` and `astep` give what `reset` and `step` give."""
+    """`areset` and `astep` return the same results as `reset` and `step`."""
 
     async def play(env: Env, recording: Recording) -> list[Frame]:
         first = reset_frame(await env.areset(recording.seed))
@@ -158,7 +158,7 @@ def async_is_the_same(subject: Subject) -> None:
             frames = pool.submit(asyncio.run, play(env, recording)).result()
             expect_same(
                 recording.frames, frames, f"with areset and astep (seed {recording.seed})",
-                "override areset and astep together with reset and step, and let both call one method",
+                "override areset and astep together with reset and step, and call one method from both",
             )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def async_is_the_same(subject: Subject) -> None:
 
 @rule("stateful")
 def states_survive_json(subject: Subject) -> None:
-    """A state goes through JSON and back at any point: the episode and its generator go on from there."""
+    """A state survives a JSON round trip at any point: the episode and its generator continue from there."""
     for recording in subject.recordings():
         for turn in sorted({0, len(recording.actions) // 2, len(recording.actions)}):
             env, other = subject.fresh(), subject.fresh()
@@ -177,9 +177,7 @@ def states_survive_json(subject: Subject) -> None:
             state = _as_json(live)
             rest = _finish(env, recording.actions[turn:])
             if _as_json(live) != state:
-                broken(
-                    "what get_state() had returned changed in later steps", "return copies of lists and dicts"
-                )
+                broken("the result of get_state() changed in later steps", "return copies of lists and dicts")
             for which, restored in (("the same", env), ("a new", other)):
                 restored.set_state(json.loads(state))
                 if _as_json(restored.get_state()) != state:
@@ -191,7 +189,7 @@ def states_survive_json(subject: Subject) -> None:
 
 @rule("stateful")
 def forks_are_equal_and_independent(subject: Subject) -> None:
-    """`spawn(same_state=True)` gives a sibling that goes on alike and shares nothing with its origin."""
+    """`spawn(same_state=True)` returns an independent sibling that continues identically."""
     for recording in subject.recordings():
         half = len(recording.actions) // 2
         env = subject.fresh()
@@ -202,12 +200,12 @@ def forks_are_equal_and_independent(subject: Subject) -> None:
         second = _finish(env, recording.actions[half:])
         where = f"after a fork of seed {recording.seed} at turn {half}"
         expect_same(recording.frames[half + 1 :], first[:-1], f"{where}, in the fork", _STATE_FIELDS)
-        expect_same(first, second, f"{where}, in its origin", "share nothing that changes with a sibling")
+        expect_same(first, second, f"{where}, in its origin", "share no mutable state with a sibling")
 
 
 @rule("stateful")
 def resets_start_from_a_state(subject: Subject) -> None:
-    """`reset(options={"state": ...})` goes on from a saved state."""
+    """`reset(options={"state": ...})` continues from a saved state."""
     for recording in subject.recordings():
         half = len(recording.actions) // 2
         env, other = subject.fresh(), subject.fresh()
@@ -218,7 +216,7 @@ def resets_start_from_a_state(subject: Subject) -> None:
         expect_same(
             recording.frames[half + 1 :], follow(other, recording.actions[half:]),
             f"after a reset from the state of seed {recording.seed} after turn {half}",
-            "call self.set_state(options['state']) in reset() instead of starting anew",
+            "call self.set_state(options['state']) in reset() instead of starting a new episode",
         )  # fmt: skip
 
 
@@ -227,20 +225,25 @@ def resets_start_from_a_state(subject: Subject) -> None:
 
 @rule("deterministic")
 def specs_travel(subject: Subject) -> None:
-    """The `EnvSpec` goes through pickle and JSON, and what it then makes plays the same episodes."""
+    """The `EnvSpec` survives pickle and JSON, and an environment made from it plays the same episodes."""
     spec = _portable_spec(subject)
     copies = [pickle.loads(pickle.dumps(spec)), EnvSpec.from_json(spec.to_json())]
     for copy, form in zip(copies, ("pickle", "JSON"), strict=True):
         if copy != spec:
-            broken(f"the spec came back from {form} as {copy}", "use JSON-able keyword arguments, no tuples")
+            broken(
+                f"the spec came back from {form} as {copy}",
+                "use JSON-serializable keyword arguments, no tuples",
+            )
         recording = subject.recording(subject.seeds[0])
         frames = replay(subject.adopt(make(copy)), recording)
-        expect_same(recording.frames, frames, f"made from the spec after {form}", _OWN_RANDOM)
+        expect_same(
+            recording.frames, frames, f"made from the spec after a round trip through {form}", _OWN_RANDOM
+        )
 
 
 @rule("deterministic")
 def processes_change_nothing(subject: Subject) -> None:
-    """Another process, with another order of sets and hashes, plays the same episodes."""
+    """Another process with a different hash seed plays the same episodes."""
     spec = _portable_spec(subject)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
         skip("the environment is defined in __main__, where another process cannot find it")
@@ -257,7 +260,7 @@ def processes_change_nothing(subject: Subject) -> None:
     if child.returncode:
         broken(
             f"a child process failed: {clip(child.stderr.strip().splitlines()[-1:])}",
-            "let the module of the entry point be importable without the program that registered it",
+            "make the module of the entry point importable without the program that registered it",
         )
     for recording, texts in zip(recordings, json.loads(child.stdout), strict=True):
         frames = [frame._replace(text=text) for frame, text in zip(recording.frames, texts, strict=True)]
@@ -291,7 +294,7 @@ def closing_twice_is_fine(subject: Subject) -> None:
             try:
                 env.close()
             except Exception as error:
-                broken(f"close() raised {error_line(error)}", "let a second close() do nothing")
+                broken(f"close() raised {error_line(error)}", "make a second close() do nothing")
 
 
 # -- helpers ----------------------------------------------------------------------------------
@@ -314,7 +317,10 @@ def _as_json(state: dict[str, Any]) -> str:
     try:
         return json.dumps(state, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
-        broken(f"get_state() is not JSON-able ({error})", "save lists and dicts with str keys, no objects")
+        broken(
+            f"get_state() is not JSON-serializable ({error})",
+            "save lists and dicts with str keys, no objects",
+        )
 
 
 def _finish(env: Env, actions: list[str]) -> list[Frame]:
@@ -326,16 +332,16 @@ def _finish(env: Env, actions: list[str]) -> list[Frame]:
         except ResetNeeded:
             pass
         else:
-            broken("a state from after the end allowed another step", _STATE_FIELDS)
+            broken("a state saved after the end allowed another step", _STATE_FIELDS)
     return [*frames, reset(env, None)]
 
 
 def _portable_spec(subject: Subject) -> EnvSpec:
     spec = subject.spec
     if spec is None:
-        skip("the environment was not made from a registered id")
+        skip("the environment has no registered id")
     if not isinstance(spec.entry_point, str):
         skip("the entry point of the spec is a callable, so the spec has no JSON form")
     if len(layers(subject.fresh())) != len(layers(subject.adopt(make(spec)))):
-        skip("a wrapper was given as a callable, which the spec cannot hold")
+        skip("a wrapper is a callable, which the spec cannot store")
     return spec

@@ -68,7 +68,7 @@ def rule(needs: str | None = None) -> Callable[[Callable[[Subject], None]], Call
 
 @rule()
 def signatures(subject: Subject) -> None:
-    """The methods take ``step(action)`` and ``reset(seed=None, *, options=None)``."""
+    """The signatures are ``step(action)`` and ``reset(seed=None, *, options=None)``."""
     for env in layers(subject.fresh()):
         for name in ("step", "astep"):
             parameters = list(inspect.signature(getattr(env, name)).parameters)
@@ -87,7 +87,7 @@ def signatures(subject: Subject) -> None:
 
 @rule()
 def unknown_arguments(subject: Subject) -> None:
-    """An unknown keyword argument of the constructor is a TypeError."""
+    """The constructor raises TypeError for an unknown keyword argument."""
     env = subject.fresh().unwrapped
     args, kwargs = env._init_args
     unknown: dict[str, Any] = {"no_such_argument": 1}
@@ -97,7 +97,7 @@ def unknown_arguments(subject: Subject) -> None:
         subject.adopt(build(**unknown))
     except TypeError:
         return
-    broken("no_such_argument=1 was accepted", "refuse what the constructor does not know")
+    broken("no_such_argument=1 was accepted", "raise TypeError for unknown keyword arguments")
 
 
 @rule()
@@ -113,7 +113,7 @@ def reset_results(subject: Subject) -> None:
 
 @rule()
 def step_results(subject: Subject) -> None:
-    """A step returns a finite float reward, two bools of which one at most is true, and a sound info dict."""
+    """A step returns a finite float reward, two bools that are not both True, and a valid info dict."""
     env = subject.fresh()
     for seed in subject.seeds:
         _check_steps(subject.recording(seed))
@@ -123,20 +123,20 @@ def step_results(subject: Subject) -> None:
 
 @rule()
 def results_are_new(subject: Subject) -> None:
-    """Every call returns a new info dict, and later calls leave what was returned alone."""
+    """Every call returns a new info dict, and later calls do not change earlier results."""
     for seed in subject.seeds:
         frames = subject.recording(seed).frames
         if len({id(frame.info) for frame in frames}) < len(frames):
-            broken(f"seed {seed}: two calls returned the same info dict", "make a new dict each time")
+            broken(f"seed {seed}: two calls returned the same info dict", "create a new dict each time")
         for number, frame in enumerate(frames):
             parts = [frame.observation, frame.info]
             if number:
                 parts[1:1] = [frame.reward, frame.terminated, frame.truncated]
             if as_text(parts) != frame.text:
                 broken(
-                    f"seed {seed}: what call {number} returned was {clip(frame.text)} at first and became "
+                    f"seed {seed}: the result of call {number} changed from {clip(frame.text)} to "
                     f"{clip(as_text(parts))}",
-                    "return copies of lists and dicts that the environment goes on changing",
+                    "return copies of lists and dicts that the environment changes later",
                 )
 
 
@@ -145,29 +145,29 @@ def results_are_new(subject: Subject) -> None:
 
 @rule()
 def random_actions_are_legal(subject: Subject) -> None:
-    """`sample_random_action` gives legal actions: ``info["invalid"]`` stays None."""
+    """`sample_random_action` returns legal actions: ``info["invalid"]`` stays None."""
     for seed in subject.seeds:
         recording = subject.recording(seed)
         for action, frame in zip(recording.actions, recording.frames[1:], strict=True):
             if frame.info.get("invalid") is not None:
                 broken(
                     f"seed {seed}: {clip(action)} was {frame.info['invalid']!r}: {clip(frame.observation)}",
-                    "draw from the legal actions of the present position",
+                    "draw from the legal actions of the current position",
                 )
 
 
 @rule()
 def episodes_end(subject: Subject) -> None:
-    """Every episode ends within `max_turns` steps, also of a player that repeats itself or talks nonsense."""
+    """Every episode ends within `max_turns` steps, even if the player repeats itself or writes nonsense."""
     for seed in subject.seeds:
         if not subject.recording(seed).ended:
-            broken(f"seed {seed}: random play went on after {subject.max_turns} steps", "add a turn limit")
+            broken(f"seed {seed}: random play continued after {subject.max_turns} steps", "add a turn limit")
     first = subject.recording(subject.seeds[0]).actions[0]
     for action in (first, JUNK[0]):
         recording = subject.play(subject.fresh(), subject.seeds[0], _always(action))
         if not recording.ended:
             broken(
-                f"an answer of {clip(action)} each time went on after {subject.max_turns} steps",
+                f"the episode continued after {subject.max_turns} steps of {clip(action)}",
                 "count every step toward the turn limit",
             )
         _check_steps(recording)
@@ -191,7 +191,7 @@ def reset_is_needed(subject: Subject) -> None:
 
 @rule()
 def unknown_options(subject: Subject) -> None:
-    """`reset(options=...)` refuses a key that it does not know with a ConfigError."""
+    """`reset(options=...)` raises ConfigError for an unknown key."""
     unknown: Any = {"no_such_option": 1}
     try:
         subject.fresh().reset(subject.seeds[0], options=unknown)
@@ -199,12 +199,12 @@ def unknown_options(subject: Subject) -> None:
         return
     except Exception as error:
         broken(f"options={unknown} raised {error_line(error)}", "raise ConfigError")
-    broken(f"options={unknown} was accepted", "raise ConfigError for keys that the environment does not know")
+    broken(f"options={unknown} was accepted", "raise ConfigError for unknown keys")
 
 
 @rule()
 def best_return(subject: Subject) -> None:
-    """No episode returns more than `max_return`, and the oracle, where there is one, reaches it."""
+    """No episode returns more than `max_return`, and the oracle, if any, reaches it."""
     env = subject.fresh()
     if env.max_return is None:
         skip("max_return is None: the best return is not documented")
@@ -212,7 +212,7 @@ def best_return(subject: Subject) -> None:
     reset(env, subject.seeds[0])
     if env.oracle_action() is None:
         _expect_at_most(env.max_return, played)
-        skip("oracle_action() is None: random play was held against max_return, nothing else")
+        skip("oracle_action() is None: only random play was compared with max_return")
     perfect = [subject.play(env, seed, _oracle) for seed in subject.seeds]
     _expect_at_most(env.max_return, played + perfect)
     reached = []
@@ -220,14 +220,14 @@ def best_return(subject: Subject) -> None:
         _check_steps(recording)
         invalid = [f.info.get("invalid") for f in recording.frames[1:]]
         if any(kind is not None for kind in invalid):
-            broken(f"seed {recording.seed}: oracle actions were {invalid}", "let the oracle play legally")
+            broken(f"seed {recording.seed}: oracle actions were {invalid}", "make the oracle play legally")
         reached.append(recording.total_reward >= env.max_return - TOLERANCE)
     if not (all(reached) if env.oracle_certain else any(reached)):
         returns = {recording.seed: recording.total_reward for recording in perfect}
         broken(
-            f"max_return is {env.max_return}, the oracle got (by seed) {returns}",
-            "mend the oracle or the rewards; set max_return to None where it depends on the episode, or "
-            "oracle_certain to False where the best player needs luck",
+            f"max_return is {env.max_return}, but the oracle earned (by seed) {returns}",
+            "fix the oracle or the rewards; set max_return to None if it depends on the episode, or "
+            "oracle_certain to False if the best player needs luck",
         )
 
 
@@ -249,20 +249,20 @@ def junk_earns_nothing(subject: Subject) -> None:
                 broken(
                     f"after {turns} turns, {clip(text)} earned {frame.reward} with info {clip(frame.info)}; "
                     f"format_error_reward is {env.format_error_reward}",
-                    "pay format_error_reward for text from which no action can be read",
+                    "pay format_error_reward for text without a readable action",
                 )
 
 
 @rule()
 def any_text_is_taken(subject: Subject) -> None:
-    """No text makes a step raise, return something malformed or pay a format error too well."""
+    """No text makes a step raise, return a malformed result, or reward a format error too highly."""
     env = subject.fresh()
     _try_texts(subject, env, nasty_texts(subject.seeds[0], count=100 * len(subject.seeds)))
 
 
 @rule()
 def long_text_is_taken(subject: Subject) -> None:
-    """Texts of up to a megabyte are answered in time, and like any other text."""
+    """Texts of up to a megabyte are processed in time, and like any other text."""
     env = subject.fresh()
     for size in (10_000, 100_000, 1_000_000):  # from short to long, so that a slow parser is reported early
         _try_texts(subject, env, long_texts(size))
@@ -279,13 +279,13 @@ def _try_texts(subject: Subject, env: Env, texts: Iterable[str]) -> None:
         ended = frame.ended
         if seconds > subject.patience:
             broken(
-                f"{clip(text, 60)} took {seconds:.1f} s of CPU time; {subject.patience} s are allowed",
+                f"{clip(text, 60)} took {seconds:.1f} s of CPU time; the limit is {subject.patience} s",
                 "read the text in one pass: no nested quantifiers, no search from each opening bracket",
             )
         _check_step(frame)
         if frame.info.get("invalid") == "format" and frame.reward > env.format_error_reward + TOLERANCE:
             broken(
-                f"{clip(text)} was a format error and earned {frame.reward}",
+                f"{clip(text)} was a format error but earned {frame.reward}",
                 f"pay format_error_reward ({env.format_error_reward})",
             )
 
@@ -300,7 +300,10 @@ def _always(action: str) -> Callable[[Env], str]:
 def _oracle(env: Env) -> str:
     action = env.oracle_action()
     if action is None:
-        broken("oracle_action() was None in mid-episode", "know a best action to the end, or never")
+        broken(
+            "oracle_action() returned None in mid-episode",
+            "return an action until the end of the episode, or never",
+        )
     return action
 
 
@@ -309,7 +312,7 @@ def _expect_at_most(limit: float, recordings: Iterable[Recording]) -> None:
         if recording.total_reward > limit + TOLERANCE:
             broken(
                 f"seed {recording.seed}: the return {recording.total_reward} is above max_return {limit}",
-                "correct max_return, or set it to None where it depends on the episode",
+                "correct max_return, or set it to None if it depends on the episode",
             )
 
 
@@ -340,7 +343,10 @@ def _check_step(frame: Frame) -> None:
         if not isinstance(value, bool):
             broken(f"{name} was {value!r} ({type(value).__name__})", "return a bool")
     if frame.terminated and frame.truncated:
-        broken("terminated and truncated were both True", "truncate at a limit only, else terminate")
+        broken(
+            "terminated and truncated were both True",
+            "return truncated=True only at a limit, and terminated=True otherwise",
+        )
     _check_info(frame.info, ended=frame.ended)
 
 
@@ -352,13 +358,13 @@ def _check_observation(observation: Any) -> None:
     try:
         check_parts(observation)
     except DataError as error:
-        broken(f"{error}: {clip(observation)}", "make the parts with gem_core.images")
+        broken(f"{error}: {clip(observation)}", "create the parts with gem_core.images")
     _check_json("the observation", observation)
 
 
 def _check_images(frame: Frame, env: Env) -> None:
     if image_urls(frame.observation) and not env.shows_images:
-        broken("the observation holds an image, but shows_images is False", "set shows_images = True")
+        broken("the observation contains an image, but shows_images is False", "set shows_images = True")
 
 
 _INFO_TYPES: dict[str, type] = {
@@ -383,11 +389,11 @@ def _check_info(info: Any, *, ended: bool) -> None:
         broken(f"info['invalid'] was {clip(info['invalid'])}", "use None, 'format', 'illegal' or 'length'")
     for name, value in info.get("metrics", {}).items():
         if not isinstance(value, (int, float)) or not math.isfinite(value):
-            broken(f"info['metrics'][{name!r}] was {clip(value)}", "metrics are finite numbers")
+            broken(f"info['metrics'][{name!r}] was {clip(value)}", "metrics must be finite numbers")
     if ("success" in info) != ended:
         broken(
             f"info['success'] was {'missing at the end' if ended else 'present before the end'}",
-            "set it in the last step, and only there",
+            "set it in the last step only",
         )
     _check_json("info", info)
 
@@ -396,4 +402,6 @@ def _check_json(name: str, value: Any) -> None:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        broken(f"{name} is not JSON-able ({error}): {clip(value)}", "use str, numbers, lists and dicts")
+        broken(
+            f"{name} is not JSON-serializable ({error}): {clip(value)}", "use str, numbers, lists and dicts"
+        )

@@ -141,7 +141,7 @@ def random_action(env: Env) -> str:
     """Return a random legal action."""
     action = env.sample_random_action()
     if not isinstance(action, str):
-        broken(f"sample_random_action() returned {clip(action)}", "return the response as a str")
+        broken(f"sample_random_action() returned {clip(action)}", "return the action as a str")
     return action
 
 
@@ -199,10 +199,10 @@ def expect_same(expected: Sequence[Frame], seen: Sequence[Frame], when: str, adv
 
 def layers(env: Env) -> list[Env]:
     """Return the environment and everything that it wraps, outermost first."""
-    found = [env]
-    while isinstance(found[-1], Wrapper):
-        found.append(found[-1].env)
-    return found
+    stack = [env]
+    while isinstance(stack[-1], Wrapper):
+        stack.append(stack[-1].env)
+    return stack
 
 
 def as_text(value: Any) -> str:
@@ -225,5 +225,5 @@ def _call(env: Env, what: str, call: Callable[[], Any]) -> Any:
     except Exception as error:
         raise RuleBroken(
             f"{env!r}: {what} raised {type(error).__name__}: {clip(str(error))}",
-            "bad model text is a bad move, never an exception; fix what raised (the cause is shown above)",
+            "bad model text must count as a bad move, not raise; fix the exception shown above",
         ) from error

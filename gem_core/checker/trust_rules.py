@@ -30,14 +30,13 @@ _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format",
 """Names of the payloads that are also sent in forms that the environment does not read."""
 _ADVICE = (
     "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
-    "str.format, a shell or sympy in this process or in a worker that is used again; what must run, runs in "
-    "gem_core.sandbox"
+    "str.format, a shell or sympy in this process or in a reused worker; run programs in gem_core.sandbox"
 )
 
 
 @rule()
 def attacks_change_nothing(subject: Subject) -> None:
-    """Text that tries to be run changes no file, process, module or later grade, and is answered in time."""
+    """Text that tries to execute code changes no file, process, module or grade, and is graded in time."""
     env = subject.fresh()
     seed = subject.seeds[0]
     read = readable_forms(play(env, seed, max_turns=subject.max_turns))
@@ -53,7 +52,7 @@ def attacks_change_nothing(subject: Subject) -> None:
                     if payload.slow == slow and _is_sent(payload, form, read):
                         panel.send(payload.name, form, text)
             if changes := host.changes():
-                broken(f"a text was run: {'; '.join(changes[:5])}", _ADVICE)
+                broken(f"a text was executed: {'; '.join(changes[:5])}", _ADVICE)
         after = panel.graded()
         if after != before and panel.repeatable:
             broken(
@@ -109,8 +108,8 @@ class _Panel:
             if seconds > self.patience:
                 broken(
                     f"the payload {payload!r} ({form}), {clip(text, 60)}, took {seconds:.1f} s; "
-                    f"{self.patience:g} s are allowed",
-                    "limit the time that grading takes, below that",
+                    f"the limit is {self.patience:g} s",
+                    "limit the time for grading to less than that",
                 )
             self.start()
         else:
@@ -131,11 +130,11 @@ def _is_sent(payload: Payload, form: str, read: list[str]) -> bool:
 def floor_holds(subject: Subject) -> None:
     """Players that solve nothing succeed no more often than the documented floor of the environment."""
     if subject.spec is None:
-        skip("the environment was not made from a registered id, which may declare a floor")
+        skip("the environment has no registered id, which could declare a floor")
     if subject.spec.id in list_envs(subject.spec.id):
         registered = spec(subject.spec.id)
         if (subject.spec.kwargs, subject.spec.wrappers) != (registered.kwargs, registered.wrappers):
-            skip("the floor holds for the registered arguments and wrappers, and others were given")
+            skip("the floor only applies to the registered arguments and wrappers")
     floor = documented(subject.spec)
     limit = UNDOCUMENTED if floor is None else floor.success + RESOLUTION
     env = subject.fresh()
@@ -155,11 +154,13 @@ def floor_holds(subject: Subject) -> None:
             break
     best = max(wins, key=lambda player: wins[player])
     if _at_least(wins[best], seeds, limit) < _CHANCE:
-        known = "no floor is documented" if floor is None else f"the documented floor is {floor.success:g}"
+        documentation = (
+            "no floor is documented" if floor is None else f"the documented floor is {floor.success:g}"
+        )
         broken(
-            f"always answering {clip(best)} succeeded in {wins[best]} of {seeds} episodes; {known}",
-            "fix the scorer; where a guess is often right, because there are few answers or one of them is "
-            "common, declare it: register(..., floor=share of successes)",
+            f"always answering {clip(best)} succeeded in {wins[best]} of {seeds} episodes; {documentation}",
+            "fix the scorer; if guesses are often right, because there are few answers or one of them is "
+            "common, declare the floor: register(..., floor=share of successes)",
         )
 
 

@@ -30,7 +30,7 @@ _sys.stdout.write({mark!r} + _json.dumps(_result, default=list) + "\\n")
 class ProgramTest(NamedTuple):
     """A test of a program."""
 
-    given: str
+    stdin: str
     """Standard input, or the arguments as a JSON list."""
     expected: str
     """Standard output, or the result as JSON."""
@@ -70,10 +70,10 @@ def read_tests(data: Any) -> ProgramTests:
             pairs = [(test["input"], test["output"]) for test in data]
             function = next((test.get("fn_name") for test in data if test.get("fn_name")), None)
         form = _call if function else _stream
-        tests = tuple(ProgramTest(*form(given, expected)) for given, expected in pairs)
+        tests = tuple(ProgramTest(*form(inputs, expected)) for inputs, expected in pairs)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"tests must be equally many inputs and outputs, or a list of objects with input and output "
+            "expected equally many inputs and outputs, or a list of objects with 'input' and 'output' "
             f"({error_line(error)})"
         ) from error
     if not tests:
@@ -83,7 +83,7 @@ def read_tests(data: Any) -> ProgramTests:
 
 def run_tests(
     code: str,
-    given: ProgramTests,
+    tests: ProgramTests,
     *,
     max_tests: int | None = None,
     stop_early: bool = True,
@@ -93,31 +93,31 @@ def run_tests(
 
     Args:
         code: Python source.
-        given: Tests of the task.
+        tests: Tests of the task.
         max_tests: Maximum number of tests to run; the tests with the longest inputs are chosen. None runs
             all.
         stop_early: Whether to stop at the first failure, for callers that only need to know whether all
             tests pass.
         limits: Resource limits of each test. None uses the defaults of the sandbox.
     """
-    tests = list(given.tests)
-    if max_tests is not None and len(tests) > max_tests:
-        tests = sorted(tests, key=lambda test: len(test.given), reverse=True)[:max_tests]
-    if given.function is not None:
-        code += _DRIVER.format(name=given.function, mark=_MARK)
+    selected = list(tests.tests)
+    if max_tests is not None and len(selected) > max_tests:
+        selected = sorted(selected, key=lambda test: len(test.stdin), reverse=True)[:max_tests]
+    if tests.function is not None:
+        code += _DRIVER.format(name=tests.function, mark=_MARK)
     sandbox = open_sandbox()
     if sandbox.level != "process":  # level "process" counts all processes of the user
         limits = replace(limits or ISOLATED, processes=ISOLATED.processes)
     passed, feedback = 0, ""
-    for number, test in enumerate(tests, 1):
-        result = sandbox.run(code, stdin=test.given, limits=limits)
-        if _passes(result, test, given.function is not None):
+    for number, test in enumerate(selected, 1):
+        result = sandbox.run(code, stdin=test.stdin, limits=limits)
+        if _passes(result, test, tests.function is not None):
             passed += 1
             continue
-        feedback = feedback or f"Test {number} of {len(tests)} failed.\n{_feedback(result, test)}"
+        feedback = feedback or f"Test {number} of {len(selected)} failed.\n{_feedback(result, test)}"
         if stop_early:
             break
-    return Report(passed, len(tests), feedback)
+    return Report(passed, len(selected), feedback)
 
 
 def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
@@ -143,16 +143,16 @@ def _lines(text: str) -> list[str]:
 
 
 def _feedback(result: RunResult, test: ProgramTest) -> str:
-    shown = [f"Input:\n{_short(test.given)}", f"Expected output:\n{_short(test.expected)}"]
+    lines = [f"Input:\n{_short(test.stdin)}", f"Expected output:\n{_short(test.expected)}"]
     if result.ending == "timeout":
-        shown.append("The program ran too long.")
+        lines.append("The program ran too long.")
     elif result.ending != "ok":
-        shown.append(f"The program failed:\n{_short(result.stderr.strip()[-400:]) or result.exit_code}")
+        lines.append(f"The program failed:\n{_short(result.stderr.strip()[-400:]) or result.exit_code}")
     elif result.cut:
-        shown.append("The program wrote too much.")
+        lines.append("The program wrote too much.")
     else:
-        shown.append(f"Output:\n{_short(result.stdout.rpartition(_MARK)[2])}")
-    return "\n".join(shown)
+        lines.append(f"Output:\n{_short(result.stdout.rpartition(_MARK)[2])}")
+    return "\n".join(lines)
 
 
 def _short(text: str) -> str:
@@ -160,8 +160,8 @@ def _short(text: str) -> str:
     return text if len(text) <= 400 else f"{text[:400]} ..."
 
 
-def _stream(given: Any, expected: Any) -> tuple[str, str]:
-    return _text(given), _text(expected)
+def _stream(inputs: Any, expected: Any) -> tuple[str, str]:
+    return _text(inputs), _text(expected)
 
 
 def _text(value: Any) -> str:
@@ -170,9 +170,9 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _call(given: Any, expected: Any) -> tuple[str, str]:
-    if isinstance(given, str):  # one JSON argument per line
-        given = [json.loads(line) for line in given.splitlines() if line.strip()]
+def _call(inputs: Any, expected: Any) -> tuple[str, str]:
+    if isinstance(inputs, str):  # one JSON argument per line
+        inputs = [json.loads(line) for line in inputs.splitlines() if line.strip()]
     if isinstance(expected, str):
         expected = json.loads(expected)
-    return json.dumps(given), json.dumps(expected)
+    return json.dumps(inputs), json.dumps(expected)

@@ -100,7 +100,7 @@ class Container:
         except subprocess.TimeoutExpired:
             return RunResult("", "", "timeout", -9, time.perf_counter() - start, False, LEVEL)
         except OSError as error:
-            raise SandboxError(f"{self._engine[0]} cannot be run: {error}") from error
+            raise SandboxError(f"{self._engine[0]} cannot be started: {error}") from error
         finally:
             self._remove(name)
         return _result(done, limits, time.perf_counter() - start)
@@ -123,7 +123,7 @@ class Container:
                 the stricter limits of this level, still without a network.
 
         Raises:
-            SandboxError: The engine cannot be run.
+            SandboxError: The engine cannot be started.
         """
         name = f"gem-core-{uuid.uuid4().hex}"
         options = [*self._options(limits), "--tmpfs", f"/app:rw,exec,size={self._disk},mode=1777"]
@@ -139,7 +139,7 @@ class Container:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
-            raise SandboxError(f"{self._engine[0]} cannot be run: {error}") from error
+            raise SandboxError(f"{self._engine[0]} cannot be started: {error}") from error
         return Conversation(process, lambda: self._remove(name))
 
     def close(self) -> None:

@@ -165,30 +165,30 @@ def make_tools(tools: ToolLike | Sequence[ToolLike]) -> list[Tool]:
         TypeError: An unknown keyword argument.
         ConfigError: Not a config string, two tools of the same name, or a tool that lacks something.
     """
-    made: list[Tool] = []
-    for given in [tools] if isinstance(tools, str | Tool) else tools:
-        if isinstance(given, Tool):
-            made.append(given)
+    result: list[Tool] = []
+    for tool in [tools] if isinstance(tools, str | Tool) else tools:
+        if isinstance(tool, Tool):
+            result.append(tool)
             continue
-        for spec in read_specs(given, what="tools", example="python(timeout=3), search"):
-            made.extend(_make(spec.name, spec.kwargs))
-    names = [tool.name for tool in made]
-    for tool in made:
+        for spec in read_specs(tool, what="tools", example="python(timeout=3), search"):
+            result.extend(_make(spec.name, spec.kwargs))
+    names = [tool.name for tool in result]
+    for tool in result:
         _check(tool)
         if names.count(tool.name) > 1:
-            raise ConfigError(f"two tools are called {tool.name!r}; give one of them another name")
-    return made
+            raise ConfigError(f"two tools have the name {tool.name!r}; rename one of them")
+    return result
 
 
 def _make(name: str, kwargs: Mapping[str, Any]) -> Sequence[Tool]:
     entry = _tools.get(name)
-    given = entry.entry_point
+    point = entry.entry_point
     factory: ToolFactory = (
-        load_attribute(f"tool {name!r}", given, entry.extra) if isinstance(given, str) else given
+        load_attribute(f"tool {name!r}", point, entry.extra) if isinstance(point, str) else point
     )
     check_arguments(f"tool {name!r}", factory, dict(kwargs))
-    made = factory(**kwargs)
-    return [made] if isinstance(made, Tool) else made
+    tools = factory(**kwargs)
+    return [tools] if isinstance(tools, Tool) else tools
 
 
 def _check(tool: Tool) -> None:
@@ -199,7 +199,7 @@ def _check(tool: Tool) -> None:
         tool.name.replace("_", "").replace("-", "").replace(".", "").isalnum()
     ):
         raise ConfigError(
-            f"a tool cannot be called {tool.name!r}: letters, digits, '_', '-' and '.', a letter first"
+            f"invalid tool name {tool.name!r}: expected a letter, then letters, digits, '_', '-', and '.'"
         )
     if not isinstance(tool.parameters, Mapping) or tool.parameters.get("type") != "object":
-        raise ConfigError(f"the parameters of tool {tool.name!r} are no JSON schema of type 'object'")
+        raise ConfigError(f"the parameters of tool {tool.name!r} must be a JSON schema of type 'object'")

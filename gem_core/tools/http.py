@@ -109,7 +109,7 @@ class HttpClient:
             except (OSError, http.client.HTTPException) as error:
                 problem, again = f"{shown} does not answer ({error_line(error, 160)})", True
             except ValueError:
-                problem, again = f"{shown} answered with something that is not JSON", False
+                problem, again = f"{shown} did not answer with JSON", False
             if not again or attempt >= self.retries:
                 tries = f", after {attempt + 1} attempts" if attempt else ""
                 raise ServiceError(f"{problem}{tries}")

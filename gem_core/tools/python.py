@@ -62,15 +62,15 @@ class PythonTool(Tool):
     ) -> None:
         check_number("timeout", timeout, above=0)
         check_int("memory_mb", memory_mb, 1)
-        given = {} if files is None else files
-        if not isinstance(given, Mapping) or not all(
-            isinstance(part, str) for item in given.items() for part in item
+        texts = {} if files is None else files
+        if not isinstance(texts, Mapping) or not all(
+            isinstance(part, str) for item in texts.items() for part in item
         ):
             raise ConfigError(f"files={files!r:.200}: expected a dict of names and texts, or None")
         self.name = name
         self._keep = stateful
         self._last_line = last_error_line
-        self._files = {path: text.encode() for path, text in given.items()}
+        self._files = {path: text.encode() for path, text in texts.items()}
         self._sandbox: Sandbox = open_sandbox(
             level, min_level=min_level, packages=(packages,) if isinstance(packages, str) else tuple(packages)
         )

@@ -41,7 +41,7 @@ def test_a_broken_rule_is_exit_1_with_its_evidence(broken_env, capsys):
     assert main(["check", broken_env, "--seeds", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"failed  {broken_env}: ")
-    assert any(line.strip().startswith("seen:") for line in lines)
+    assert any(line.strip().startswith("observed:") for line in lines)
 
 
 def test_json(broken_env, capsys):

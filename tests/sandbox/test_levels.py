@@ -100,5 +100,5 @@ def test_a_container_says_what_it_lacks(monkeypatch, engine):
         with pytest.raises(SandboxError, match=r"needs (podman|an image)"):
             Container()
     else:
-        with pytest.raises(SandboxError, match="cannot be run"):
+        with pytest.raises(SandboxError, match="cannot be started"):
             Container(image="x", engine=engine).run("1")

@@ -72,11 +72,11 @@ def test_mistakes_are_said_in_one_line():
         make_tools("countr")
     with pytest.raises(TypeError, match="accepted keyword arguments: start"):
         make_tools("counter(stop=1)")
-    with pytest.raises(ConfigError, match="two tools are called 'counter'"):
+    with pytest.raises(ConfigError, match="two tools have the name 'counter'"):
         make_tools("counter, counter")
     with pytest.raises(ConfigError, match="tools 'counter\\(': expected names"):
         make_tools("counter(")
-    with pytest.raises(ConfigError, match="cannot be called 'no blanks'"):
+    with pytest.raises(ConfigError, match="invalid tool name 'no blanks'"):
         make_tools(Named("no blanks"))
     with pytest.raises(ConfigError, match="has no name"):
         make_tools(Named(""))
@@ -92,7 +92,7 @@ def test_mistakes_are_said_in_one_line():
 def test_parameters_have_to_be_an_object():
     tool = Counter()
     tool.parameters = {"type": "string"}
-    with pytest.raises(ConfigError, match="no JSON schema of type 'object'"):
+    with pytest.raises(ConfigError, match="must be a JSON schema of type 'object'"):
         make_tools(tool)
 
 

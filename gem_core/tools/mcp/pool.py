@@ -17,7 +17,7 @@ from gem_core.errors import ServiceError
 from gem_core.tools import loop
 from gem_core.tools.mcp import sdk
 from gem_core.tools.mcp.config import ServerConfig
-from gem_core.tools.mcp.session import Lost, NotMade, Session
+from gem_core.tools.mcp.session import Lost, NotSent, Session
 from gem_core.tools.mcp.transport import http_client
 
 _LONGEST_PAUSE = 2.0
@@ -66,16 +66,16 @@ class Pool:
                     return ToolReply(await session.call(name, arguments, self.config.timeout))
             except ServiceError as error:
                 return ToolReply(None, str(error))
-            except NotMade as error:
+            except NotSent as error:
                 last = str(error)
             except Lost as error:
-                kept = " What it kept of this episode may be gone." if holder is not None else ""
-                return ToolReply(None, f"the server went away during the call ({error}).{kept}")
+                loss = " Its data for this episode may be lost." if holder is not None else ""
+                return ToolReply(None, f"the server disconnected during the call ({error}).{loss}")
             except asyncio.TimeoutError:
                 return ToolReply(None, f"no answer within {self.config.timeout:g} seconds")
             except sdk.Error as error:
                 return ToolReply(None, str(error))
-        return ToolReply(None, f"the server was not reached in {_MOST_ATTEMPTS} attempts ({last})")
+        return ToolReply(None, f"cannot reach the server in {_MOST_ATTEMPTS} attempts ({last})")
 
     async def release(self, holder: Holder) -> None:
         """Close the session of an episode that has ended."""
@@ -122,8 +122,8 @@ class Pool:
             await asyncio.wait_for(self._places.acquire(), seconds)
         except asyncio.TimeoutError:
             raise ServiceError(
-                f"{self.config}: all {self.config.max_sessions} sessions are taken by other episodes "
-                f"for {seconds:g} seconds; raise max_sessions"
+                f"{self.config}: all {self.config.max_sessions} sessions have been in use by other "
+                f"episodes for {seconds:g} seconds; raise max_sessions"
             ) from None
 
     async def _open(self, seconds: float) -> Session:

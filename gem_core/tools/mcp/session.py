@@ -19,12 +19,12 @@ _CLOSING = 15.0
 """Seconds for a session to end in order."""
 
 
-class NotMade(Exception):
+class NotSent(Exception):
     """Raised when a call did not reach the server and can be repeated."""
 
 
 class Lost(Exception):
-    """Raised when the server goes away during a call."""
+    """Raised when the server disconnects during a call."""
 
 
 class Session:
@@ -32,11 +32,11 @@ class Session:
 
     def __init__(self, config: ServerConfig, client: Any) -> None:
         self._config, self._client = config, client
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._session: Any = None
         self.tools: list[Any] = []
-        self._said = _LastWords()
-        self._under_way = 0
+        self._stderr = _StderrTail()
+        self._calls_in_progress = 0
         self.dead = False
         """Whether the session accepts no new calls."""
         self.failure: BaseException | None = None
@@ -63,30 +63,30 @@ class Session:
         """Make one call and return its result.
 
         Raises:
-            NotMade: The session is dead, and the call did not reach the server.
+            NotSent: The session is dead, and the call did not reach the server.
             Lost: The session is dead, and the call may have reached the server.
             asyncio.TimeoutError: No answer arrived in time.
             Exception: The package's exception for an error that the server reports.
         """
         if self.dead:
-            raise NotMade("the session has ended")
-        self._under_way += 1
+            raise NotSent("the session has ended")
+        self._calls_in_progress += 1
         answer = asyncio.ensure_future(self._session.call_tool(name, dict(arguments)))
         try:
-            await asyncio.wait({answer, self._gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answer, self._ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return answer.result()
-            if self._gone.done():
+            if self._ending.done():
                 raise Lost("the connection has ended")
             raise asyncio.TimeoutError
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self.close()
-            raise NotMade("the connection has ended") from error
+            raise NotSent("the connection has ended") from error
         except sdk.Error as error:
             code = sdk.error_code(error)
             if code in (transport.NOT_SENT, transport.NO_SESSION):
                 self.dead = True  # calls in progress finish on their own
-                raise NotMade(str(error)) from error
+                raise NotSent(str(error)) from error
             if code in (transport.BROKEN, sdk.CLOSED):
                 if code == sdk.CLOSED or not self._config.url:
                     self.close()
@@ -94,8 +94,8 @@ class Session:
             raise
         finally:
             answer.cancel()
-            self._under_way -= 1
-            if self.dead and not self._under_way:
+            self._calls_in_progress -= 1
+            if self.dead and not self._calls_in_progress:
                 self.close()
 
     @property
@@ -106,8 +106,8 @@ class Session:
     def close(self) -> None:
         """End the session without waiting until it is closed."""
         self.dead = True
-        if not self._gone.done():
-            self._gone.set_result(None)
+        if not self._ending.done():
+            self._ending.set_result(None)
 
     async def closed(self) -> None:
         """Wait until everything is closed; cancel it if that takes too long."""
@@ -125,12 +125,12 @@ class Session:
                 self.tools = await sdk.list_tools(session)
                 if not ready.done():
                     ready.set_result(None)
-                await self._gone
+                await self._ending
         except BaseException as error:
             if not ready.done():
                 self.failure, reason = _innermost(error)
-                if said := self._said.last_line():
-                    reason = f"{reason}; the last that it said is: {said}"
+                if line := self._stderr.last_line():
+                    reason = f"{reason}; its last output is: {line}"
                 ready.set_exception(ServiceError(f"{self._config} cannot be reached: {reason}"))
                 ready.exception()  # mark as retrieved, in case the caller was cancelled
             if isinstance(error, asyncio.CancelledError):
@@ -142,11 +142,11 @@ class Session:
         config = self._config
         if config.url is not None:
             return transport.http_transport(config.url, self._client)
-        errors = stack.enter_context(self._said)
+        errors = stack.enter_context(self._stderr)
         return sdk.stdio_transport(str(config.command), list(config.args), config.env, config.cwd, errors)
 
 
-class _LastWords:
+class _StderrTail:
     """Pipe for a server's standard error, whose end is kept for a message."""
 
     _KEPT = 4096

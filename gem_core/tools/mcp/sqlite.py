@@ -76,28 +76,28 @@ def _run(path: Path, sql: str, write: bool) -> str:
     parts = list(statements(sql))
     if not write and len(parts) > 1:
         raise ValueError("query takes one statement; use execute for several")
-    told = []
+    results = []
     with opened(path, write=write) as link:
         for part in parts:
             cursor = link.execute(part)
             if cursor.description is not None:
-                told.append(shown(cursor))
+                results.append(shown(cursor))
             elif cursor.rowcount >= 0:
-                told.append(f"{cursor.rowcount} rows changed.")
-    return "\n".join(told) or "Done."
+                results.append(f"{cursor.rowcount} rows changed.")
+    return "\n".join(results) or "Done."
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--database", type=Path, help="the one database")
+    where.add_argument("--database", type=Path, help="path of the database")
     where.add_argument("--folder", type=Path, help="folder of NAME.db files; each call names one")
     parser.add_argument("--port", type=int, help="serve over HTTP on this port")
     parser.add_argument("--host", default="127.0.0.1")
     args = parser.parse_args(argv)
     if args.database is not None and not args.database.is_file():
-        parser.error(f"{args.database} is no file")
+        parser.error(f"{args.database} is not a file")
     server = sqlite_server(lambda name: args.database or path_of(args.folder, name))
     if args.port is None:
         server.run("stdio")

@@ -78,8 +78,8 @@ def mcp_tools(
         ConfigError: A value is invalid, or no server has a tool in `only`.
         ServiceError: A server cannot be reached.
     """
-    if sum(given is not None for given in (command, url, config)) != 1:
-        raise ConfigError("mcp: give one of command=, url= and config=")
+    if sum(value is not None for value in (command, url, config)) != 1:
+        raise ConfigError("mcp: expected one of command=, url= and config=")
     try:
         if config is not None:
             servers = read_config(config, **options)
@@ -87,11 +87,11 @@ def mcp_tools(
             servers = [server_config(options.pop("name", "mcp"), command=command, url=url, **options)]
     except TypeError as error:
         raise TypeError(f"mcp: {error}") from None
-    found = [(server, tool) for server in servers for tool in loop.run(pool_of(server).tools())]
-    names = [tool.name for _, tool in found]
+    tools = [(server, tool) for server in servers for tool in loop.run(pool_of(server).tools())]
+    names = [tool.name for _, tool in tools]
     if missing := [name for name in only or () if name not in names]:
         raise ConfigError(
-            f"mcp: no server has {', '.join(missing)}; there is {', '.join(names) or 'nothing'}"
+            f"mcp: unknown tools {', '.join(missing)}; the servers have {', '.join(names) or 'no tools'}"
         )
     return [
         McpTool(
@@ -101,7 +101,7 @@ def mcp_tools(
             tool.description or f"{tool.name} of the server {server.name}.",
             {**sdk.tool_schema(tool), "type": "object"},
         )
-        for server, tool in found
+        for server, tool in tools
         if only is None or tool.name in only
     ]
 

@@ -74,8 +74,8 @@ def _json_errors(inner: Any) -> Any:
             await response.aclose()
             if response.status_code == 404 and "mcp-session-id" in request.headers:
                 return _answer(request, number, NO_SESSION, "the server does not know the session")
-            said = _said(body) or f"status {response.status_code}"
-            return _answer(request, number, REFUSED, said)
+            message = _error_message(body) or f"status {response.status_code}"
+            return _answer(request, number, REFUSED, message)
 
         async def aclose(self) -> None:
             await inner.aclose()
@@ -130,7 +130,7 @@ def _error(number: Any, code: int, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}
 
 
-def _said(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     """Return the message of a JSON-RPC error in the body of a response; empty if there is none."""
     try:
         return str(json.loads(body)["error"]["message"])[:300]

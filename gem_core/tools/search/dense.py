@@ -115,7 +115,7 @@ def _load(model: str, device: str | None) -> Any:
         return SentenceTransformer(str(model), device=device)
     except Exception as error:  # errors of the hub, of torch, or of a damaged folder
         reason = error_line(error, 300)
-        raise ModelError(f"the model {str(model)!r} cannot be loaded ({reason})") from error
+        raise ModelError(f"cannot load the model {str(model)!r} ({reason})") from error
 
 
 def _fill(documents: Iterator[Document], folder: Path, encoder: Any, prompt: str) -> None:

@@ -81,7 +81,7 @@ class RetrievalServer(_Remote):
         answer = self.client.post(self._path, {"queries": queries, "topk": k, "return_scores": True})
         results = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(results, list) or len(results) != len(queries):
-            raise ServiceError(f"{self.client.where} answered without a 'result' for each query")
+            raise ServiceError(f"{self.client.where} returned no 'result' for each query")
         return [self._hits(result)[:k] for result in results]
 
     def _hits(self, result: Any) -> list[Hit]:
@@ -90,7 +90,7 @@ class RetrievalServer(_Remote):
             row = item.get("document", item) if isinstance(item, dict) else {"contents": item}
             document = as_document(row, number) if isinstance(row, dict) else None
             if document is None:
-                raise ServiceError(f"{self.client.where} answered with a document without text")
+                raise ServiceError(f"{self.client.where} returned a document without text")
             score = item.get("score") if isinstance(item, dict) else None
             hits.append(Hit(document, float(score) if isinstance(score, (int, float)) else 1 / (number + 1)))
         return hits
@@ -127,7 +127,7 @@ class SerpApi(_Remote):
         if isinstance(answer, dict) and "error" in answer and "organic_results" not in answer:
             if "hasn't returned any results" in str(answer["error"]):
                 return []
-            raise ServiceError(f"{self.client.where} refuses the search: {str(answer['error'])[:200]}")
+            raise ServiceError(f"{self.client.where} rejected the search: {str(answer['error'])[:200]}")
         return _web_hits(answer, "organic_results", k)
 
 
@@ -167,7 +167,7 @@ def _web_hits(answer: Any, field: str, k: int) -> list[Hit]:
     """Return the title, link, and snippet of each result; earlier results score higher."""
     found = answer.get(field, []) if isinstance(answer, dict) else None
     if not isinstance(found, list):
-        raise ServiceError(f"the web search answered without a list of {field}")
+        raise ServiceError(f"the web search returned no list {field!r}")
     hits = []
     for number, item in enumerate(item for item in found if isinstance(item, dict)):
         title, link, snippet = (str(item.get(name) or "") for name in ("title", "link", "snippet"))

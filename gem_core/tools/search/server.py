@@ -96,13 +96,13 @@ def _handler(searcher: Searcher, topk: int) -> type[BaseHTTPRequestHandler]:
             if self.path == "/health":
                 self._answer(200, {"status": "ok"})
             else:
-                self._answer(404, {"error": "there is GET /health and POST /retrieve"})
+                self._answer(404, {"error": "unknown path: expected GET /health or POST /retrieve"})
 
         def do_POST(self) -> None:
             try:
                 body = self._body()
                 if self.path.rstrip("/") != "/retrieve":
-                    self._answer(404, {"error": "there is GET /health and POST /retrieve"})
+                    self._answer(404, {"error": "unknown path: expected GET /health or POST /retrieve"})
                     return
                 queries, k, scored = read_request(body, topk)
                 self._answer(
@@ -150,12 +150,12 @@ def read_request(body: bytes, topk: int) -> tuple[list[str], int, bool]:
     if isinstance(queries, str):
         queries = [queries]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise _Mistake("'queries' has to be a list of strings")
+        raise _Mistake("'queries' must be a list of strings")
     if len(queries) > MOST_QUERIES:
-        raise _Mistake(f"{len(queries)} queries in one request; {MOST_QUERIES} are the most")
+        raise _Mistake(f"{len(queries)} queries in one request: the maximum is {MOST_QUERIES}")
     k = topk if k is None else k
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_DOCUMENTS:
-        raise _Mistake(f"'topk' has to be a whole number from 1 to {MOST_DOCUMENTS}")
+        raise _Mistake(f"'topk' must be a whole number from 1 to {MOST_DOCUMENTS}")
     return queries, k, request.get("return_scores") is True
 
 

@@ -88,11 +88,10 @@ def _server_url() -> str:
     url = os.environ.get("SEARCH_URL", "")
     if not url:
         raise ConfigError(
-            "the search tool does not know what to search: set the environment variable SEARCH_URL to a "
-            "retrieval server, such as http://localhost:8000/retrieve, or say "
-            "tools=\"search(url='http://...')\", or "
-            "tools=\"search(corpus='notes.jsonl')\" for documents of your own, or "
-            "tools=\"search(corpus='multihop')\" for those of qa:MultiHop-v0-search"
+            "the search tool has nothing to search: set the environment variable SEARCH_URL to a retrieval "
+            "server, such as http://localhost:8000/retrieve, or use tools=\"search(url='http://...')\", "
+            "tools=\"search(corpus='notes.jsonl')\" for your own documents, or "
+            "tools=\"search(corpus='multihop')\" for the documents of qa:MultiHop-v0-search"
         )
     return url
 

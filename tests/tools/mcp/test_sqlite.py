@@ -115,4 +115,4 @@ def test_a_script_is_taken_apart_at_its_statements():
 def test_a_database_that_is_not_there(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--database", str(tmp_path / "none.db")])
-    assert "is no file" in capsys.readouterr().err
+    assert "is not a file" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_a_prompt_is_put_in_front_of_a_query(model, corpus):
 
 
 def test_what_cannot_be_opened_is_one_line(model, corpus):
-    with pytest.raises(ModelError, match=r"the model '/no/such/model' cannot be loaded"):
+    with pytest.raises(ModelError, match=r"cannot load the model '/no/such/model'"):
         open_dense(corpus, model="/no/such/model")
     corpus.write_text("")
     with pytest.raises(DataError, match="no documents"):

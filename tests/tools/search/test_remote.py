@@ -53,10 +53,10 @@ def test_other_servers_are_understood(result):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"result": []}, "without a 'result' for each query"),
-        (["x"], "without a 'result' for each query"),
+        ({"result": []}, "no 'result' for each query"),
+        (["x"], "no 'result' for each query"),
         ({"result": [[{"document": {"id": 1}}]]}, "a document without text"),
-        (b"<html>", "not JSON"),
+        (b"<html>", "did not answer with JSON"),
     ],
 )
 def test_an_answer_that_is_none_is_an_error(answer, said):
