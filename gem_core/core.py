@@ -328,7 +328,7 @@ def check_options(options: ResetOptions | None, known: Sequence[str], who: str) 
     unknown = [key for key in options or () if key not in known]
     if unknown:
         names = " and ".join(map(repr, known))
-        raise ConfigError(f"unknown reset options {unknown}; {who} knows {names or 'none'}")
+        raise ConfigError(f"unknown reset options {unknown}; {who} accepts {names or 'none'}")
 
 
 def require_one_agent(env: Env, who: str) -> None:
@@ -339,8 +339,8 @@ def require_one_agent(env: Env, who: str) -> None:
     """
     if env.multi_agent:
         raise ConfigError(
-            f"{env!r} has several agents, {who} plays one: name an opponent for the others, or play all of "
-            "them with run_agents or `gem-core train`"
+            f"{env!r} has several agents, but {who} plays one: name an opponent for the others, or play them "
+            "all with run_agents or `gem-core train`"
         )
 
 

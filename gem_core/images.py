@@ -63,8 +63,8 @@ def image_bytes(url: str) -> bytes:
     head, comma, body = url.partition(",")
     if not (head.startswith("data:image/") and head.endswith(";base64") and comma):
         raise DataError(
-            f"{url[:60]!r} is not the data URL of an image; put the image itself into the "
-            "observation, with gem_core.images.image_part(bytes)"
+            f"{url[:60]!r} is not the data URL of an image; embed the image in the observation "
+            "with gem_core.images.image_part(bytes)"
         )
     try:
         data = base64.b64decode(body, validate=True)
@@ -88,7 +88,7 @@ def check_parts(observation: list[dict[str, Any]]) -> None:
             elif kind != "text":
                 raise DataError(f"type={kind!r}: expected 'text' or 'image_url'")
             elif not isinstance(part["text"], str):
-                raise DataError("the text is not a str")
+                raise DataError("the text must be a str")
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"part {number} of the observation is not a content part ({error})") from None
         except DataError as error:
@@ -133,8 +133,8 @@ def open_image(url: str) -> Image:
 
 def _format(data: bytes) -> str:
     if not isinstance(data, bytes):
-        raise DataError(f"an image is the bytes of a {_FORMATS} file, not {type(data).__name__}")
+        raise DataError(f"an image must be the bytes of a {_FORMATS} file, not {type(data).__name__}")
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):
             return kind
-    raise DataError(f"{len(data)} bytes that begin with {data[:8]!r} are not an image ({_FORMATS})")
+    raise DataError(f"{len(data)} bytes starting with {data[:8]!r} are not an image ({_FORMATS})")

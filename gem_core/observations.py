@@ -37,8 +37,8 @@ def observation_text(observation: Observation) -> str:
     kinds = sorted({str(part.get("type")) for part in observation} - {"text"})
     if kinds:
         raise ConfigError(
-            f"the observation holds parts of type {', '.join(kinds)}, which text cannot carry; use an "
-            "environment without them, or wrappers and a context that take content parts"
+            f"the observation contains parts of type {', '.join(kinds)}, which text cannot hold; use an "
+            "environment without them, or wrappers and a context that support content parts"
         )
     return "\n".join(part["text"] for part in observation)
 

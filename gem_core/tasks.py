@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypedDict
 
+from gem_core._util.checks import check_int
 from gem_core._util.files import write_atomically
 from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
@@ -76,7 +77,7 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
             item=None if fields.get("item") is None else int(fields["item"]),
         )
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{dict(fields)!r} is no task: {error}") from error
+        raise ConfigError(f"{dict(fields)!r} is not a task: {error}") from error
 
 
 def reset_arguments(task: TaskRow) -> dict[str, Any]:
@@ -115,7 +116,7 @@ class EnvChoice:
                 raise ValueError("no id")
             call = ast.parse(f"f({match[2] or ''})", mode="eval").body
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-                raise ValueError("arguments stand in one pair of parentheses")
+                raise ValueError("write the arguments in one pair of parentheses")
             if call.args or any(k.arg is None for k in call.keywords):
                 raise ValueError("arguments need names")
             kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
@@ -177,7 +178,7 @@ class EnvChoice:
             if env.shows_images:
                 reason = no_images() if callable(no_images) else no_images
                 if reason is not None:
-                    raise ConfigError(f"{self.label} shows images, and {reason}")
+                    raise ConfigError(f"{self.label} shows images, but {reason}")
             return env.shows_images
 
     @property
@@ -220,21 +221,18 @@ def make_tasks(
         GemError: As in `EnvChoice.make`; a source whose items must be counted is built once.
     """
     if not sources:
-        raise ConfigError("no environment is given: expected at least one task source")
-    if num_tasks < 1 or group_size < 1:
-        raise ConfigError(f"expected at least 1 task and 1 sample each, got {num_tasks} and {group_size}")
-    if start < 0:
-        raise ConfigError(f"start={start}: expected a number from 0 on")
+        raise ConfigError("no environment: expected at least one environment choice")
+    check_int("num_tasks", num_tasks, 1)
+    check_int("group_size", group_size, 1)
+    check_int("start", start, 0)
     if not isfinite(sum(source.weight for source in sources)):
         weights = ", ".join(f"{source.env_id}={source.weight:g}" for source in sources)
-        raise ConfigError(f"the weights {weights} are too large to add up; only their ratios count")
+        raise ConfigError(f"the weights {weights} are too large to add up; only their ratios matter")
     seeds = TRAIN_SEEDS if split == "train" else EVAL_SEEDS
     if start + num_tasks > len(seeds):
-        raise ConfigError(
-            f"{start + num_tasks} tasks are more than the {len(seeds)} seeds of the split {split!r}"
-        )
-    decks = {source.label: _Deck(source, seed, split) for source in sources}
-    return _rows(sources, decks, range(start, start + num_tasks), seed, group_size, split, seeds)
+        raise ConfigError(f"{start + num_tasks} tasks exceed the {len(seeds)} seeds of the split {split!r}")
+    samplers = {source.label: _ItemSampler(source, seed, split) for source in sources}
+    return _rows(sources, samplers, range(start, start + num_tasks), seed, group_size, split, seeds)
 
 
 def evaluation_tasks(source: EnvChoice, num_tasks: int) -> list[TaskRow]:
@@ -267,12 +265,12 @@ def check_train_row(task: TaskRow) -> None:
         return
     if item is None:
         raise ConfigError(
-            f"the row names no item of {source.label}, so that it might play one for evaluation; "
-            "make the rows again with `gem-core export`"
+            f"the row names no item of {source.label}, so it could play an evaluation item; generate "
+            "the rows again with `gem-core export`"
         )
     if item not in items:
         raise ConfigError(
-            f"item {item} of {source.label} is for evaluation only, or does not exist; make rows for "
+            f"item {item} of {source.label} is for evaluation only, or does not exist; generate rows for "
             "training with `--split train`"
         )
 
@@ -297,7 +295,7 @@ def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
 
 def _rows(
     sources: Sequence[EnvChoice],
-    decks: Mapping[str, _Deck],
+    samplers: Mapping[str, _ItemSampler],
     numbers: range,
     seed: int,
     group_size: int,
@@ -307,31 +305,31 @@ def _rows(
     random = derive_rng("tasks", _MIX_SALT[split], seed)
     first = random.randrange(len(seeds)) if split == "train" else 0
     if len(sources) == 1:
-        decks[sources[0].label].played = numbers.start
+        samplers[sources[0].label].played = numbers.start
     left = list(sources)
     shares = list(accumulate(source.weight for source in left))
     for index in numbers if len(sources) == 1 else range(numbers.stop):
         (source,) = random.choices(left, cum_weights=shares)
-        deck = decks[source.label]
-        while split == "eval" and deck.is_used_up:
+        sampler = samplers[source.label]
+        while split == "eval" and sampler.is_used_up:
             left = [other for other in left if other.label != source.label]
             if not left:
                 return
             shares = list(accumulate(source.weight for source in left))
             (source,) = random.choices(left, cum_weights=shares)
-            deck = decks[source.label]
-        item = deck.next()
+            sampler = samplers[source.label]
+        item = sampler.next()
         for _ in range(group_size if index in numbers else 0):
             yield TaskRow(
                 env_id=source.env_id,
-                env_kwargs=dict(deck.env_kwargs),
+                env_kwargs=dict(sampler.env_kwargs),
                 seed=seeds[(first + index) % len(seeds)],
                 index=index,
                 item=item,
             )
 
 
-class _Deck:
+class _ItemSampler:
     """The items of a source, drawn one by one without replacement.
 
     Raises:
@@ -375,8 +373,8 @@ def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence
         GemError: As in `EnvChoice.make`.
     """
     env_spec = spec(source.env_id)
-    known = _splits.get((source.label, split))
-    if known is None or known[0] is not env_spec:
+    cached = _splits.get((source.label, split))
+    if cached is None or cached[0] is not env_spec:
         played = source.for_split(split)
         items: Sequence[int] | None = None
         if may_have_items(env_spec):
@@ -386,8 +384,8 @@ def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence
                     raise ConfigError(
                         _nothing_to_play(source, split, env_spec, len(env.items(_OTHER[split]) or ()))
                     )
-        known = _splits[source.label, split] = env_spec, played.env_kwargs, items
-    return known[1], known[2]
+        cached = _splits[source.label, split] = env_spec, played.env_kwargs, items
+    return cached[1], cached[2]
 
 
 _OTHER: dict[Split, Split] = {"train": "eval", "eval": "train"}
@@ -397,14 +395,14 @@ def _nothing_to_play(source: EnvChoice, split: Split, env_spec: EnvSpec, others:
     """Return a message that says why a source has no item for `split`, with advice."""
     conflict = [key for key in env_spec.eval_kwargs if key in source.env_kwargs]
     if split == "eval":
-        advice = f"leave out {conflict[0]}=" if conflict else "evaluate on another environment"
+        advice = f"omit {conflict[0]}=" if conflict else "evaluate on another environment"
         return f"{source.label} has no evaluation items, all {others} are for training; {advice}"
     accepted = accepted_arguments(env_spec)
     if not conflict and "eval_only" in accepted:
         named = EnvChoice(source.env_id, {**source.env_kwargs, "eval_only": False}).label
-        advice = f"to train on them anyway, name it as {named!r}"
+        advice = f"to train on them anyway, use {named!r}"
     elif "split" in accepted:
-        advice = "give split='train'"
+        advice = "set split='train'"
     else:
         advice = "train on another environment"
     return f"{source.label}: all {others} items are for evaluation only; {advice}"

@@ -113,7 +113,7 @@ def boxed_answer(text: str) -> str | None:
     return last
 
 
-def undecorated(text: str, *, full_stop: bool = False) -> str:
+def undecorated(text: str, *, keep_period: bool = False) -> str:
     r"""Return an answer without the LaTeX and Markdown that models put around it.
 
     The function removes ``\text{...}`` and similar commands (``\textbf``, ``\mathrm``), ``$...$`` and
@@ -122,7 +122,7 @@ def undecorated(text: str, *, full_stop: bool = False) -> str:
 
     Args:
         text: The answer.
-        full_stop: Whether to keep a period at the end.
+        keep_period: Whether to keep a period at the end.
 
     >>> undecorated(r"$\textbf{3 \, 4}$.")
     '3   4'
@@ -133,7 +133,7 @@ def undecorated(text: str, *, full_stop: bool = False) -> str:
     if "\\" in text or "~" in text:
         text = _BLANK.sub(" ", text).strip()
     for _ in range(_DECORATIONS):
-        before, text = text, _without_wrapper(text if full_stop else text.removesuffix(".").strip())
+        before, text = text, _without_wrapper(text if keep_period else text.removesuffix(".").strip())
         if text == before:
             break
     return text

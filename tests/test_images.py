@@ -46,7 +46,7 @@ def test_what_is_no_image_is_refused(data):
         ({"type": "image_url"}, "not a content part"),
         ({"type": "image_url", "image_url": "data:"}, "not a content part"),
         ({"type": "video_url"}, "video_url"),
-        ({"type": "text", "text": 3}, "not a str"),
+        ({"type": "text", "text": 3}, "must be a str"),
         ("text", "not a content part"),
     ],
 )

@@ -65,7 +65,7 @@ def test_entry_point_may_be_a_callable(entry_point: Any) -> None:
 def test_registering_twice() -> None:
     register("test:Once-v0", "tests.support:ScriptedEnv")
     register("test:Once-v0", "tests.support:ScriptedEnv")
-    with pytest.raises(ConfigError, match=r"environment 'test:Once-v0' is registered already, as EnvSpec"):
+    with pytest.raises(ConfigError, match=r"environment 'test:Once-v0' is already registered as EnvSpec"):
         register("test:Once-v0", "tests.support:ScriptedEnv", truncate=True)
     with pytest.raises(ConfigError, match="not of the form 'module:attribute'"):
         register("test:Other-v0", "tests.support.ScriptedEnv")
@@ -293,7 +293,7 @@ def test_register_wrapper() -> None:
     register_wrapper("plain", "gem_core.wrapper:Wrapper")
     assert "plain" in gem_core.list_wrappers()
     assert repr(wrap(ScriptedEnv(), "plain")) == "<Wrapper <ScriptedEnv>>"
-    with pytest.raises(ConfigError, match="'plain' is registered already"):
+    with pytest.raises(ConfigError, match="'plain' is already registered"):
         register_wrapper("plain", "gem_core.core:Env")
 
 

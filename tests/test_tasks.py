@@ -114,8 +114,8 @@ def test_a_task_comes_back_from_a_row():
     [
         ({"seed": 1}, "env_id is missing"),
         ({"env_id": "a:B"}, "seed is missing"),
-        ({"env_id": "a:B", "seed": "x"}, "is no task: invalid literal"),
-        ({"env_id": "a:B", "seed": 1, "env_kwargs": "{"}, "is no task: Expecting"),
+        ({"env_id": "a:B", "seed": "x"}, "is not a task: invalid literal"),
+        ({"env_id": "a:B", "seed": 1, "env_kwargs": "{"}, "is not a task: Expecting"),
     ],
 )
 def test_a_row_without_a_task_is_refused(fields, message):
@@ -134,6 +134,6 @@ def test_an_environment_is_tried_once_before_it_is_played(monkeypatch: pytest.Mo
     gem_core.register("test:TriedOnce", make)
     assert EnvChoice("test:TriedOnce").check_buildable() is True
     assert EnvChoice("game:Mastermind-v0").check_buildable(no_images="it is blind") is False
-    with pytest.raises(ConfigError, match="test:TriedOnce shows images, and it is blind"):
+    with pytest.raises(ConfigError, match="test:TriedOnce shows images, but it is blind"):
         EnvChoice("test:TriedOnce").check_buildable(no_images="it is blind")
     assert [env.closed for env in made] == [1, 1]

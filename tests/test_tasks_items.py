@@ -117,9 +117,8 @@ def test_a_set_for_evaluation_only_is_not_trained_on(file, id):
     named = EnvChoice(id, {**bench.env_kwargs, "eval_only": False})
     with pytest.raises(ConfigError) as raised:
         make_tasks([bench], 4)
-    assert (
-        f"all 30 items are for evaluation only; to train on them anyway, name it as {named.label!r}"
-        in str(raised.value)
+    assert f"all 30 items are for evaluation only; to train on them anyway, use {named.label!r}" in str(
+        raised.value
     )
     assert sorted(items([named], 30)) == list(range(30))
     assert EnvChoice.parse(named.label) == named
@@ -156,7 +155,7 @@ def test_generated_sets_have_a_split_of_their_own(id):
     assert len(for_eval) == 40
     assert not texts(train) & texts(for_eval)
     for split, wrong in (("test", "train"), ("train", "eval")):
-        with pytest.raises(ConfigError, match=r"give split='train'|leave out split="):
+        with pytest.raises(ConfigError, match=r"set split='train'|omit split="):
             make_tasks([EnvChoice(id, {"split": split})], 1, split=wrong)
 
 
@@ -177,7 +176,7 @@ def test_the_shop_has_goals_for_each_split():
     for_eval = next(make_tasks([shop], 1, split="eval"))
     assert train["item"] is not None
     assert for_eval["env_kwargs"] == {"split": "test", "num_products": 60}
-    with pytest.raises(ConfigError, match="give split='train'"):
+    with pytest.raises(ConfigError, match="set split='train'"):
         make_tasks([EnvChoice("webshop:test-text")], 1)
 
 

@@ -75,7 +75,7 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"another {what} is running in {folder}; wait for its end, or choose another folder"
+                    f"another {what} is running in {folder}; wait until it ends, or choose another folder"
                 ) from None
             except OSError:  # a file system without locks
                 pass

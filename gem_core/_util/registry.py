@@ -53,7 +53,7 @@ class Registry(Generic[T]):
         """
         registered = self._values.setdefault(name, value)
         if registered != value:
-            raise ConfigError(f"{self._kind} {name!r} is registered already, as {registered!r:.200}")
+            raise ConfigError(f"{self._kind} {name!r} is already registered as {registered!r:.200}")
 
     def get(self, name: str) -> T:
         """Return the value registered under `name`.

@@ -12,9 +12,9 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
-from gem_core._util.messages import error_line
+from gem_core._util.messages import error_line, unknown
 from gem_core.data.files import SUFFIXES, FileRows
 from gem_core.errors import ConfigError, DataError, MissingDependency
 
@@ -65,7 +65,7 @@ def hub_rows(
     except Exception as error:  # the HTTP library depends on the version of the client
         if _absent(error):
             raise DataError(
-                f"the hub has no data set {id!r} that this account may read; check the id, or set HF_TOKEN"
+                f"the hub has no data set {id!r} that this account can read; check the id or set HF_TOKEN"
             ) from error
         return FileRows(id, *_cached(id, split, subset, revision, error))
     names = [sibling.rfilename for sibling in info.siblings or []]
@@ -104,7 +104,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
     if not data:
         raise DataError(f"{name} has no file of a supported format ({', '.join(SUFFIXES)})")
     if subset is not None:
-        data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _no(
+        data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _raise_unknown(
             "subset", subset, name, _folders(data)
         )
     for suffix in SUFFIXES:  # a data set in several formats repeats its rows in each format
@@ -116,13 +116,13 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
         splits.setdefault(split_of(file), []).append(file)
     if split is None:
         if len(splits) > 1:
-            raise ConfigError(f"{name} has several splits; give split= one of {', '.join(sorted(splits))}")
+            raise ConfigError(f"{name} has several splits; set split= to one of {', '.join(sorted(splits))}")
         (chosen,) = splits.values()
     else:
         chosen = splits.get(split) or [f for f in data if PurePosixPath(f).stem == split]
-        chosen = chosen or _no("split", split, name, sorted(splits))
+        chosen = chosen or _raise_unknown("split", split, name, sorted(splits))
     if len(_folders(chosen)) > 1 and subset is None:
-        raise ConfigError(f"{name} has several subsets; give subset= one of {', '.join(_folders(chosen))}")
+        raise ConfigError(f"{name} has several subsets; set subset= to one of {', '.join(_folders(chosen))}")
     return chosen
 
 
@@ -153,8 +153,8 @@ def _is_about(file: str) -> bool:
     )
 
 
-def _no(what: str, given: str, name: str, known: Sequence[str]) -> list[str]:
-    raise ConfigError(f"{name} has no {what} {given!r}; available: {', '.join(known)}")
+def _raise_unknown(kind: str, name: str, data_set: str, known: Sequence[str]) -> NoReturn:
+    raise ConfigError(unknown(kind, name, known, owner=data_set))
 
 
 def _cached(
@@ -176,7 +176,7 @@ def _cached(
     except Exception:
         raise DataError(
             f"the data set {id} is not on this machine, and the hub cannot be reached "
-            f"({error_line(error, 160)}); connect once to download it, or give dataset_name= a parquet, "
+            f"({error_line(error, 160)}); connect once to download it, or set dataset_name= to a parquet, "
             "jsonl, json or csv file"
         ) from error
     return [folder / name for name in chosen], PurePosixPath(chosen[0]).suffix

@@ -82,5 +82,5 @@ class GeneratedRows:
             if is_eval_item(str(row[self.key])) == (self.split == "test"):
                 return row
         raise ConfigError(
-            f"{self.name}: these settings leave no question for the split; allow more questions"
+            f"{self.name}: these settings produce no question for the split; allow more questions"
         )

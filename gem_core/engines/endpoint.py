@@ -27,7 +27,7 @@ from gem_core.rollout.messages import ChatReply, ContextFull, Message
 
 logger = logging.getLogger(__name__)
 
-CHARACTERS_A_TOKEN = 40
+CHARACTERS_PER_TOKEN = 40
 """Maximum number of characters per allowed token; a longer answer counts as cut by the length limit."""
 
 CHARACTERS_PER_IMAGE = 4000
@@ -77,14 +77,14 @@ class Endpoint:
             import openai
         except ImportError as error:
             raise MissingDependency(
-                "an endpoint is asked through the package openai: pip install 'gem-core[eval]'"
+                "an endpoint needs the package 'openai': pip install 'gem-core[eval]'"
             ) from error
         base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         key = api_key or os.environ.get("OPENAI_API_KEY")
         if not key and not base_url:
             raise ConfigError(
-                f"{model!r} is no folder, so it is asked for at an endpoint, and there is neither an address "
-                "nor a key: give --base-url, or set OPENAI_API_KEY"
+                f"{model!r} is not a folder, so it must be served by an endpoint, but no address or key is "
+                "set: give --base-url or set OPENAI_API_KEY"
             )
         self._openai = openai
         self._client = openai.AsyncOpenAI(
@@ -101,7 +101,7 @@ class Endpoint:
         self._requests = RateLimit(requests_per_minute)
         self._tokens = RateLimit(tokens_per_minute)
         self._limit_name = "max_tokens"
-        self._told = False
+        self._warned = False
 
     @property
     def repeated(self) -> int:
@@ -129,15 +129,15 @@ class Endpoint:
                 if filtered is not None:
                     return filtered
                 attempt += 1
-                pause = self._patience.pause(attempt, began, _asked_pause(error))
+                pause = self._patience.pause(attempt, began, _retry_after(error))
                 if pause is None:
                     raise ServiceError(
-                        f"{self.address} gives no answer ({_reason(error)}); what is finished is kept, so "
-                        "the same command goes on from here"
+                        f"{self.address} does not answer ({_reason(error)}); finished episodes are kept, run "
+                        "the same command to continue"
                     ) from error
-                if not self._told:
-                    self._told = True
-                    logger.warning("%s: %s; trying again", self.address, _reason(error))
+                if not self._warned:
+                    self._warned = True
+                    logger.warning("%s: %s; retrying", self.address, _reason(error))
                 await asyncio.sleep(pause)
                 continue
             self._patience.succeeded()
@@ -172,10 +172,10 @@ class Endpoint:
             return None
         text, code = _reason(error), str(getattr(error, "code", None) or "")
         if error.status_code in (401, 403):
-            raise ServiceError(f"{self.address} refuses the key: {text}") from None
+            raise ServiceError(f"{self.address} rejects the key: {text}") from None
         if error.status_code == 404:
             raise ServiceError(
-                f"{self.address} has no model {self._model!r}, or no such page: {text}"
+                f"{self.address} has no model {self._model!r}, or the address is wrong: {text}"
             ) from None
         if code == "insufficient_quota":
             raise ServiceError(f"{self.address}: {text}") from None
@@ -188,7 +188,7 @@ class Endpoint:
         if "max_completion_tokens" in text and self._limit_name == "max_tokens":
             self._limit_name = "max_completion_tokens"  # the name for newer models; retry
             return None
-        raise ServiceError(f"{self.address} refuses the request: {text}") from None
+        raise ServiceError(f"{self.address} rejects the request: {text}") from None
 
 
 def _characters(content: Observation) -> int:
@@ -205,11 +205,11 @@ class _Unreadable(Exception):
 def _read(completion: Any, max_tokens: int) -> ChatReply:
     choices = getattr(completion, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
-        raise _Unreadable(f"the answer is no completion: {str(completion)[:200]!r}")
+        raise _Unreadable(f"the response is not a completion: {str(completion)[:200]!r}")
     message = choices[0].message
     text = encodable(message.content) if isinstance(message.content, str) else ""
     cut = choices[0].finish_reason == "length"
-    most = CHARACTERS_A_TOKEN * max_tokens
+    most = CHARACTERS_PER_TOKEN * max_tokens
     if len(text) > most:  # the endpoint ignores the limit
         text, cut = text[:most], True
     usage = getattr(completion, "usage", None)
@@ -223,7 +223,7 @@ def _read(completion: Any, max_tokens: int) -> ChatReply:
     )
 
 
-def _asked_pause(error: Exception) -> float | None:
+def _retry_after(error: Exception) -> float | None:
     response = getattr(error, "response", None)
     try:
         seconds = float(response.headers["retry-after"]) if response is not None else None

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
+from gem_core._util.checks import expected
 from gem_core.errors import ConfigError, ModelError
 from gem_core.images import require_pillow
 from gem_core.rollout.vision import Processor
@@ -28,8 +29,8 @@ def load_tokenizer(source: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as error:  # the loaders of transformers raise many types
         raise ModelError(
-            f"{source}: no tokenizer can be loaded ({_first_line(error)}); a model folder needs its "
-            "tokenizer's files beside the weights"
+            f"{source}: cannot load the tokenizer ({_first_line(error)}); a model folder needs the tokenizer "
+            "files next to the weights"
         ) from error
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{source}: the tokenizer has no end-of-sequence token, so no response would end")
@@ -62,7 +63,7 @@ def load_processor(source: str) -> Any:
         except ImportError:  # without torchvision, transformers 5.10 lacks the class
             return Processor(tokenizer, image_processor_class().from_pretrained(source))
     except Exception as error:
-        raise ModelError(f"{source}: no image processor can be loaded ({_first_line(error)})") from error
+        raise ModelError(f"{source}: cannot load the image processor ({_first_line(error)})") from error
 
 
 def image_processor_class() -> Any:
@@ -88,34 +89,36 @@ def load_model(source: str, device: torch.device, dtype: str) -> Any:
     """
     _require_folder(source)
     try:
-        sees = is_vision_language(AutoConfig.from_pretrained(source))
-        model: Any = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(source)
+        has_vision = is_vision_language(AutoConfig.from_pretrained(source))
+        model: Any = (AutoModelForImageTextToText if has_vision else AutoModelForCausalLM).from_pretrained(
+            source
+        )
     except Exception as error:
-        raise ModelError(f"{source}: no causal LM can be loaded ({_first_line(error)})") from error
-    if sees:
+        raise ModelError(f"{source}: cannot load the model ({_first_line(error)})") from error
+    if has_vision:
         forbid_placeholders(model)
     return model.to(device=device, dtype=getattr(torch, dtype)).eval()
 
 
-def context_limit(model: Any, wanted: int | None = None) -> int | None:
+def context_limit(model: Any, requested: int | None = None) -> int | None:
     """Return the maximum number of tokens in an episode.
 
     Args:
         model: The model.
-        wanted: Requested maximum; None uses the context length of the model.
+        requested: Requested maximum; None uses the context length of the model.
 
     Returns:
         The maximum; None if the config of the model states no context length.
 
     Raises:
-        ConfigError: `wanted` exceeds the context length of the model.
+        ConfigError: `requested` exceeds the context length of the model.
     """
     limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if wanted is None:
+    if requested is None:
         return limit
-    if limit is not None and wanted > limit:
-        raise ConfigError(f"max_total_tokens={wanted} is longer than the model's context of {limit} tokens")
-    return wanted
+    if limit is not None and requested > limit:
+        raise ConfigError(f"max_total_tokens={requested} exceeds the model's context of {limit} tokens")
+    return requested
 
 
 def pick_device(name: str) -> torch.device:
@@ -129,9 +132,11 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"device must be 'auto', 'cpu' or 'cuda[:N]', not {name!r}") from None
+        raise expected("device", name, "auto, cpu, or cuda[:N]") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"there is no device {name!r}: {torch.cuda.device_count()} CUDA devices were found")
+        raise ConfigError(
+            f"device {name!r} does not exist; number of CUDA devices: {torch.cuda.device_count()}"
+        )
     return device
 
 

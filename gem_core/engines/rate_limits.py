@@ -26,18 +26,18 @@ class RateLimit:
     def __init__(
         self, per_minute: float | None, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
     ) -> None:
-        self._seconds_a_unit = 0.0 if per_minute is None else 60.0 / per_minute
+        self._seconds_per_unit = 0.0 if per_minute is None else 60.0 / per_minute
         self._clock = clock
         self._sleep = sleep
         self._free_at = 0.0
 
     async def wait(self, units: float = 1.0) -> None:
         """Wait until a call of `units` may start."""
-        if not self._seconds_a_unit:
+        if not self._seconds_per_unit:
             return
         now = self._clock()
         start = max(now, self._free_at)
-        self._free_at = start + units * self._seconds_a_unit
+        self._free_at = start + units * self._seconds_per_unit
         if start > now:
             await self._sleep(start - now)
 

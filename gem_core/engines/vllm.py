@@ -66,7 +66,7 @@ class VllmPolicy:
         async for output in self._engine.generate(prompt, params, f"{request_id}/{next(self._numbers)}"):
             last = output
         if last is None:
-            raise ModelError("vLLM's engine ended without an answer")
+            raise ModelError("the vLLM engine stopped without a response")
         return vllm_generation(last)
 
     async def close(self) -> None:

@@ -275,7 +275,7 @@ class Recipe(RolloutOptions):
             GemError: An environment cannot be built.
         """
         shown = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
-        return {"env": f"{shown[0]} shows images, and {reason}"} if shown else {}
+        return {"env": f"{shown[0]} shows images, but {reason}"} if shown else {}
 
 
 def _parse_number(value: Any) -> Any:

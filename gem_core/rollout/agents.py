@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gem_core._util.checks import check_names
 from gem_core._util.threads import Overdue, ThreadCall
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
@@ -85,9 +86,9 @@ async def run_agents(
         PolicyError: As in `run_episode`.
     """
     if not env.multi_agent:
-        raise ConfigError(f"{env!r} has one agent only; play it with run_episode")
+        raise ConfigError(f"{env!r} has a single agent; play it with run_episode")
     agents = env.possible_agents
-    policy_of, context_of = _by_agent("policy", policies, agents), _by_agent("context", contexts, agents)
+    policy_of, context_of = _by_agent("policies", policies, agents), _by_agent("contexts", contexts, agents)
     name = arguments.get("request_id") or uuid.uuid4().hex
     metadata = arguments.get("metadata") or {}
     table = _Table(env, limits.step_timeout)
@@ -96,7 +97,7 @@ async def run_agents(
     async def play(agent: str) -> Episode:
         policy = policy_of[agent]
         if turn_timeout is not None and not isinstance(policy, EnvPlayer):
-            policy = _Hurried(policy, turn_timeout)
+            policy = _TimeLimited(policy, turn_timeout)
         about = {**metadata, "agent": agent}
         own: EpisodeArguments = {**arguments, "request_id": f"{name}/{agent}", "metadata": about}
         if await table.over_before(agent):
@@ -138,16 +139,14 @@ async def run_agents(
     return episodes
 
 
-def _by_agent(what: str, given: Any, agents: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        return dict.fromkeys(agents, given)
-    for agent in given:
-        if agent not in agents:
-            raise ConfigError(f"a {what} is given for {agent!r}; the agents are {', '.join(agents)}")
+def _by_agent(argument: str, value: Any, agents: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(agents, value)
+    check_names(value, agents, kind="agent", owner=argument)
     for agent in agents:
-        if agent not in given:
-            raise ConfigError(f"no {what} is given for agent {agent!r}")
-    return dict(given)
+        if agent not in value:
+            raise ConfigError(f"{argument}: missing agent {agent!r}")
+    return dict(value)
 
 
 class _Table:
@@ -181,7 +180,7 @@ class _Table:
         """Record an action, and wait until `agent` must act again or its episode has ended."""
         async with self._changed:
             self._actions[agent] = action
-            await self._go_on()
+            await self._advance()
             await self._changed.wait_for(lambda: self._ready(agent))
             if self._failure is not None:
                 raise self._failure
@@ -192,7 +191,7 @@ class _Table:
         async with self._changed:
             self._left.add(agent)
             if self._failure is None:
-                await self._go_on()
+                await self._advance()
 
     def failed(self) -> Exception | SystemExit | None:
         """Return the error of the environment, or None."""
@@ -203,7 +202,7 @@ class _Table:
             return True
         return agent in self.ledger.active() and agent not in self._actions
 
-    async def _go_on(self) -> None:
+    async def _advance(self) -> None:
         """Step the environment while all actions are available. The lock is held throughout."""
         try:
             for _ in range(MAX_MOVES):
@@ -212,7 +211,7 @@ class _Table:
                     break  # no agent is waiting
                 strangers = [agent for agent in active if agent not in self.env.possible_agents]
                 if strangers:
-                    raise EnvError(f"no policy plays {', '.join(strangers)}, which joined the episode")
+                    raise EnvError(f"{', '.join(strangers)} joined the episode, but no policy plays them")
                 missing = [agent for agent in active if agent not in self._actions]
                 if any(agent not in self._left for agent in missing):
                     break
@@ -220,7 +219,7 @@ class _Table:
                 self._actions = {}
                 await self._call("step", self.ledger.step, actions)
             else:
-                raise EnvError(f"the episode went on for {MAX_MOVES} moves of agents that had left")
+                raise EnvError(f"the episode continued for {MAX_MOVES} moves of agents that had left")
         except (Exception, SystemExit) as error:
             self._failure = error
         self._changed.notify_all()
@@ -242,7 +241,7 @@ class _Table:
         try:
             _, error = await call.outcome(self._timeout)
         except Overdue:
-            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from None
+            raise EnvError(f"{name}() did not return within {self._timeout:g} s") from None
         if error is not None:
             raise error
 
@@ -277,7 +276,7 @@ class _Seat(Env):
     # No close(): `run_agents` closes the environment once, for all agents.
 
 
-class _Hurried:
+class _TimeLimited:
     """A policy that returns an empty response if the wrapped policy takes too long."""
 
     def __init__(self, policy: Any, timeout: float) -> None:

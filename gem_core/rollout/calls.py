@@ -147,7 +147,7 @@ def close_all(
 
 
 def _log_hung(env: Env, seconds: float) -> None:
-    logger.warning("closing %r has not returned within %g s; nobody waits for it any longer", env, seconds)
+    logger.warning("closing %r has not returned within %g s; it is abandoned", env, seconds)
 
 
 class EnvCalls:
@@ -183,18 +183,18 @@ class EnvCalls:
             observation, reward, terminated, truncated, info = value
             observation = _shown(observation, info)
             if not isinstance(reward, numbers.Real):
-                raise TypeError(f"the reward is a {type(reward).__name__}")
-            kept: dict[str, Any] = jsonable(info)
+                raise TypeError(f"the reward is a {type(reward).__name__}, not a number")
+            json_info: dict[str, Any] = jsonable(info)
             ends = bool(terminated), bool(truncated)
         except Exception as error:
             raise EnvError(
                 f"step() must return (observation, reward, terminated, truncated, info): {error_line(error)}"
             ) from error
         if not math.isfinite(reward):
-            raise EnvError(f"step() returned the reward {reward}; a reward must be finite")
+            raise EnvError(f"step() returned the reward {reward}; rewards must be finite")
         if all(ends):
-            raise EnvError("step() returned terminated and truncated; an episode ends in one way only")
-        return StepResult(observation, float(reward), *ends, kept)
+            raise EnvError("step() returned both terminated and truncated as True")
+        return StepResult(observation, float(reward), *ends, json_info)
 
     async def close(self) -> None:
         """Close the environment; if a call is still running in a thread, close it once the call returns."""
@@ -217,7 +217,7 @@ class EnvCalls:
                 self._running = call.future
                 value, error = await call.outcome(self._timeout)
         except Overdue as overdue:
-            raise EnvError(f"{name}() gave no answer within {self._timeout:g} s") from overdue
+            raise EnvError(f"{name}() did not return within {self._timeout:g} s") from overdue
         except (Exception, SystemExit) as failure:
             error = failure
         if error is None:
@@ -262,9 +262,9 @@ class InlineCalls:
         if slow >= self.LEAST and slow >= self.SHARE * calls:
             self._warned.add(name)
             logger.warning(
-                "%s: %d of %d resets and steps took %g ms or longer on the event loop, where they hold up "
+                "%s: %d of %d resets and steps took %g ms or longer on the event loop, where they block "
                 "every other episode and the engine; set `blocking = True` on the environment class "
-                '(`blocking = "cpu"` where Python code keeps a core busy), and they run in threads',
+                '(`blocking = "cpu"` where Python code keeps a core busy) to run them in threads',
                 name, slow, calls, SLOW_CALL * 1000,
             )  # fmt: skip
 

@@ -100,7 +100,7 @@ class AppendContext:
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        tokenizer, chat_template, self.image_processor = _taken_apart(tokenizer, chat_template)
+        tokenizer, chat_template, self.image_processor = _split_processor(tokenizer, chat_template)
         self._tokens = _Tokens(tokenizer)
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
@@ -220,10 +220,10 @@ class RebuildContext:
     ) -> None:
         if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
             raise ConfigError(
-                "RebuildContext(raw=True) encodes the observation as it is; chat_template, system_prompt and "
-                "template_kwargs have no effect there, so leave them out or use raw=False"
+                "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, system_prompt "
+                "and template_kwargs have no effect; omit them or use raw=False"
             )
-        tokenizer, chat_template, self.image_processor = _taken_apart(tokenizer, chat_template)
+        tokenizer, chat_template, self.image_processor = _split_processor(tokenizer, chat_template)
         if raw:
             self.image_processor = None
         self._tokens = _Tokens(tokenizer)
@@ -282,19 +282,22 @@ class _Tokens:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
 
 
-def _taken_apart(given: Any, chat_template: str | None) -> tuple[Any, str | None, ImageProcessor | None]:
+def _split_processor(
+    tokenizer_or_processor: Any, chat_template: str | None
+) -> tuple[Any, str | None, ImageProcessor | None]:
     """Return tokenizer, chat template and image processor of a tokenizer or a processor.
 
     Raises:
         ConfigError: The processor is not of the Qwen2-VL family or has no chat template.
     """
-    if not is_processor(given):
-        return given, chat_template, None
-    own = getattr(given.tokenizer, "chat_template", None)  # preferred, so that text prompts do not change
-    template = chat_template or own or given.chat_template
+    if not is_processor(tokenizer_or_processor):
+        return tokenizer_or_processor, chat_template, None
+    processor = tokenizer_or_processor
+    own = getattr(processor.tokenizer, "chat_template", None)  # preferred, so that text prompts do not change
+    template = chat_template or own or processor.chat_template
     if template is None:
-        raise ConfigError("this processor has no chat template, so there is no telling where images stand")
-    return given.tokenizer, template, ImageProcessor(given)
+        raise ConfigError("this processor has no chat template, so the positions of images are unknown")
+    return processor.tokenizer, template, ImageProcessor(processor)
 
 
 def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:

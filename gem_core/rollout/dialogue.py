@@ -62,7 +62,7 @@ class Dialogue(Protocol):
         """Return the model's next response; None if it is empty."""
         ...
 
-    def go_on(self, observation: Observation) -> bool:
+    def observe(self, observation: Observation) -> bool:
         """Add the next observation; return whether another answer fits the limits."""
         ...
 
@@ -105,8 +105,8 @@ class TokenDialogue:
         image_processor = self._context.image_processor
         if image_processor is not None and image_processor.token_id in self._response_ids:
             raise PolicyError(
-                f"the policy sampled the placeholder of an image, {image_processor.token!r}, where "
-                "there is no image; forbid that token in the engine (vLLM: logit_bias)"
+                f"the policy sampled the image placeholder {image_processor.token!r}, but there is no image; "
+                "forbid that token in the engine (vLLM: logit_bias)"
             )
         return Answer(
             text=self._context.decode(self._response_ids),
@@ -117,7 +117,7 @@ class TokenDialogue:
             notes={},
         )
 
-    def go_on(self, observation: Observation) -> bool:
+    def observe(self, observation: Observation) -> bool:
         self._context_ids = self._context.extend(observation, self._response_ids)
         history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
         self._prompt_ids = history + self._context_ids
@@ -136,7 +136,7 @@ class MessageDialogue:
         self._limits = limits
         self._request_id = request_id
         self._messages: list[Message] = []
-        self._said = ""
+        self._last_answer = ""
 
     def begin(self, observation: Observation) -> str | None:
         self._messages = self._context.first(observation)
@@ -147,20 +147,20 @@ class MessageDialogue:
         reply = await self._policy.reply(
             list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id
         )
-        self._said = text = encodable(reply.text)  # sent to the endpoint again
+        self._last_answer = text = encodable(reply.text)  # sent to the endpoint again
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
         notes = {name: count for name, count in counts.items() if count is not None}
         return Answer(text, reply.finish_reason, [], [], None, {**notes, **reply.notes})
 
-    def go_on(self, observation: Observation) -> bool:
-        self._messages += self._context.extend(observation, self._said)
+    def observe(self, observation: Observation) -> bool:
+        self._messages += self._context.extend(observation, self._last_answer)
         return True
 
 
 def _check_generation(generation: Generation, max_tokens: int) -> None:
     count = len(generation.token_ids)
     if count > max_tokens:
-        raise PolicyError(f"the policy returned {count} tokens, but was asked for at most {max_tokens}")
+        raise PolicyError(f"the policy returned {count} tokens, more than max_tokens={max_tokens}")
     if generation.finish_reason not in ("stop", "length"):
         raise PolicyError(f"finish_reason must be 'stop' or 'length', not {generation.finish_reason!r}")
     if generation.logprobs is None:
@@ -168,4 +168,4 @@ def _check_generation(generation: Generation, max_tokens: int) -> None:
     if len(generation.logprobs) != count:
         raise PolicyError(f"the policy returned {len(generation.logprobs)} log-probs for {count} tokens")
     if not all(map(math.isfinite, generation.logprobs)):
-        raise PolicyError(f"the policy returned log-probs that are not finite: {generation.logprobs!r:.200}")
+        raise PolicyError(f"the policy returned non-finite log-probs: {generation.logprobs!r:.200}")

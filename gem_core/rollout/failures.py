@@ -17,7 +17,7 @@ def describe_failures(episodes: Sequence[Episode]) -> str:
     failures = [episode for episode in episodes if not episode.trainable]
     first = next((episode for episode in failures if episode.error), failures[0])
     return (
-        f"{len(failures)} of {len(episodes)} episodes cannot be trained on; the first of them, "
+        f"{len(failures)} of {len(episodes)} episodes cannot be trained on; the first is "
         f"{first.env_id or 'an environment without an id'} with seed {first.seed}: "
         f"{first.error or 'no turn was played (' + first.stop_reason + ')'}"
     )
@@ -35,4 +35,4 @@ def nothing_trainable(episodes: Sequence[Episode], what: str) -> EnvError:
     """
     if not episodes:
         return EnvError(f"{what}: there are no episodes to train on")
-    return EnvError(f"{what}: nothing is left to train on: {describe_failures(episodes)}")
+    return EnvError(f"{what}: no episode is trainable: {describe_failures(episodes)}")

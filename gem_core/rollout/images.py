@@ -16,7 +16,7 @@ from gem_core.errors import TraceError
 _NAME = "image:"
 
 
-def take_out(turns: list[dict[str, Any]]) -> dict[str, str]:
+def extract_images(turns: list[dict[str, Any]]) -> dict[str, str]:
     """Replace the images in `turns` by names, in place.
 
     Returns:
@@ -31,8 +31,8 @@ def take_out(turns: list[dict[str, Any]]) -> dict[str, str]:
     return images
 
 
-def put_back(turns: list[dict[str, Any]], images: dict[str, str]) -> None:
-    """Undo `take_out`.
+def restore_images(turns: list[dict[str, Any]], images: dict[str, str]) -> None:
+    """Undo `extract_images`.
 
     Raises:
         TraceError: An image is missing.

@@ -10,8 +10,9 @@ compared, but not trained on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
+from gem_core._util.checks import check_choice
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, GemError
 from gem_core.rollout.trajectory import ContextMode, FinishReason
@@ -95,9 +96,7 @@ class EnvPlayer:
     """
 
     def __init__(self, kind: PlayerKind) -> None:
-        if kind not in ("random", "oracle"):
-            raise ConfigError(f"a player is 'random' or 'oracle', not {kind!r}")
-        self.kind = kind
+        self.kind = check_choice("kind", kind, get_args(PlayerKind))
 
     def bind(self, env: Env) -> ChatPolicy:
         """Return the policy for one episode of `env`."""
@@ -114,7 +113,7 @@ class _Bound:
         if self._kind == "oracle":
             action = self._env.oracle_action()
             if action is None:
-                raise ConfigError(f"{self._env!r} knows no best action; the oracle cannot play it")
+                raise ConfigError(f"{self._env!r} has no oracle action, so the oracle cannot play it")
             return ChatReply(action)
         if not self._seeded:  # two episodes with the same seed are different samples
             self._env.action_random.seed(request_id)

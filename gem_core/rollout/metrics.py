@@ -58,8 +58,8 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     metrics["gem/tool_errors"] = sum(bool(info.get("tool_error")) for info in tool_calls) / len(trained)
     own: defaultdict[str, list[float]] = defaultdict(list)
     for episode in trained:
-        given = episode.turns[-1].info.get("metrics")
-        for name, value in given.items() if isinstance(given, dict) else ():
+        own_metrics = episode.turns[-1].info.get("metrics")
+        for name, value in own_metrics.items() if isinstance(own_metrics, dict) else ():
             if isinstance(value, int | float) and math.isfinite(value):
                 own[name].append(float(value))
     return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}

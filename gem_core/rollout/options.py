@@ -50,18 +50,18 @@ class RolloutOptions(EpisodeLimits):
     traces: str | None = None
 
     @classmethod
-    def read(cls: type[OptionsType], given: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
+    def read(cls: type[OptionsType], section: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
         """Read the options from a section of a config.
 
         Args:
-            given: Value by option; missing options have their default.
+            section: Value by option; missing options have their default.
             prefix: What users write before the name of an option, for messages.
 
         Raises:
             ConfigError: An option is unknown or has an invalid value.
         """
-        check_names(given, [item.name for item in fields(cls)], prefix=prefix)
-        options = cls(**given)
+        check_names(section, [item.name for item in fields(cls)], prefix=prefix)
+        options = cls(**section)
         options._check(prefix)
         return options
 

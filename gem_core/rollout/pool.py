@@ -166,8 +166,8 @@ class EnvPool:
         retries = limits.max_env_retries if limits.on_env_error == "retry" else 0
         if retries and arguments.get("on_turn") is not None:
             raise ConfigError(
-                "on_env_error='retry' plays an episode again, but on_turn has reported its turns by then; "
-                "use on_env_error='mask' or leave out on_turn"
+                "on_env_error='retry' plays an episode again, so on_turn would report turns twice; use "
+                "on_env_error='mask' or omit on_turn"
             )
         self._playing += 1
         self._most_playing = max(self._most_playing, self._playing)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any, TypedDict
 
+from gem_core._util.checks import check_int
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.rollout.calls import EnvCalls, jsonable
@@ -102,17 +103,13 @@ async def run_episode(
     limits.check_limits()
     if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
         raise ConfigError(
-            "max_tokens_per_turn=None leaves a response what max_total_tokens or max_response_tokens leaves, "
-            "but neither is set; set one of the three"
+            "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the three"
         )
-    if max_response_tokens is not None and max_response_tokens < 1:
-        raise ConfigError(
-            f"max_response_tokens={max_response_tokens}: expected a whole number of at least 1, or none"
-        )
+    check_int("max_response_tokens", max_response_tokens, 1, optional=True)
     if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
         raise ConfigError(
-            "max_total_tokens and max_response_tokens count tokens, which an episode of messages does not "
-            "have; leave them out, the endpoint keeps its own limit"
+            "max_total_tokens and max_response_tokens count tokens, which an episode in messages does not "
+            "have; omit them, the endpoint has its own limit"
         )
     require_images(env, policy, context)
     spec = env.spec
@@ -167,11 +164,11 @@ def require_images(
     name = env.spec.id if env.spec else type(env).__name__
     if context.image_processor is None:
         raise ConfigError(
-            f"{name} shows images, and this context makes tokens of text only; it takes a vision-language "
-            "model with a processor of the Qwen2-VL kind"
+            f"{name} shows images, but this context supports text only; use a vision-language model with a "
+            "processor of the Qwen2-VL family"
         )
     if policy is not None and not getattr(policy, "takes_images", False):
-        raise ConfigError(f"{name} shows images, and {type(policy).__name__} takes text only")
+        raise ConfigError(f"{name} shows images, but {type(policy).__name__} takes text only")
 
 
 async def _play(
@@ -227,7 +224,7 @@ async def _play(
             _end(episode, "truncated")
         elif len(episode.turns) == limits.max_turns:
             _end(episode, "max_turns")
-        elif dialogue.go_on(observation):
+        elif dialogue.observe(observation):
             continue
         else:
             _end(episode, "token_budget")
@@ -245,7 +242,7 @@ def _dialogue(
     bound: Any = policy.bind(env) if isinstance(policy, EnvPlayer) else policy
     if isinstance(context, MessagesContext):
         if not hasattr(bound, "reply"):
-            raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that makes tokens")
+            raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that produces tokens")
         return MessageDialogue(bound, context, limits, request_id)
     if not hasattr(bound, "generate"):
         raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")

@@ -66,7 +66,7 @@ def chat_renderer(
     extra = dict(template_kwargs or {})
     if has_template and not hasattr(tokenizer, "apply_chat_template"):
         raise ConfigError(
-            f"{type(tokenizer).__name__} has no apply_chat_template() to use a chat template with"
+            f"{type(tokenizer).__name__} has no apply_chat_template(), so it cannot apply a chat template"
         )
     if not has_template:
         if extra:
@@ -171,11 +171,11 @@ class MessageFormat:
         self._role = role
         self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
         self._neutral = self._history(1)
-        self._refuse_dependence()
-        self._refuse_clock()
-        self._refuse_changing_history()
+        self._reject_dependence()
+        self._reject_clock()
+        self._reject_changing_history()
         self.space, self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
-        self._refuse_nothing_between(encode)
+        self._reject_nothing_between(encode)
         if placeholder is not None:
             self._reject_varying_images(placeholder)
 
@@ -214,15 +214,15 @@ class MessageFormat:
         messages = [*history, {"role": self._role, "content": message}, *follow_up]
         text = self._render(messages, generate=generate, date=date)
         answer = history[-1]["content"].removeprefix(_THOUGHT)
-        _, found, after = text.partition(answer)
-        if not found:
+        _, match, after = text.partition(answer)
+        if not match:
             raise UnsupportedTemplate(
-                f"the chat template does not show the answer {answer!r} as it was written ({text!r}), "
-                "so what follows an answer cannot be told"
+                f"the chat template does not show the answer {answer!r} unchanged ({text!r}), so what "
+                "follows an answer cannot be determined"
             )
         return after
 
-    def _refuse_dependence(self) -> None:
+    def _reject_dependence(self) -> None:
         """Require that the text of a message does not depend on the messages before it."""
         by_length = [self._history(turns) for turns in _LENGTHS]
         by_content = [
@@ -243,23 +243,23 @@ class MessageFormat:
                 )
             for cause, histories in causes:
                 for history in histories:
-                    found = self._after_history(history, message)
-                    if found != expected:
+                    text = self._after_history(history, message)
+                    if text != expected:
                         raise UnsupportedTemplate(
                             f"with this chat template the text of a {self._role} message depends on {cause} "
-                            f"({expected!r} became {found!r}), so tokens cannot only grow; {_ADVICE}"
+                            f"({expected!r} became {text!r}), so the tokens cannot be append-only; {_ADVICE}"
                         )
 
-    def _refuse_clock(self) -> None:
+    def _reject_clock(self) -> None:
         """Require that the text of a message does not depend on the date or time."""
         texts = [self._after_history(self._neutral, "x", date=date) for date in ("one date", "another date")]
         if texts[0] != texts[1]:
             raise UnsupportedTemplate(
                 f"the chat template puts the date or time into each {self._role} message ({texts[0]!r}), "
-                f"so an episode cannot be repeated; {_ADVICE}"
+                f"so episodes are not reproducible; {_ADVICE}"
             )
 
-    def _refuse_changing_history(self) -> None:
+    def _reject_changing_history(self) -> None:
         """Require that a message has the same text whether or not other messages follow it."""
         question = [*self._system, {"role": "user", "content": _QUESTIONS[0]}]
         follow_up = [
@@ -267,11 +267,11 @@ class MessageFormat:
             {"role": "user", "content": _QUESTIONS[1]},
         ]
         history = self._history(2)
-        _refuse_unless_grows(
+        _require_growth(
             [self._render(question, generate=generate) for generate in (False, True)],
             self._render([*question, *follow_up], generate=True),
         )
-        _refuse_unless_grows(
+        _require_growth(
             [self._after_history(history, _MESSAGES[1], generate=generate) for generate in (False, True)],
             self._after_history(history, _MESSAGES[1], follow_up),
         )
@@ -284,31 +284,31 @@ class MessageFormat:
         earlier[-2] = {**earlier[-2], "content": message}
         if expected.count(placeholder) != 1 or _MESSAGES[1] not in expected:
             raise UnsupportedTemplate(
-                f"the chat template does not write {placeholder!r} once for an image ({expected!r}); "
+                f"the chat template does not write {placeholder!r} exactly once per image ({expected!r}); "
                 f"{_ADVICE}"
             )
-        found = self._after_history(earlier, message)
-        if found != expected:
+        text = self._after_history(earlier, message)
+        if text != expected:
             raise UnsupportedTemplate(
                 f"with this chat template the text of an image depends on the images before it "
-                f"({expected!r} became {found!r}), so tokens cannot only grow; {_ADVICE}"
+                f"({expected!r} became {text!r}), so the tokens cannot be append-only; {_ADVICE}"
             )
 
-    def _refuse_nothing_between(self, encode: Callable[[str], list[int]]) -> None:
+    def _reject_nothing_between(self, encode: Callable[[str], list[int]]) -> None:
         """Require at least one token between two responses, whatever the message."""
         for message in _MESSAGES:
             ids = encode(self.between(message))
             if len(ids) <= self.space + len(self.end_ids):
                 raise UnsupportedTemplate(
                     f"the chat template puts no token between two responses when the message is {message!r}, "
-                    f"so they would be one run of 1s in the response mask; {_ADVICE}"
+                    f"so they would form a single run of 1s in the response mask; {_ADVICE}"
                 )
 
 
 _ADVICE = "give the context another chat_template"
 
 
-def _refuse_unless_grows(last: list[str], later: str) -> None:
+def _require_growth(last: list[str], later: str) -> None:
     # `last` holds the text with and without the opening of an answer; their common prefix is the message
     # itself. Without the opening, some templates end the text with the end-of-sequence token.
     message = "".join(
@@ -316,8 +316,8 @@ def _refuse_unless_grows(last: list[str], later: str) -> None:
     )
     if not later.startswith(message):
         raise UnsupportedTemplate(
-            "the chat template renders a message differently once others follow it "
-            f"({message!r} is not how {later!r} starts), so tokens cannot only grow; {_ADVICE}"
+            "the chat template renders a message differently when others follow it "
+            f"({message!r} is not a prefix of {later!r}), so the tokens cannot be append-only; {_ADVICE}"
         )
 
 

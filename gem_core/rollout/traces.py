@@ -60,7 +60,7 @@ class TraceWriter:
         self._file: int | None = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             with _named_errors(self.path), _locked(self._file):
-                _cut_torn_line(self._file, self.path)
+                _cut_incomplete_line(self._file, self.path)
         except OSError:
             self.close()
             raise
@@ -161,14 +161,14 @@ def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
-                logger.warning("%s: the last line (%d) is torn and was left out", path, number)
+                logger.warning("%s: skipped the incomplete last line (%d)", path, number)
                 return
             try:
                 record = json.loads(line)
             except ValueError as error:  # bad JSON or bad UTF-8
                 raise TraceError(f"{path}, line {number}: not JSON: {error}") from None
             if not isinstance(record, dict):
-                raise TraceError(f"{path}, line {number}: expected an object, found {type(record).__name__}")
+                raise TraceError(f"{path}, line {number}: expected an object, not {type(record).__name__}")
             yield number, record
 
 
@@ -196,18 +196,18 @@ def _locked(file: int) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _cut_torn_line(file: int, path: Path) -> None:
+def _cut_incomplete_line(file: int, path: Path) -> None:
     """Truncate the file after its last newline."""
     size = os.fstat(file).st_size
     end = size
     while end:
         start = max(0, end - _BLOCK)
         os.lseek(file, start, os.SEEK_SET)
-        found = os.read(file, end - start).rfind(b"\n")
-        if found >= 0:
-            end = start + found + 1
+        newline = os.read(file, end - start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
             break
         end = start
     if end < size:
-        logger.warning("%s: cut a torn last line of %d bytes", path, size - end)
+        logger.warning("%s: removed an incomplete last line of %d bytes", path, size - end)
         os.ftruncate(file, end)

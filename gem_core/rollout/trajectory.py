@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_urls
-from gem_core.rollout.images import put_back, take_out
+from gem_core.rollout.images import extract_images, restore_images
 
 SCHEMA_VERSION = 1
 """Schema version of a record without images."""
@@ -203,7 +203,9 @@ class Episode:
         """
         if self.context_mode != "append":
             instead = "use turn rows" if self.context_mode == "rebuild" else "it holds no tokens"
-            raise ConfigError(f"an episode of context mode {self.context_mode!r} is not one row; {instead}")
+            raise ConfigError(
+                f"an episode in context mode {self.context_mode!r} is not a single row; {instead}"
+            )
         token_ids: list[int] = []
         turn_ids: list[int] = []
         logprobs: list[float] = []
@@ -231,7 +233,7 @@ class Episode:
             ConfigError: The episode holds messages, not tokens.
         """
         if self.context_mode == "messages":
-            raise ConfigError("an episode of context mode 'messages' holds no tokens to train on")
+            raise ConfigError("an episode in context mode 'messages' holds no tokens to train on")
         rows = []
         history: list[int] = []
         for number, turn in enumerate(self.turns):
@@ -264,7 +266,7 @@ class Episode:
     def to_dict(self) -> dict[str, Any]:
         """Return the episode as data for JSON; the schema version is `IMAGES_VERSION` if it has images."""
         fields = asdict(self)
-        if images := take_out(fields["turns"]):
+        if images := extract_images(fields["turns"]):
             return {"schema_version": IMAGES_VERSION, **fields, "images": images}
         return {"schema_version": SCHEMA_VERSION, **fields}
 
@@ -287,7 +289,7 @@ class Episode:
             turns = fields.pop("turns")
             if version == IMAGES_VERSION:
                 turns = copy.deepcopy(turns)
-                put_back(turns, fields.pop("images"))
+                restore_images(turns, fields.pop("images"))
             for turn in turns:
                 _require_kinds(turn, _TURN_KINDS)
             _require_kinds(fields, _EPISODE_KINDS)

@@ -60,7 +60,7 @@ class ImageProcessor:
         merge = getattr(self._image_processor, "merge_size", None)
         if merge is None or tokenizer.encode(self.token, add_special_tokens=False) != [self.token_id]:
             raise ConfigError(
-                f"{kind} is no image processor of the Qwen2-VL kind, with a grid of patches and the "
+                f"{kind} is not an image processor of the Qwen2-VL family, with a grid of patches and the "
                 f"placeholder {self.token!r}; other vision-language models are not supported"
             )
         self._merged = int(merge) ** 2
@@ -83,8 +83,8 @@ class ImageProcessor:
         urls = [] if isinstance(content, str) else [value for kind, value in content if kind == "image"]
         if len(pieces) != len(urls) + 1:
             raise DataError(
-                f"a prompt with {len(urls)} images has {len(pieces) - 1} times the placeholder "
-                f"{self.token!r}; a text of the environment must not hold it"
+                f"a prompt with {len(urls)} images contains the placeholder {self.token!r} "
+                f"{len(pieces) - 1} times; texts of the environment must not contain it"
             )
         counts = [self.count(url) for url in urls]
         return pieces[0] + "".join(
@@ -94,20 +94,20 @@ class ImageProcessor:
     def _features(self, url: str) -> dict[str, Any]:
         image = open_image(url)
         try:
-            found = self._image_processor(images=[image], return_tensors="np")
-            return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
+            inputs = self._image_processor(images=[image], return_tensors="np")
+            return {"pixel_values": inputs["pixel_values"], "image_grid_thw": inputs["image_grid_thw"]}
         except Exception as error:  # such as an image 200 times as wide as it is high
             width, height = image.size
             reason = error_line(error)
-            raise DataError(f"an image of {width}x{height} pixels cannot be shown ({reason})") from error
+            raise DataError(f"an image of {width}x{height} pixels cannot be processed ({reason})") from error
 
     def _count(self, url: str) -> int:
         return int(self.features(url)["image_grid_thw"].prod()) // self._merged
 
 
-def is_processor(given: Any) -> bool:
-    """Return whether `given` is a processor rather than a tokenizer."""
-    return hasattr(given, "tokenizer") and hasattr(given, "image_processor")
+def is_processor(tokenizer_or_processor: Any) -> bool:
+    """Return whether the argument is a processor rather than a tokenizer."""
+    return hasattr(tokenizer_or_processor, "tokenizer") and hasattr(tokenizer_or_processor, "image_processor")
 
 
 def processor_or_tokenizer(processor: Any, tokenizer: Any) -> Any:

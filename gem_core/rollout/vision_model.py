@@ -32,8 +32,8 @@ def forbid_placeholders(model: Any) -> None:
     """
     if not hasattr(model.base_model, "get_rope_index"):
         raise ConfigError(
-            f"{type(model).__name__} is no model of the Qwen2-VL kind; other vision-language models are not "
-            "supported"
+            f"{type(model).__name__} is not a model of the Qwen2-VL family; other vision-language models are "
+            "not supported"
         )
     ids = [getattr(model.config, name, None) for name in _PLACEHOLDERS]
     forbidden = torch.tensor(sorted({token for token in ids if token is not None}))
@@ -63,9 +63,9 @@ def image_inputs(
     Returns:
         ``pixel_values`` and ``image_grid_thw`` over all rows, and ``position_ids`` (3, rows, tokens).
     """
-    found = [image_processor.features(url) for row in images for url in row]
-    pixels = torch.from_numpy(np.concatenate([one["pixel_values"] for one in found]))
-    grid = torch.from_numpy(np.concatenate([one["image_grid_thw"] for one in found])).to(token_ids.device)
+    inputs = [image_processor.features(url) for row in images for url in row]
+    pixels = torch.from_numpy(np.concatenate([one["pixel_values"] for one in inputs]))
+    grid = torch.from_numpy(np.concatenate([one["image_grid_thw"] for one in inputs])).to(token_ids.device)
     index = model.base_model.get_rope_index
     options: dict[str, Any] = {"image_grid_thw": grid, "attention_mask": attention_mask}
     if "mm_token_type_ids" in inspect.signature(index).parameters:  # transformers 5

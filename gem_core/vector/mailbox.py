@@ -82,7 +82,7 @@ class Mailbox:
     def check_open(self) -> None:
         """Raise `CallOrderError` once the vector env is closed."""
         if self.closed:
-            raise CallOrderError("the vector env was closed; make a new one")
+            raise CallOrderError("the vector env is closed; create a new one")
 
     def _collect(self, timeout: float | None) -> None:
         self.waiting = True

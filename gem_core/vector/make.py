@@ -91,7 +91,7 @@ def _specs(
     else:
         ids = list(id_or_ids)
         if num_envs not in (None, len(ids)):
-            raise ConfigError(f"num_envs={num_envs}, but {len(ids)} ids were given; leave num_envs out")
+            raise ConfigError(f"num_envs={num_envs}, but {len(ids)} ids were given; omit num_envs")
     if not ids:
         raise ConfigError("a vector env needs at least one environment")
     if vec_kwargs is not None and len(vec_kwargs) != len(ids):
@@ -126,7 +126,7 @@ def _build_backend(
     if name not in get_args(BackendName):
         raise expected("backend", name, join_or(get_args(BackendName)))
     if name == "inline" and timeout is not None:
-        raise ConfigError("backend 'inline' cannot interrupt an environment: use 'thread', or no timeout")
+        raise ConfigError("backend 'inline' cannot interrupt an environment: use 'thread', or omit timeout")
     probes: dict[int, Env] = {}
     if name == "auto":
         probes = _probe(plans)

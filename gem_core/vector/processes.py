@@ -41,8 +41,8 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
 
     name = "process"
     _start_advice = (
-        "; its own error is on stderr. A program that starts worker processes has to be a module or a "
-        "script file with its work under `if __name__ == '__main__':`"
+        "; stderr shows its error. A program that starts worker processes must be a module or a script "
+        "file that runs its code under `if __name__ == '__main__':`"
     )
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
@@ -50,8 +50,8 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
             pickle.dumps(plans)
         except Exception as error:
             raise ConfigError(
-                f"backend 'process' sends the environments' specs to other processes, which fails here "
-                f"({error_line(error)}); give entry points as 'module:attribute' and wrappers by name, or "
+                f"backend 'process' sends the environments' specs to other processes, which failed "
+                f"({error_line(error)}); specify entry points as 'module:attribute' and wrappers by name, or "
                 f"use backend='thread'"
             ) from error
         self._woken, self._wake = multiprocessing.Pipe(duplex=False)  # close() wakes a wait() elsewhere
@@ -83,8 +83,8 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
     def _poll(self, timeout: float | None) -> list[tuple[ProcessWorker, list[SlotReply] | Ready | Died]]:
         owners: dict[Any, ProcessWorker] = {worker.pipe: worker for worker in self._workers}
         owners |= {worker.process.sentinel: worker for worker in self._workers}
-        said = {owners[item] for item in wait([*owners, self._woken], timeout) if item is not self._woken}
-        return [(worker, self._receive(worker)) for worker in self._workers if worker in said]
+        ready = {owners[item] for item in wait([*owners, self._woken], timeout) if item is not self._woken}
+        return [(worker, self._receive(worker)) for worker in self._workers if worker in ready]
 
     def _receive(self, worker: ProcessWorker) -> list[SlotReply] | Ready | Died:
         try:
@@ -94,7 +94,7 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         except (EOFError, OSError):
             pass
         except Exception as error:
-            return Died(f"sent something that cannot be read here ({error_line(error)})")
+            return Died(f"sent a message that cannot be read here ({error_line(error)})")
         worker.process.join(GRACE)
         return Died(f"died with exit code {worker.process.exitcode}")
 
@@ -190,7 +190,7 @@ def _sendable(slot: Slot, call: Call, reply: SlotReply) -> SlotReply:
         pickle.dumps(reply)
     except Exception as error:
         failure = EnvError(
-            f"{call[1]}() returned what cannot be sent to another process ({error_line(error)})"
+            f"{call[1]}() returned a value that cannot be sent to another process ({error_line(error)})"
         )
         return call[0], slot.fail(call[1], failure)
     return reply

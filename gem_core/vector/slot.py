@@ -267,7 +267,7 @@ def _checked(result: tuple[Any, ...]) -> StepResult:
     if not (isinstance(terminated, (bool, np.bool_)) and isinstance(truncated, (bool, np.bool_))):
         raise EnvError(f"step() returned the flags {terminated!r} and {truncated!r}; expected two bools")
     if terminated and truncated:
-        raise EnvError("step() returned terminated and truncated both true; they exclude each other")
+        raise EnvError("step() returned both terminated and truncated as True")
     _check_observation("step()", observation, info)
     return observation, float(reward), bool(terminated), bool(truncated), info
 

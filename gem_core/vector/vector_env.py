@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gem_core.vector.backend import Backend, Call
 
 _Result = TypeVar("_Result")
-_BEFORE_RESET = "the vector env was not reset yet; call reset() for all environments first"
+_BEFORE_RESET = "the vector env has not been reset; call reset() for all environments first"
 
 
 class VectorStep(NamedTuple):
@@ -163,17 +163,17 @@ class VectorEnv:
         self._mail.settle()
         with self._lock:
             self._mail.check_open()
-            given: Sequence[str | None]
+            texts: Sequence[str | None]
             if isinstance(actions, Mapping):
                 indices: Sequence[int] = list(actions)
-                given = list(actions.values())
+                texts = list(actions.values())
             else:
                 self._check_number(actions)
-                indices, given = range(self.num_envs), actions
-            self._check_steps(indices, given)
+                indices, texts = range(self.num_envs), actions
+            self._check_steps(indices, texts)
             if isinstance(self._backend, InlineBackend):
-                return self._stepped(indices, self._backend.step(indices, given))
-            calls: list[Call] = [(i, "step", (action,)) for i, action in zip(indices, given, strict=True)]
+                return self._stepped(indices, self._backend.step(indices, texts))
+            calls: list[Call] = [(i, "step", (action,)) for i, action in zip(indices, texts, strict=True)]
             self._mail.start(calls, batch=True)
         results = self._mail.finish(indices)
         with self._lock:
@@ -195,7 +195,7 @@ class VectorEnv:
         if self.autoreset is AutoresetMode.NEXT_STEP:
             raise ConfigError(
                 "send() and recv() do not work with AutoresetMode.NEXT_STEP, which is defined for "
-                "lockstep only; make the vector env with SAME_STEP or DISABLED, or use step()"
+                "lockstep only; create the vector env with SAME_STEP or DISABLED, or use step()"
             )
         self._mail.settle()
         with self._lock:
@@ -370,12 +370,12 @@ class VectorEnv:
         if self._mail.running or self._mail.results:
             waiting = sorted((self._mail.running | self._mail.results.keys()).intersection(indices))
             if waiting:
-                raise CallOrderError(f"environments {waiting} have an unfinished step; recv() it first")
+                raise CallOrderError(f"environments {waiting} have an unfinished step; call recv() first")
 
     def _check_sent(self) -> None:
         self._mail.check_open()
         if not self._sent:
-            raise CallOrderError("recv() without anything to receive; send() actions first")
+            raise CallOrderError("recv() was called without a pending step; call send() first")
 
 
 def _whole(seed: Any) -> int:

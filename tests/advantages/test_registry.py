@@ -113,7 +113,7 @@ def test_registering():
     assert get_estimator("own").reference()([[1.0]]) == [[1.0]]
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         own.tensors()
-    with pytest.raises(ConfigError, match="'own' is registered already"):
+    with pytest.raises(ConfigError, match="'own' is already registered"):
         register_estimator(Estimator("own", max, max))
     with pytest.raises(ConfigError, match=r"'module\.function' is not of the form"):
         register_estimator(Estimator("other", "module.function", max))

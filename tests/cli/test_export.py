@@ -118,4 +118,4 @@ def test_one_side_of_a_game_has_rows_and_all_sides_have_none(tmp_path, capsys):
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [row["env_kwargs"] for row in rows] == [{"opponent": "oracle"}] * 2
     assert main([*argv, 'multi:KuhnPoker-v0(opponent="self")']) == 2
-    assert "has several agents, this command plays one: name an opponent" in capsys.readouterr().err
+    assert "has several agents, but this command plays one: name an opponent" in capsys.readouterr().err

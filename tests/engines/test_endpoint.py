@@ -71,7 +71,7 @@ def test_half_of_the_calls_fail_and_nothing_changes():
 def test_a_wrong_key_is_one_line():
     with (
         StubEndpoint(key="another") as endpoint,
-        pytest.raises(ServiceError, match=r"refuses the key.*Incorrect"),
+        pytest.raises(ServiceError, match=r"rejects the key.*Incorrect"),
     ):
         ask(endpoint.url)
 
@@ -88,7 +88,7 @@ def test_a_dead_endpoint_is_given_up():
     with StubEndpoint() as endpoint:
         url = endpoint.url
     began = time.monotonic()
-    with pytest.raises(ServiceError, match=rf"{url}.* gives no answer .*what is finished is kept"):
+    with pytest.raises(ServiceError, match=rf"{url}.* does not answer .*finished episodes are kept"):
         ask(url, patience=Patience(0.2))
     assert time.monotonic() - began < 60
 
@@ -96,7 +96,7 @@ def test_a_dead_endpoint_is_given_up():
 def test_an_endpoint_that_talks_nonsense_is_given_up():
     with (
         StubEndpoint(lambda request: (200, {"hello": 1})) as endpoint,
-        pytest.raises(ServiceError, match="no compl"),
+        pytest.raises(ServiceError, match="not a compl"),
     ):
         ask(endpoint.url, patience=Patience(0.2))
 
@@ -135,7 +135,7 @@ def test_a_conversation_that_is_too_long(error):
 def test_a_request_that_is_refused_is_one_line():
     with (
         StubEndpoint(lambda request: (400, {"error": {"message": "temperature must be 1"}})) as endpoint,
-        pytest.raises(ServiceError, match=r"refuses the request: .*temperature must be 1"),
+        pytest.raises(ServiceError, match=r"rejects the request: .*temperature must be 1"),
     ):
         ask(endpoint.url)
 
@@ -213,5 +213,5 @@ def test_images_and_more_of_a_body_are_sent_as_they_are():
 def test_neither_an_address_nor_a_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigError, match=r"'a-model' is no folder.*--base-url, or set OPENAI_API_KEY"):
+    with pytest.raises(ConfigError, match=r"'a-model' is not a folder.*--base-url or set OPENAI_API_KEY"):
         Endpoint("a-model")

@@ -47,7 +47,7 @@ def test_a_folder_that_is_no_model(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     words = ["eval", "--model", str(tmp_path / "empty"), "--envs", EASY, "--out", str(tmp_path / "out")]
     assert main(words) == 2
-    assert "no tokenizer can be loaded" in capsys.readouterr().err.splitlines()[-1]
+    assert "cannot load the tokenizer" in capsys.readouterr().err.splitlines()[-1]
     assert main([*words[:2], f"hf:{tmp_path / 'none'}", *words[3:-1], str(tmp_path / "out2")]) == 2
     assert "no such model folder" in capsys.readouterr().err
     assert main([*words[:2], "vllm:nowhere", *words[3:-1], str(tmp_path / "out3")]) == 2

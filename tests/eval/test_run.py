@@ -253,7 +253,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, 
         url = endpoint.url
         assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 2
         last = capsys.readouterr().err.splitlines()[-1]
-        assert last.startswith(f"gem-core: error: {url}/ refuses the key")
+        assert last.startswith(f"gem-core: error: {url}/ rejects the key")
         monkeypatch.setenv("MY_KEY", "right")
         assert main(command(url, tmp_path / "a", "--api-key-env", "MY_KEY")) == 0  # resumes the run
     for path in (tmp_path / "a").iterdir():
@@ -261,7 +261,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, 
     capsys.readouterr()
     assert main(command(url, tmp_path / "b", "--give-up-after", "0.2")) == 2
     (last,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-    assert f"{url}/ gives no answer" in last
+    assert f"{url}/ does not answer" in last
     assert main(command(url, tmp_path / "c", "--api-key-env", "NO_SUCH_KEY")) == 2
     assert "--api-key-env=NO_SUCH_KEY: this environment variable is not set" in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ from gem_core.rollout import (
     run_agents,
     run_episode,
 )
-from gem_core.rollout.agents import _Hurried
+from gem_core.rollout.agents import _TimeLimited
 from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.envs.multiagent.test_one_agent import Duel
 from tests.rollout.policies import ScriptedPolicy
@@ -160,11 +160,11 @@ def test_a_policy_in_a_hurry_is_shown_images_too():
         async def generate(self, prompt_ids, *, max_tokens, request_id, images=()):
             return Generation([len(images)], None, "stop")
 
-    hurried = _Hurried(Sees(), 1.0)
+    hurried = _TimeLimited(Sees(), 1.0)
     assert hurried.takes_images
     shown = hurried.generate([1], max_tokens=1, request_id="r", images=["a", "b"])
     assert asyncio.run(shown).token_ids == [2]
-    assert not _Hurried(says("x"), 1.0).takes_images
+    assert not _TimeLimited(says("x"), 1.0).takes_images
 
 
 def test_leaving_is_no_way_out_of_a_loss():
@@ -181,7 +181,7 @@ def test_all_leave_and_the_pool_plays_on():
     for _ in range(2):
         episodes = asyncio.run(pool.play_all(task, RANDOM, MESSAGES, limits=EpisodeLimits(max_turns=1)))
         assert [len(episode.turns) for episode in episodes] == [1, 1]
-    with pytest.raises(ConfigError, match="has several agents, run_episode plays one"):
+    with pytest.raises(ConfigError, match="has several agents, but run_episode plays one"):
         asyncio.run(pool.play(task, RANDOM, MESSAGES))
     pool.close()
 
@@ -245,7 +245,7 @@ def test_agents_that_left_an_endless_episode_are_waited_for_no_longer_than_a_lim
     episodes = play(Stuck(num_agents=2), policies, seed=0, max_turns=3)
     assert time.process_time() - started < 20
     assert episodes["agent_0"].stop_reason == "max_turns"
-    assert "went on for 1000 moves of agents that had left" in episodes["agent_1"].error
+    assert "continued for 1000 moves of agents that had left" in episodes["agent_1"].error
 
 
 def test_a_slow_environment_runs_in_a_thread_and_has_a_time_limit():
@@ -267,20 +267,20 @@ def test_an_error_of_a_policy_is_passed_on_and_closes_the_environment():
 @pytest.mark.parametrize(
     ("policies", "contexts", "message"),
     [
-        ({"player_1": RANDOM}, MESSAGES, "no policy is given for agent 'player_2'"),
+        ({"player_1": RANDOM}, MESSAGES, "policies: missing agent 'player_2'"),
         (
             {"player_1": RANDOM, "player_3": RANDOM},
             MESSAGES,
-            "for 'player_3'; the agents are player_1, player_2",
+            "unknown agent 'player_3' of policies. Did you mean",
         ),
-        (RANDOM, {"player_1": MESSAGES}, "no context is given for agent 'player_2'"),
+        (RANDOM, {"player_1": MESSAGES}, "contexts: missing agent 'player_2'"),
         (RANDOM, CONTEXT, "give it a MessagesContext"),
     ],
 )
 def test_misuse_is_one_clear_line(policies, contexts, message):
     with pytest.raises(ConfigError, match=message):
         play(table(), policies, contexts)
-    with pytest.raises(ConfigError, match="has one agent only"):
+    with pytest.raises(ConfigError, match="has a single agent"):
         play(gem_core.make("game:Mastermind-v0"), RANDOM)
 
 

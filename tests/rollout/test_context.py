@@ -78,7 +78,7 @@ def test_content_parts_are_joined_and_images_refused() -> None:
     assert observation_text(parts) == "board\nmove"
     context = AppendContext(CHARS)
     assert context.first(parts) == context.first("board\nmove")
-    with pytest.raises(ConfigError, match="image_url, which text cannot carry"):
+    with pytest.raises(ConfigError, match="image_url, which text cannot hold"):
         context.extend([*parts, {"type": "image_url"}], [65])
 
 

@@ -1,4 +1,4 @@
-"""Episodes of messages instead of tokens, and players without a model."""
+"""Episodes in messages instead of tokens, and players without a model."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_policies_and_contexts_have_to_fit():
         play(Tokens())
     with pytest.raises(ConfigError, match="Script takes messages; give it a MessagesContext"):
         play(Script(), context=AppendContext(bpe_tokenizer()))
-    with pytest.raises(ConfigError, match="count tokens, which an episode of messages does not have"):
+    with pytest.raises(ConfigError, match="count tokens, which an episode in messages does not have"):
         play(Script(), max_total_tokens=100)
 
 
@@ -159,11 +159,11 @@ def test_players_without_a_model():
 
 
 def test_an_environment_without_such_a_player():
-    with pytest.raises(ConfigError, match="knows no best action; the oracle cannot play it"):
+    with pytest.raises(ConfigError, match="has no oracle action, so the oracle cannot play it"):
         play(EnvPlayer("oracle"))
     with pytest.raises(ConfigError, match="has no random actions"):
         play(EnvPlayer("random"))
-    with pytest.raises(ConfigError, match="a player is 'random' or 'oracle', not 'best'"):
+    with pytest.raises(ConfigError, match="kind='best': expected random or oracle"):
         EnvPlayer("best")
 
 

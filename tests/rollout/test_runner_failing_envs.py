@@ -323,7 +323,7 @@ def test_after_the_last_attempt_it_is_a_failed_episode() -> None:
         ({"on_env_error": "again"}, "on_env_error='again': expected mask or retry"),
         ({"on_env_error": "retry", "max_env_retries": 0}, "max_env_retries=0: expected a whole number"),
         ({"on_env_error": "retry", "max_env_retries": True}, "max_env_retries=True"),
-        ({"on_env_error": "retry", "on_turn": print}, "on_turn has reported its turns"),
+        ({"on_env_error": "retry", "on_turn": print}, "on_turn would report turns twice"),
     ],
 )
 def test_what_cannot_be_played_again_is_refused_before_anything_is_built(
@@ -347,7 +347,7 @@ def test_an_update_without_anything_to_train_on_names_environment_seed_and_cause
     Trouble.failures = {"step": raises}
     error = nothing_trainable(play(EnvPool(), tasks(3)), "step 7")
     assert str(error) == (
-        "step 7: nothing is left to train on: 3 of 3 episodes cannot be trained on; the first of them, "
+        "step 7: no episode is trainable: 3 of 3 episodes cannot be trained on; the first is "
         "test:Trouble with seed 0: step() failed: RuntimeError: out of order"
     )
     Trouble.failures = {}

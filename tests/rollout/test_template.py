@@ -212,11 +212,11 @@ REFUSED = {
     ),
     "keeps the last two messages": (
         "{% set messages = messages[-2:] %}" + LOOP + TURN + END,
-        "differently once others follow",
+        "differently when others follow",
     ),
     "marks the last message": (
         LOOP + "{% if loop.last and m.role == 'user' %}{{ '[now]' }}{% endif %}" + TURN + END,
-        "differently once others follow",
+        "differently when others follow",
     ),
     "strips what users said before": (
         LOOP
@@ -225,7 +225,7 @@ REFUSED = {
         + TURN
         + "{% endif %}"
         + END,
-        "differently once others follow",
+        "differently when others follow",
     ),
     "puts the date into each message": (
         LOOP + "{{ strftime_now('%d %b %Y') }}" + TURN + END,
@@ -277,7 +277,7 @@ def test_a_system_prompt_may_be_merged_into_the_first_message_and_no_other() -> 
         tok.decode(context.first("Go.")) == "<|im_start|>user\nPlay.\nGo.<|im_end|>\n<|im_start|>assistant\n"
     )
     assert "Play." not in tok.decode(context.extend("No.", [5]))
-    with pytest.raises(UnsupportedTemplate, match="differently once others follow"):
+    with pytest.raises(UnsupportedTemplate, match="differently when others follow"):
         AppendContext(tok, chat_template=MERGES_SYSTEM_LAST, system_prompt="Play.")
 
 

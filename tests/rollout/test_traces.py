@@ -130,7 +130,7 @@ def test_a_file_of_one_torn_line_starts_anew(tmp_path: Path) -> None:
         (b"{not json", "line 2: not JSON"),
         (b"\xff\xfe", "line 2: not JSON"),
         (b"", "line 2: not JSON"),
-        (b"[1]", "line 2: expected an object, found list"),
+        (b"[1]", "line 2: expected an object, not list"),
         (b'{"schema_version": 99}', "line 2: trace schema version 99 is not supported"),
         (b'{"schema_version": 1}', "line 2: not an episode"),
         (b'{"schema_version": 1, "turns": [{"unknown": 1}]}', "line 2: not an episode"),

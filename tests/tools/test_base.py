@@ -80,7 +80,7 @@ def test_mistakes_are_said_in_one_line():
         make_tools(Named("no blanks"))
     with pytest.raises(ConfigError, match="has no name"):
         make_tools(Named(""))
-    with pytest.raises(ConfigError, match="registered already"):
+    with pytest.raises(ConfigError, match="already registered"):
         register_tool("counter", two)
     with pytest.raises(ConfigError, match="not of the form"):
         register_tool("other", "no_colon")

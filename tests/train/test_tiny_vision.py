@@ -93,7 +93,5 @@ def test_a_run_that_is_resumed_sees_the_same(folder, tmp_path):
 def test_a_model_of_text_refuses_at_the_start(tmp_path):
     options = TinyOptions(warm_start_steps=0, corpus_episodes=2, hidden_size=32, layers=1, vocab_size=512)
     save_tiny(tmp_path / "text", options)
-    with pytest.raises(
-        ConfigError, match=r"test:Shades-v0 shows images, and this context makes tokens of text"
-    ):
+    with pytest.raises(ConfigError, match=r"test:Shades-v0 shows images, but this context supports text"):
         train(config(tmp_path / "text", tmp_path / "run"))

@@ -121,7 +121,7 @@ def test_wrong_order_of_send_and_recv_is_named() -> None:
         with pytest.raises(ResetNeeded, match="call reset"):
             envs.send({0: "a"})
         envs.reset()
-        with pytest.raises(CallOrderError, match="without anything to receive"):
+        with pytest.raises(CallOrderError, match="without a pending step"):
             envs.recv()
         envs.send({0: "a"})
         with pytest.raises(CallOrderError, match=r"\[0\]"):
@@ -188,9 +188,9 @@ def test_a_mapping_steps_only_these() -> None:
 
 
 def test_step_before_reset() -> None:
-    with scripted() as envs, pytest.raises(ResetNeeded, match="not reset"):
+    with scripted() as envs, pytest.raises(ResetNeeded, match="has not been reset"):
         envs.step(["a"] * 3)
-    with scripted() as envs, pytest.raises(ResetNeeded, match="not reset"):
+    with scripted() as envs, pytest.raises(ResetNeeded, match="has not been reset"):
         envs.reset(mask=[True, False, False])
 
 
@@ -291,7 +291,7 @@ def test_one_id_is_one_env_and_a_str_is_one_id() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num_envs": 3, "id_or_ids": [SCRIPTED]}, "leave num_envs out"),
+        ({"num_envs": 3, "id_or_ids": [SCRIPTED]}, "omit num_envs"),
         ({"num_envs": 0}, "at least one"),
         ({"num_envs": 2, "vec_kwargs": [{}]}, "vec_kwargs: expected 2"),
         ({"timeout": 0}, "timeout"),

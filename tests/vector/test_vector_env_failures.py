@@ -28,7 +28,7 @@ def first_observation(seed: int) -> str:
         ("text reward", "EnvError: step() returned the reward '1'; expected a finite number"),
         (
             "both flags",
-            "EnvError: step() returned terminated and truncated both true; they exclude each other",
+            "EnvError: step() returned both terminated and truncated as True",
         ),
         ("text flag", "EnvError: step() returned the flags 'no' and False; expected two bools"),
         ("no observation", "EnvError: step() returned an observation of type NoneType"),

@@ -79,7 +79,7 @@ def test_nothing_is_left_to_render() -> None:
 def test_images_are_refused_and_text_parts_read(wrapper: type[ConcatChat]) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert shown(wrapper(telling(parts, "end"), tokenizer=Tags()), "") == ["<user>a\nb</><assistant>"]
-    with pytest.raises(ConfigError, match="parts of type image_url, which text cannot carry"):
+    with pytest.raises(ConfigError, match="parts of type image_url, which text cannot hold"):
         wrapper(telling([IMAGE, *parts]), tokenizer=Tags()).reset()
 
 

@@ -248,7 +248,7 @@ class _Items:
         """
         score = self._scored(answer, row)
         if score < 1.0 and not answer.isalnum():
-            plains = answer.strip(), undecorated(answer, full_stop=True), undecorated(answer)
+            plains = answer.strip(), undecorated(answer, keep_period=True), undecorated(answer)
             for plain in dict.fromkeys(plains):
                 if plain != answer:
                     score = max(score, self._scored(plain, row))

@@ -64,7 +64,7 @@ class GemEnv:
             env = self.source.make(self.wrappers)
             if env.shows_images:
                 env.close()
-                raise ConfigError(f"{self.source.label} shows images, and {NO_IMAGES}")
+                raise ConfigError(f"{self.source.label} shows images, but {NO_IMAGES}")
             self._env = env
         return self._env
 

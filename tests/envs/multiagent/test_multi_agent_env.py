@@ -199,6 +199,6 @@ def test_state_survives_json_with_whose_turn_it_is():
 
 def test_options_of_a_reset():
     env = gem_core.make("multi:KuhnPoker-v0", opponent="self")
-    with pytest.raises(ConfigError, match=r"unknown reset options \['index'\]; KuhnPoker knows 'state'"):
+    with pytest.raises(ConfigError, match=r"unknown reset options \['index'\]; KuhnPoker accepts 'state'"):
         env.reset(options={"index": 1})
     check_options(None, (), "anything")

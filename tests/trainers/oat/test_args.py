@@ -199,5 +199,5 @@ def test_the_command_line_ends_with_one_line(tmp_path: Path) -> None:
 
 def test_images_are_refused_with_the_reason() -> None:
     register("test:OatImages", ImageEnv)
-    with pytest.raises(ConfigError, match="test:OatImages shows images, and Oat's rows have no place"):
+    with pytest.raises(ConfigError, match="test:OatImages shows images, but Oat's rows have no place"):
         check("--env-id", "test:OatImages", "--collocate")

@@ -102,7 +102,7 @@ def test_nothing_but_failures_is_one_clear_line() -> None:
 
     with pytest.raises(
         EnvError,
-        match=r"nothing is left to train on: 4 of 4 episodes .* test with seed 1: .*the board fell off",
+        match=r"no episode is trainable: 4 of 4 episodes .* test with seed 1: .*the board fell off",
     ) as caught:
         run(play, 9, turns=4, at_once=1)
     assert "\n" not in str(caught.value)

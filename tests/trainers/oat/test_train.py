@@ -177,7 +177,7 @@ def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm
     assert run.code == 2
     (line,) = [line for line in run.output.splitlines() if "gem_oat: " in line]  # after Oat's progress bar
     assert re.search(
-        r"episodes of this step: nothing is left to train on: .* first of them, test:Broken with seed \d+: "
+        r"episodes of this step: no episode is trainable: .* the first is test:Broken with seed \d+: "
         r"step\(\) failed: ValueError: the board fell off the table$",
         line,
     )

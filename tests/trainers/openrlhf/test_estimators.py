@@ -196,7 +196,7 @@ def test_what_is_left_for_the_actor_is_what_its_buffer_takes() -> None:
 def test_only_a_batch_of_failures_alone_is_refused() -> None:
     maker = experience_maker("--train.batch_size", "2")
     failures = [response(episode([1.0], trainable=False), seed=seed) for seed in (7, 8, 9)]
-    with pytest.raises(EnvError, match=r"nothing is left to train on: 3 of 3 .* test with seed 7: "):
+    with pytest.raises(EnvError, match=r"no episode is trainable: 3 of 3 .* test with seed 7: "):
         maker.compute_advantages_and_returns(in_micro_batches(failures))
     one_left = [*failures, response(episode([0.5, 1.0]))]  # more failures than --train.batch_size
     batches = maker.compute_advantages_and_returns(in_micro_batches(one_left))
@@ -381,7 +381,7 @@ def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any
 @pytest.mark.usefixtures("one_process")
 def test_an_update_from_failures_alone_is_refused() -> None:
     batches = made_by_openrlhf([FAILED, FAILED, episode([0.5])], "--algo.advantage.gamma", "0.9")
-    with pytest.raises(EnvError, match=r"an update of .*: nothing is left to train on: 1 of 1 .* seed 0"):
+    with pytest.raises(EnvError, match=r"an update of .*: no episode is trainable: 1 of 1 .* seed 0"):
         trained(batches[:1], level="off", use_kl=False)
 
 

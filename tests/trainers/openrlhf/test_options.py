@@ -181,6 +181,6 @@ def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
     register("test:OpenRlhfImages", ImageEnv)
     rows = write_rows(tmp_path / "rows.jsonl", ["test:OpenRlhfImages"], 1)
     with pytest.raises(
-        ConfigError, match=r"line 1: test:OpenRlhfImages shows images, and .*max_images_per_prompt N"
+        ConfigError, match=r"line 1: test:OpenRlhfImages shows images, but .*max_images_per_prompt N"
     ):
         parse(*REBN, *AGENT, "--data.prompt_dataset", str(rows))

@@ -229,7 +229,7 @@ def test_more_updates_than_episodes_that_did_not_fail_is_an_error() -> None:
     ]
     options: dict[str, Any] = {"failures_are_nan": True, "updates": 2}
     message = (
-        r"step 1, one of 2 updates: nothing is left to train on: .* test:Fails with seed 7: reset\(\) failed"
+        r"step 1, one of 2 updates: no episode is trainable: .* test:Fails with seed 7: reset\(\) failed"
     )
     with pytest.raises(EnvError, match=message):
         run([FAILED, [[(2, 3, 1.0)]]], **options, episodes=lambda: episodes)

@@ -163,7 +163,7 @@ def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
     register("test:Rl2Images", ImageEnv)
     path = tmp_path / "train.jsonl"
     write([TaskRow(env_id="test:Rl2Images", env_kwargs={}, seed=1, index=0)], path)
-    with pytest.raises(ConfigError, match="test:Rl2Images shows images, and RL2's rows have no place"):
+    with pytest.raises(ConfigError, match="test:Rl2Images shows images, but RL2's rows have no place"):
         check_file(str(path))
 
 

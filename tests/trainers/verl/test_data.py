@@ -131,7 +131,7 @@ def test_a_mix_is_as_long_as_its_slowest_source_or_longer(tmp_path: Path) -> Non
 def test_a_benchmark_is_not_trained_on_unless_it_is_asked_for(tmp_path: Path) -> None:
     path = source_of("file", tmp_path).env_kwargs["dataset_name"]
     bench = f"\"eval:AIME24(dataset_name='{path}', symbolic=False)\""
-    with pytest.raises(ConfigError, match=r"name it as .*eval_only=False"):
+    with pytest.raises(ConfigError, match=r"use .*eval_only=False"):
         datasets(f"[{bench}]", f"['{GUESS}']")
     named = bench.replace("symbolic", "eval_only=False, symbolic")
     train, val = datasets(f"[{named}]", f"[{bench}]")

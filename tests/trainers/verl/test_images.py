@@ -108,7 +108,7 @@ def test_text_stays_as_it_was(processor: Processor) -> None:
 
 def test_who_cannot_be_shown_images_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlImages", "env_kwargs": "{}", "seed": 1}}
-    with pytest.raises(ConfigError, match="test:VerlImages shows images, and there are none here"):
+    with pytest.raises(ConfigError, match="test:VerlImages shows images, but there are none here"):
         check_rows([row], "", no_images=lambda: "there are none here")
     sglang = verl_config("actor_rollout_ref.rollout.name=sglang")
     assert "rollout.name=sglang" in str(images_unsupported(sglang))

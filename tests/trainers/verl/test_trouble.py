@@ -55,7 +55,7 @@ def test_a_run_survives_environments_that_misbehave(
     assert {episode.error for episode in traces} == {
         None,
         "step() failed: RuntimeError: the environment broke",
-        "step() gave no answer within 5 s",
+        "step() did not return within 5 s",
     }
     (update,), (metrics,) = updates(run.spy), metrics_of(run)
     failed = ends["test:Raises", "env_error"] + ends["test:Hangs", "env_error"]
