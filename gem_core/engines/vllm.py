@@ -12,10 +12,12 @@ from gem_core.rollout.policy import Generation, reported_finish
 
 
 def vllm_generation(output: Any) -> Generation:
-    """Convert a vLLM `RequestOutput`, which must hold one sample with log-probs, to a generation."""
+    """Convert a vLLM `RequestOutput`, which must hold one sample, to a generation."""
     (sample,) = output.outputs
     ids = list(sample.token_ids)
-    logprobs = [float(step[token_id].logprob) for token_id, step in zip(ids, sample.logprobs, strict=True)]
+    logprobs = None
+    if sample.logprobs is not None:
+        logprobs = [float(step[token].logprob) for token, step in zip(ids, sample.logprobs, strict=True)]
     return Generation(ids, logprobs, reported_finish(sample.finish_reason))
 
 

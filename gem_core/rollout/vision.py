@@ -7,9 +7,12 @@ prompt and the sizes of its images determine its tokens. The pixels are passed s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from gem_core._util.messages import error_line
 from gem_core.core import Observation
@@ -68,6 +71,11 @@ class ImageProcessor:
         """Model inputs of one image: ``pixel_values`` (patches, width), ``image_grid_thw`` (1, 3)."""
         self.count = lru_cache(_KEPT_SIZES)(self._count)
         """Number of tokens of one image."""
+
+    def features_of(self, urls: Iterable[str]) -> dict[str, Any]:
+        """Return the model inputs of several images, each as in `features`, joined along the first axis."""
+        parts = [self.features(url) for url in urls]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def expand(self, text: str, content: Content) -> str:
         """Return `text` with the placeholder of each image repeated once per token of the image.

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from gem_core.errors import ConfigError
@@ -63,9 +62,9 @@ def image_inputs(
     Returns:
         ``pixel_values`` and ``image_grid_thw`` over all rows, and ``position_ids`` (3, rows, tokens).
     """
-    inputs = [image_processor.features(url) for row in images for url in row]
-    pixels = torch.from_numpy(np.concatenate([one["pixel_values"] for one in inputs]))
-    grid = torch.from_numpy(np.concatenate([one["image_grid_thw"] for one in inputs])).to(token_ids.device)
+    features = image_processor.features_of(url for row in images for url in row)
+    pixels = torch.from_numpy(features["pixel_values"])
+    grid = torch.from_numpy(features["image_grid_thw"]).to(token_ids.device)
     index = model.base_model.get_rope_index
     options: dict[str, Any] = {"image_grid_thw": grid, "attention_mask": attention_mask}
     if "mm_token_type_ids" in inspect.signature(index).parameters:  # transformers 5

@@ -1,11 +1,13 @@
-"""Episodes without tokens, as sent from the process that played them to the process that trains."""
+"""Episodes without tokens, as sent to the process that trains, and the metrics of batches and evaluations."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 
 from gem_core.advantages.stats import ReturnStats
+from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import Episode, episode_metrics, without_tokens
 
 
@@ -17,6 +19,23 @@ def pack_outline(episode: Episode) -> str:
 def unpack_outline(text: str) -> Episode:
     """Return the episode that `pack_outline` packed."""
     return Episode.from_dict(json.loads(text))
+
+
+def evaluation_logs(played: Iterable[tuple[str, Episode]], pattern: str) -> dict[str, float]:
+    """Return the metrics of an evaluation for each environment.
+
+    Args:
+        played: Name of the environment and episode, for all episodes.
+        pattern: Name of a metric, such as ``"eval/{env}/{metric}"``.
+    """
+    by_env: defaultdict[str, list[Episode]] = defaultdict(list)
+    for env, episode in played:
+        by_env[env].append(episode)
+    return {
+        pattern.format(env=env, metric=name): value
+        for env, episodes in by_env.items()
+        for name, value in evaluation_metrics(episodes).items()
+    }
 
 
 def batch_metrics(episodes: Iterable[Episode], stats: ReturnStats | None = None) -> dict[str, float]:

@@ -63,6 +63,31 @@ def expect_one_of(
     raise _unsupported(trainer, f"{_path(owner, name)} {problem}; expected {expected}")
 
 
+def expect_same(trainer: SupportedTrainer, owner: ModuleType | type, name: str, replacement: Any) -> None:
+    """Check that a function of the trainer has the parameters of the one that replaces it.
+
+    Args:
+        trainer: Trainer, for the message.
+        owner: Module or class of the trainer.
+        name: As in `expect`.
+        replacement: Function that replaces it. For a class, its public methods are checked.
+
+    Raises:
+        UnsupportedTrainer: As in `expect`.
+    """
+    functions = {name: replacement}
+    if isinstance(replacement, type):
+        functions = {f"{name}.{key}": value for key, value in vars(replacement).items() if key[0] != "_"}
+    for path, function in functions.items():
+        original = find(owner, path)
+        # A wrapper may have a copy of the original's signature, with Ray's parameter; its code has its own.
+        code = inspect.unwrap(
+            function, stop=lambda wrapper, inner=original: wrapper.__wrapped__ is inner
+        ).__code__
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        expect(trainer, owner, path, *code.co_varnames[:count])
+
+
 def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *, exact: bool = True) -> None:
     """Check the fields of a dataclass or Pydantic model of the trainer.
 

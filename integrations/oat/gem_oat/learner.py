@@ -15,9 +15,9 @@ from oat.utils.ops import masked_sum
 
 from gem_core._util.files import write_atomically
 from gem_core.advantages import ReturnStats
-from gem_core.eval.summary import evaluation_metrics
-from gem_core.rollout import Episode, episode_metrics, without_tokens
+from gem_core.rollout import Episode, episode_metrics
 from gem_core.tasks import EnvChoice
+from gem_core.trainers.failures import evaluation_logs, pack_outline
 from gem_core.trainers.options import import_modules
 from gem_core.trainers.tasks import evaluation_tasks
 from gem_oat import upstream
@@ -127,17 +127,9 @@ class Learner(PPOLearner):  # type: ignore[misc]
             played = self._play_evaluation()
             folder = os.path.join(self.save_path, "eval_results")
             os.makedirs(folder, exist_ok=True)
-            lines = (
-                json.dumps(without_tokens(episode).to_dict()) + "\n"
-                for episodes in played.values()
-                for episode in episodes
-            )
+            lines = (pack_outline(episode) + "\n" for _, episode in played)
             write_atomically(os.path.join(folder, f"{steps}.jsonl"), lines)
-            box[0] = {
-                f"eval/{label}/{name}": value
-                for label, episodes in played.items()
-                for name, value in evaluation_metrics(episodes).items()
-            }
+            box[0] = evaluation_logs(played, "eval/{env}/{metric}")
         # Learners that share rank 0's actor wait here, on the CPU. The others (by default, all of them) wait
         # in the broadcast, on their GPUs, where Oat's limit is one hour.
         dist.barrier(group=self._same_actor_group)
@@ -145,18 +137,18 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self._post_evaluate()
         return {**box[0], "eval/elapse": time.perf_counter() - start}
 
-    def _play_evaluation(self) -> dict[str, list[Episode]]:
-        """Return the episodes of each environment."""
+    def _play_evaluation(self) -> list[tuple[str, Episode]]:
+        """Return the episodes, each with the name of its environment."""
         tasks, actors = self.eval_prompts_dataset, self.actors[: len(self.eval_prompts_dataset)]
         shares = [tasks[number :: len(actors)] for number in range(len(actors))]
         handles = [
             actor.futures.evaluate([json.dumps(task) for task in share])
             for actor, share in zip(actors, shares, strict=True)
         ]
-        played: dict[str, list[Episode]] = {}
+        played = []
         for share, handle in zip(shares, handles, strict=True):
             episodes = self.collector.ipc_client.deserialize_ipc(handle.result())
             for task, episode in zip(share, episodes, strict=True):
                 label = EnvChoice(task["env_id"], task["env_kwargs"]).label
-                played.setdefault(label, []).append(episode)
+                played.append((label, episode))
         return played

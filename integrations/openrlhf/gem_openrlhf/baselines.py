@@ -1,17 +1,21 @@
-"""OpenRLHF's own baselines over the samples whose environment did not fail.
-
-OpenRLHF expects `n_samples_per_prompt` rewards for each prompt. A failed episode has none. Counted as a
-reward of 0, it would change the advantages of the other samples of its prompt.
-"""
+"""OpenRLHF's own baselines over the samples whose environment did not fail."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+from openrlhf.trainer.ppo_utils import experience_maker
+
+from gem_core.trainers.baselines import subtract_baselines
+from gem_core.trainers.imports import replaced
+from gem_core.trainers.interface import expect
+from gem_openrlhf import SUPPORTED
+
+PENALTIES = "apply_length_penalties"
+"""Function that OpenRLHF calls right before it subtracts its baselines."""
 
 WITHOUT_BASELINE = {
     "gae": "gae",
@@ -25,46 +29,15 @@ WITHOUT_BASELINE = {
 """OpenRLHF's estimators, each with the estimator that does the same without subtracting a baseline. OpenRLHF
 whitens the advantages of the first three."""
 
-
-def advantages_of_samples(name: str, rewards: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Return the advantages that OpenRLHF computes from the rewards of each prompt, over the valid samples.
-
-    Args:
-        name: Key of `WITHOUT_BASELINE`.
-        rewards: Rewards, float of shape (prompts, samples).
-        valid: Whether the environment of a sample did not fail, bool of the same shape.
-
-    Returns:
-        Advantages, float of shape (prompts, samples); 0 for an invalid sample and for the only valid sample
-        of a prompt.
-    """
-    rewards = rewards * valid
-    if name == WITHOUT_BASELINE[name]:
-        return rewards
-    if name == "flash_reinforce":
-        return (rewards - rewards.sum() / valid.sum().clamp(min=1)) * valid
-    count = valid.sum(-1, keepdim=True)
-    total = rewards.sum(-1, keepdim=True)
-    if name == "rloo":
-        others = (total - rewards) / (count - 1).clamp(min=1)
-        return (rewards - others) * valid * (count > 1)
-    centered = (rewards - total / count.clamp(min=1)) * valid
-    if name == "group_norm":
-        return centered / (_std(centered, count) + 1e-9)
-    return centered
-
-
-def _std(centered: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Return the standard deviation of the valid samples, (prompts, 1); 0 for fewer than two."""
-    return (centered.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+expect(SUPPORTED, experience_maker, PENALTIES, "experiences", "args")
 
 
 @contextlib.contextmanager
 def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) -> Iterator[None]:
-    """Make OpenRLHF's `compute_advantages_and_returns` take its baselines over the valid samples.
+    """Make OpenRLHF's `compute_advantages_and_returns` compute its baselines over the valid samples.
 
-    Inside this block the rewards have the baseline subtracted already, and the estimator is one that
-    subtracts none. OpenRLHF applies its length penalties before the baseline, so they are applied here too.
+    Inside this block, OpenRLHF's estimator is one that subtracts no baseline, and the baseline is subtracted
+    from the rewards right after the length penalties.
 
     Args:
         args: OpenRLHF's flags; the estimator is a key of `WITHOUT_BASELINE`.
@@ -72,41 +45,36 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
         valid: Whether each row is valid, bool of shape (rows,), in the order of `experiences`.
     """
     name, samples = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
-    flags = {
-        key: getattr(args.reward, key, None) for key in ("overlong_buffer_len", "stop_properly_penalty_coef")
-    }
-    for experience in experiences:
-        experience.rewards = experience.rewards.float()
-    apply_length_penalties(experiences, args)
-    penalized = [experience.rewards for experience in experiences]
-    logged = [experience.info["reward"] for experience in experiences]
-    index = torch.tensor([number for experience in experiences for number in experience.index])
-    order = index.argsort()  # makes the samples of a prompt adjacent
-    rewards, of_samples = (part[order].view(-1, samples) for part in (torch.cat(penalized), valid))
-    shaped = advantages_of_samples(name, rewards, of_samples)
-    sizes = [len(part) for part in penalized]
-    for experience, part in zip(experiences, _back(shaped, order).split(sizes), strict=True):
-        experience.rewards = part
-    args.algo.advantage.estimator = WITHOUT_BASELINE[name]
-    for key in flags:
-        setattr(args.reward, key, None)
-    try:
+    order = torch.tensor([number for experience in experiences for number in experience.index]).argsort()
+    penalize = getattr(experience_maker, PENALTIES)
+    rewards: list[torch.Tensor] = []
+    spreads: list[torch.Tensor] = []
+
+    def in_rows(values: torch.Tensor) -> Iterable[torch.Tensor]:
+        """Return values of shape (prompts, samples) for each micro-batch."""
+        return values.reshape(-1)[order.argsort()].split([len(part) for part in rewards])
+
+    def penalize_and_subtract(experiences: list[Any], args: Any) -> None:
+        penalize(experiences, args)
+        rewards.extend(experience.rewards.float() for experience in experiences)
+        of_prompts, counted = (part[order].view(-1, samples) for part in (torch.cat(rewards), valid))
+        values, std = subtract_baselines(of_prompts, counted, leave_one_out=name == "rloo")
+        if name == WITHOUT_BASELINE[name]:
+            values = of_prompts * counted
+        elif name == "group_norm":
+            values = values / (std + 1e-9)
+        elif name == "flash_reinforce":
+            values, _ = subtract_baselines(of_prompts.view(1, -1), counted.view(1, -1))
+        for experience, part in zip(experiences, in_rows(values), strict=True):
+            experience.rewards = part
+        spreads.extend(in_rows(std.expand(-1, samples)))
+
+    with (
+        replaced(args.algo.advantage, "estimator", WITHOUT_BASELINE[name]),
+        replaced(experience_maker, PENALTIES, penalize_and_subtract),
+    ):
         yield
-    finally:
-        args.algo.advantage.estimator = name
-        for key, value in flags.items():
-            setattr(args.reward, key, value)
-    count = of_samples.sum(-1, keepdim=True)
-    centered = advantages_of_samples("dr_grpo", rewards, of_samples)
-    spread = _back(_std(centered, count).expand(-1, samples), order).split(sizes)
-    for experience, own, reward, std in zip(experiences, penalized, logged, spread, strict=True):
-        experience.rewards, experience.info["reward"] = own, reward
+    for experience, reward, spread in zip(experiences, rewards, spreads, strict=True):
+        experience.rewards = reward
         if samples > 1:
-            experience.info["group_reward_std"] = std
-
-
-def _back(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Return values of samples, (rows,), in the order of their rows."""
-    result = torch.empty(len(order), dtype=values.dtype)
-    result[order] = values.reshape(-1)
-    return result
+            experience.info["group_reward_std"] = spread

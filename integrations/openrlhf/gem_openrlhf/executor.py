@@ -8,9 +8,10 @@ from typing import Any
 
 from openrlhf.utils.agent import AgentExecutorBase
 
+from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
 from gem_core.images import open_image
-from gem_core.rollout import Episode, Generation, reported_finish, rows_of
+from gem_core.rollout import Episode, Generation, rows_of
 from gem_core.rollout.vision import ImageProcessor, tokenizer_of
 from gem_core.tasks import EVAL_SEEDS, TaskRow
 from gem_core.trainers.interface import expect
@@ -59,12 +60,7 @@ class EnginePolicy:
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
         shown = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
-        sample = (await self._engine.generate(list(prompt_ids), params, **shown)).outputs[0]
-        ids = list(sample.token_ids)
-        logprobs = None
-        if sample.logprobs is not None:
-            logprobs = [step[token].logprob for token, step in zip(ids, sample.logprobs, strict=True)]
-        return Generation(ids, logprobs, reported_finish(sample.finish_reason))
+        return vllm_generation(await self._engine.generate(list(prompt_ids), params, **shown))
 
 
 class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
@@ -195,7 +191,6 @@ def pixels(images: Sequence[str], image_processor: ImageProcessor) -> dict[str, 
     """
     import torch
 
-    features = [image_processor.features(url) for url in images]
-    if not features:
+    if not images:
         return None
-    return {name: torch.cat([torch.as_tensor(one[name]) for one in features]) for name in features[0]}
+    return {name: torch.as_tensor(part) for name, part in image_processor.features_of(images).items()}

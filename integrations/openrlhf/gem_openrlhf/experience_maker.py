@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from openrlhf.models.utils import masked_mean, masked_normalize
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.utils.logging_utils import init_logger
 
@@ -28,6 +29,8 @@ from gem_openrlhf.failures import empty_rows, failed_episodes
 from gem_openrlhf.labels import Played, played_of
 from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
 
+SPANS = "the agent's spans, with the environment's reward of each turn"
+RUNS = "the runs of 1s in the action mask, with the sample's reward on its last turn"
 _log_turns = TurnLog(init_logger(__name__))  # only OpenRLHF's own loggers have a handler in its processes
 
 
@@ -64,7 +67,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         name, stats = self.advantage_estimator, None
         gae_over_turns = all(rows) and name == "gae"
         if name in ESTIMATORS or gae_over_turns:
-            check_turn_rewards(self.args, name)
+            check_turn_rewards(self.args)
             stats = self._estimate(name, experiences, rows)
         else:
             valid = ~empty_rows(labels)
@@ -95,17 +98,17 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         if name == "gae":
             advantages = _whiten(advantages, batch.mask, scale=not advantage.no_std_norm)
         batch.give(advantages, result.returns, token_rewards)
-        source = (
-            "the agent's spans, with the environment's reward of each turn"
-            if all(rows)
-            else "the runs of 1s in the action mask, with the sample's reward on its last turn"
-        )
-        _log_turns(name, result.stats, source)
+        _log_turns(name, result.stats, SPANS if all(rows) else RUNS)
         return result.stats
 
     def _kl_coef(self) -> float:
         """Return the weight of the KL penalty in the reward; `Experience.kl` is 0 if there is no penalty."""
         return max(float(self.kl_ctl.value), 0.0)
+
+
+def subclass(original: type) -> type[GemExperienceMaker]:
+    """Return the subclass that replaces OpenRLHF's experience maker."""
+    return GemExperienceMaker
 
 
 class _Batch:
@@ -175,14 +178,10 @@ def _clear_means(experience: Any) -> None:
 
 def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> torch.Tensor:
     """Return advantages with mean 0 and, if `scale`, variance 1 over action tokens, like OpenRLHF's GAE."""
-    on = mask != 0
-    values = advantages[on].double()
-    centered = values - values.mean()
-    if scale:
-        centered = centered / centered.square().mean().clamp(min=1e-8).sqrt()
-    result = torch.zeros_like(advantages)
-    result[on] = centered.float()
-    return result
+    values, on = advantages.double().flatten(), (mask != 0).flatten()
+    centered = masked_normalize(values, on, dim=0) if scale else (values - masked_mean(values, on)) * on
+    whitened: torch.Tensor = centered.view_as(advantages).float()
+    return whitened
 
 
 def _add_metrics(experiences: list[Any], rows: Sequence[Played | None], stats: ReturnStats | None) -> None:

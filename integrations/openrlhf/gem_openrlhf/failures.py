@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gem_core.rollout import Episode, nothing_trainable
+from gem_core.trainers.failures import evaluation_logs
 from gem_openrlhf.labels import played_of
 
 TINY = 1e-30
@@ -105,15 +106,10 @@ def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
         for experience in experiences:
             rows = ~empty_rows(experience.labels)
             if rows.any():
-                parts = {name: getattr(experience, name) for name in ("response_length", "truncated")}
-                kept.append(
-                    SimpleNamespace(
-                        info={
-                            name: value[rows] for name, value in experience.info.items() if name == "reward"
-                        },
-                        **{name: None if part is None else part[rows] for name, part in parts.items()},
-                    )
-                )
+                reward = {name: values[rows] for name, values in experience.info.items() if name == "reward"}
+                parts = (getattr(experience, name) for name in ("response_length", "truncated"))
+                length, truncated = (None if part is None else part[rows] for part in parts)
+                kept.append(SimpleNamespace(info=reward, response_length=length, truncated=truncated))
         return original(self, kept)
 
     return compute
@@ -171,13 +167,7 @@ def generate(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         samples = generate_kwargs.get("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt)
         self.gem_groups = _Groups(samples, num_prompts) if dynamic_filtering else None
-        return original(
-            self,
-            dataloader_iter=dataloader_iter,
-            num_prompts=num_prompts,
-            dynamic_filtering=dynamic_filtering,
-            **generate_kwargs,
-        )
+        return original(self, dataloader_iter, num_prompts, dynamic_filtering, **generate_kwargs)
 
     return collect
 
@@ -194,6 +184,20 @@ def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
         return sample
 
     return process
+
+
+def eval_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `compute_eval_metrics`: it adds metrics per environment, ``eval_<environment>_gem/success``."""
+
+    @functools.wraps(original)
+    def compute(eval_dataloader: Any, samples_list: Any, n_samples_per_prompt: int) -> dict[str, Any]:
+        scored = eval_samples(samples_list, n_samples_per_prompt)
+        logs = dict(original(eval_dataloader, scored, n_samples_per_prompt))
+        rows = [played_of(label) for sample in samples_list for label in sample.labels]
+        played = [(row.source, row.episode) for row in rows if row is not None]
+        return logs | evaluation_logs(played, "eval_{env}_{metric}")
+
+    return compute
 
 
 def eval_samples(samples_list: Sequence[Any], n_samples: int) -> list[Any]:

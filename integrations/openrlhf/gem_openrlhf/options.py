@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gem_core._util.checks import check_number
-from gem_core._util.messages import suggest
 from gem_core.advantages.registry import TRAINER_NAMES, Scope
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import read_object
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
+from gem_core.trainers.options import read_object, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
 """Values of ``--algo.advantage.estimator``, each with the name of the estimator in gem_core."""
@@ -27,8 +26,16 @@ ESTIMATORS = TRAINER_NAMES
 ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
-CLIP_RANGE = (-10, 10)
-"""OpenRLHF's default of ``--reward.clip_range``."""
+CLIP_RANGE = ((-10, 10), [-10, 10])
+"""OpenRLHF's default of ``--reward.clip_range``, also as parsed."""
+TURN_REWARDS = "the summed reward of an episode, but the rewards of its turns are used; leave it out, and"
+LENGTH = f"changes {TURN_REWARDS} let the environment reward a response that was cut"
+ONE_REWARD = (
+    ("reward.clip_range", CLIP_RANGE, f"clips {TURN_REWARDS} bound the rewards in a wrapper"),
+    ("reward.overlong_buffer_len", None, LENGTH),
+    ("reward.stop_properly_penalty_coef", None, LENGTH),
+)
+"""Flags that change the single reward of a sample."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,7 @@ class GemOptions(RolloutOptions):
                 "rebuilt context share no prefix; use append"
             )
         if options.estimator is not None and options.estimator not in ESTIMATORS:
-            close = suggest(options.estimator, ESTIMATORS)
-            raise ConfigError(
-                f"estimator {options.estimator!r} is none of {', '.join(ESTIMATORS)}.{close} Choose "
-                "OpenRLHF's own with --algo.advantage.estimator"
-            )
+            raise unknown_estimator(f"{prefix}estimator", options.estimator, [*ESTIMATORS])
         read_object(options.template_kwargs, f"{prefix}template_kwargs")
         return options
 
@@ -133,43 +136,26 @@ def check_args(args: Any, options: GemOptions) -> None:
     """
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in ESTIMATORS:
-        for key in ESTIMATOR_OPTIONS:
-            if getattr(options, key) is not None:
-                known = ", ".join(ESTIMATORS)
-                raise ConfigError(
-                    f"--gem.{key} has no effect on OpenRLHF's estimator {name}; it is for {known}"
-                )
+        unused = f"has no effect on OpenRLHF's estimator {name}; it is for {', '.join(ESTIMATORS)}"
+        reject_changed(options, [(key, None, unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
-    check_turn_rewards(args, name)
-    if args.algo.advantage.no_std_norm:
-        raise ConfigError(
-            f"--algo.advantage.no_std_norm has no effect on {name}; gem_reinforce does not normalize"
-        )
+    check_turn_rewards(args)
+    no_std_norm = ("algo.advantage.no_std_norm", False, f"has no effect on {name}; use gem_reinforce")
+    reject_changed(args, [no_std_norm], prefix="--")
     choice.check_group_size("--rollout.n_samples_per_prompt", args.rollout.n_samples_per_prompt)
     if args.algo.dynamic_filtering_enable:
         choice.check_collected("--algo.dynamic_filtering_enable drops prompts", "--gem.scope trained")
 
 
-def check_turn_rewards(args: Any, name: str) -> None:
+def check_turn_rewards(args: Any) -> None:
     """Reject flags that change the single reward of a sample, because the rewards of its turns are used.
 
     Args:
         args: OpenRLHF's flags, as in `check_args`.
-        name: Name of the estimator.
 
     Raises:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
     check_number(GAMMA, args.algo.advantage.gamma, 0, 1)
-    if tuple(args.reward.clip_range) != CLIP_RANGE:
-        raise ConfigError(
-            f"--reward.clip_range clips the summed reward of an episode, but {name} works on the rewards of "
-            "its turns; leave it out, and bound the rewards in the environment or in a wrapper"
-        )
-    for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
-        if getattr(args.reward, flag, None) is not None:
-            raise ConfigError(
-                f"--reward.{flag} changes the summed reward of an episode, but {name} works on the rewards "
-                "of its turns; leave it out, and let the environment reward a response that was cut"
-            )
+    reject_changed(args, ONE_REWARD, prefix="--")

@@ -10,20 +10,21 @@ are configured to call `hooks.setup`.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import runpy
 import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from gem_core.rollout.vision import processor_or_tokenizer
+from gem_core.trainers.imports import replaced
 from gem_core.trainers.tasks import check_tasks, read_tasks
-from gem_openrlhf import SUPPORTED
+from gem_openrlhf import SUPPORTED, TRAINER
 from gem_openrlhf.hooks import check_interface
 from gem_openrlhf.labels import task_of
 from gem_openrlhf.options import ESTIMATORS, VARIABLE, GemOptions, check_args
@@ -49,8 +50,7 @@ def main() -> None:
         sys.exit(2)
 
 
-@contextlib.contextmanager
-def _flags_added() -> Iterator[None]:
+def _flags_added() -> AbstractContextManager[None]:
     """Add GEM's flags to OpenRLHF's parser when it is about to parse."""
     parse_args = argparse.ArgumentParser.parse_args
 
@@ -63,11 +63,7 @@ def _flags_added() -> Iterator[None]:
         prepare(parsed)
         return parsed
 
-    argparse.ArgumentParser.parse_args = parse  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign]
+    return replaced(argparse.ArgumentParser, "parse_args", parse)
 
 
 def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> None:
@@ -88,18 +84,13 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
         if field.name == "estimator":
             continue
         flag, kind = f"--gem.{field.name}", hints[field.name]
+        values = [part for part in get_args(kind) or (kind,) if part is not NoneType]  # int | None: [int]
         if kind is bool:
             group.add_argument(flag, action="store_true")
-        elif get_origin(kind) is not None and not _types(kind):
-            group.add_argument(flag, choices=get_args(kind), default=field.default)
-        else:
-            (value_type,) = _types(kind) or (kind,)
-            group.add_argument(flag, type=value_type, default=field.default)
-
-
-def _types(kind: Any) -> list[type]:
-    """Return ``[int]`` for ``int | None``, and an empty list for a `Literal`."""
-    return [part for part in get_args(kind) if isinstance(part, type) and part is not type(None)]
+        elif isinstance(values[0], type):
+            group.add_argument(flag, type=values[0], default=field.default)
+        else:  # a Literal
+            group.add_argument(flag, choices=values, default=field.default)
 
 
 def prepare(parsed: argparse.Namespace) -> None:
@@ -117,7 +108,8 @@ def prepare(parsed: argparse.Namespace) -> None:
         flags = {**flags, "estimator": args.algo.advantage.estimator}
     options = GemOptions.load(flags)
     check_args(args, options)
-    if args.train.agent_func_path and _is_our_agent(args.train.agent_func_path):
+    agent = args.train.agent_func_path
+    if agent and Path(agent).resolve() == TRAINER.file_path("agent").resolve():
         check_data(args, options.wrappers)
     os.environ[RAY_JOB] = json.dumps(with_runtime_env(json.loads(os.environ.get(RAY_JOB) or "{}"), options))
 
@@ -164,17 +156,10 @@ def images_unsupported(args: Any) -> str | None:
     try:
         processor = get_tokenizer(model, None)
     except (ImportError, OSError, ValueError) as error:
-        return f"the processor of {model} cannot be loaded: {' '.join(str(error).split())}"
+        return f"cannot load the processor of {model}: {' '.join(str(error).split())}"
     if processor_or_tokenizer(processor, None) is None:
-        return f"{model} has no processor of the Qwen2-VL kind"
+        return f"{model} has no processor of the Qwen2-VL family"
     return None
-
-
-def _is_our_agent(path: str) -> bool:
-    from importlib.util import find_spec
-
-    spec = find_spec("gem_openrlhf.agent")
-    return bool(spec and spec.origin) and Path(path).resolve() == Path(str(spec and spec.origin)).resolve()
 
 
 def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]:

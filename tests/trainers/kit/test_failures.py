@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gem_core.advantages import ReturnStats
+from gem_core.eval import evaluation_metrics
 from gem_core.rollout import Episode, Turn, episode_metrics
-from gem_core.trainers.failures import batch_metrics, pack_outline, unpack_outline
+from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline, unpack_outline
 
 EPISODE = Episode(
     "env", 3, [Turn([1, 2], [3], [-0.5], 1.5, "question", "answer", "stop")], True, False, "terminated"
@@ -28,3 +29,11 @@ def test_metrics_of_a_batch() -> None:
     assert metrics["gem/error_rate"] == 0.5
     assert metrics == pytest.approx(episode_metrics([EPISODE, FAILED]) | stats.metrics(), nan_ok=True)
     assert batch_metrics([FAILED], ReturnStats()) == batch_metrics([FAILED]) == episode_metrics([FAILED])
+
+
+def test_an_evaluation_has_metrics_for_each_environment() -> None:
+    logs = evaluation_logs([("a", EPISODE), ("b", FAILED), ("a", FAILED)], "eval/{env}/{metric}")
+    for env, episodes in (("a", [EPISODE, FAILED]), ("b", [FAILED])):
+        for name, value in evaluation_metrics(episodes).items():
+            assert logs.pop(f"eval/{env}/{name}") == pytest.approx(value, nan_ok=True)
+    assert not logs

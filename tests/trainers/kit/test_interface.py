@@ -11,7 +11,7 @@ import pytest
 
 from gem_core.errors import UnsupportedTrainer
 from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.interface import expect, expect_fields, expect_one_of, parameters_of
+from gem_core.trainers.interface import expect, expect_fields, expect_one_of, expect_same, parameters_of
 from gem_core.trainers.plugin import SupportedTrainer
 
 TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", minimum="1", below="99", hook="")
@@ -95,3 +95,26 @@ def test_lazy_exports_import_on_first_use() -> None:
     missing = SupportedTrainer("X", "gem_x", "no-such-distribution", minimum="1", below="2", hook="")
     with pytest.raises(UnsupportedTrainer, match="is not installed"):
         lazy_exports(missing, {})[0]("Anything")
+
+
+def test_a_replacement_takes_the_same_parameters() -> None:
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def step(self: Any, rows: Any, rate: float) -> Any:
+            return original(self, rows, rate)
+
+        return step
+
+    class Other(Learner):
+        def step(self, rows: Any) -> Any:  # type: ignore[override]
+            return rows
+
+    expect_same(TRAINER, module(), "Learner.step", wrap(Learner.step))
+    for name, replacement in (
+        ("Learner.wrapped", wrap(Other.step)),  # not the function that it wraps
+        ("Learner.step", Other.step),
+        ("Learner.gone", wrap(None)),
+        ("Learner", Other),
+    ):
+        with pytest.raises(UnsupportedTrainer, match=r"trainer\.core\.Learner\."):
+            expect_same(TRAINER, module(), name, replacement)

@@ -34,7 +34,7 @@ def module_like(**changes: Any) -> types.ModuleType:
     """Return a copy of OpenRLHF's module in which names that hooks replace are changed."""
     import openrlhf.trainer.ppo_trainer as original
 
-    module = types.ModuleType("copy")
+    module = types.ModuleType(original.__name__)
     trainer = type("BasePPOTrainer", (BasePPOTrainer,), {})
     names = {name: getattr(original, name) for name in ("RemoteExperienceMaker", "compute_eval_metrics")}
     for name, value in {**names, "BasePPOTrainer": trainer, **changes}.items():
@@ -52,9 +52,7 @@ def test_names_are_replaced() -> None:
 def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[types.ModuleType] = []
     monkeypatch.setattr(hooks, "install", installed.append)
-    monkeypatch.setattr(hooks, "MODULE", "colorsys")
-    for name in ("install_generator", "install_actor", "install_critic"):
-        monkeypatch.setattr(hooks, name, lambda module: None)
+    monkeypatch.setattr(hooks, "WRAPPERS", {"colorsys": {}})
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     hooks.setup()
     assert not installed
@@ -100,7 +98,7 @@ sync, generating, training = kinds
 print(json.dumps([
     [base.__init__.__globals__["RemoteExperienceMaker"].__module__ for kind in (sync, training)
      for base in kind.__mro__ if base.__name__ == "BasePPOTrainer"],
-    [inspect.unwrap(method).__globals__["compute_eval_metrics"].func.__module__
+    [inspect.unwrap(method).__globals__["compute_eval_metrics"].__globals__["__name__"]
      for method in (sync.evaluate, generating._run_eval)],
     [method.__wrapped__.__globals__["__name__"] for kind in (sync, training)
      for method in (kind._compute_rollout_stats,)],
@@ -127,7 +125,7 @@ def test_the_trainers_find_them_in_rays_workers() -> None:
     assert done.returncode == 0, done.stderr
     makers, metrics, stats = json.loads(done.stdout.splitlines()[-1])
     assert makers == ["gem_openrlhf.experience_maker"] * 2
-    assert metrics == ["gem_openrlhf.hooks"] * 2
+    assert metrics == ["gem_openrlhf.failures"] * 2
     assert stats == ["gem_openrlhf.failures"] * 2
 
 
@@ -215,20 +213,20 @@ def test_failures_alone_do_not_use_up_the_data_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("install", "name", "method"),
+    ("name", "method"),
     [
-        (hooks.install_generator, "trainer.ppo_utils.samples_generator", "SamplesGenerator._generate_vllm"),
-        (hooks.install_actor, "trainer.ray.ppo_actor", "ActorPPOTrainer.training_step"),
-        (hooks.install_critic, "trainer.ray.ppo_critic", "CriticPPOTrainer.training_step"),
+        ("trainer.ppo_utils.samples_generator", "SamplesGenerator._generate_vllm"),
+        ("trainer.ray.ppo_actor", "ActorPPOTrainer.training_step"),
+        ("trainer.ray.ppo_critic", "CriticPPOTrainer.training_step"),
     ],
 )
-def test_the_other_replacements_check_the_interface(install: Any, name: str, method: str) -> None:
+def test_the_other_replacements_check_the_interface(name: str, method: str) -> None:
     original = importlib.import_module(f"openrlhf.{name}")
     kind, function = method.split(".")
     copy = types.ModuleType(original.__name__)
     setattr(copy, kind, type(kind, (getattr(original, kind),), {}))
-    install(copy)
+    hooks.install(copy)
     assert getattr(getattr(copy, kind), function) is not getattr(getattr(original, kind), function)
     setattr(copy, kind, type(kind, (), {function: lambda self: None}))
     with pytest.raises(UnsupportedTrainer, match=rf"{method}.*Supported versions: openrlhf>="):
-        install(copy)
+        hooks.install(copy)

@@ -43,10 +43,13 @@ def test_every_option_is_a_flag() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*REBN, "--reward.clip_range", "-1", "1"), r"--reward\.clip_range clips the summed reward"),
-        ((*REBN, "--reward.overlong_buffer_len", "8"), r"--reward\.overlong_buffer_len changes"),
+        ((*REBN, "--reward.clip_range", "-1", "1"), r"--reward\.clip_range=.*: clips the summed reward"),
+        ((*REBN, "--reward.overlong_buffer_len", "8"), r"--reward\.overlong_buffer_len=8\.0: changes"),
         ((*REBN, "--reward.stop_properly_penalty_coef", "0"), r"--reward\.stop_properly_penalty_coef"),
-        ((*REBN, "--algo.advantage.no_std_norm"), r"no_std_norm has no effect on rebn; gem_reinforce"),
+        (
+            (*REBN, "--algo.advantage.no_std_norm"),
+            r"no_std_norm=True: has no effect on rebn; use gem_reinforce",
+        ),
         ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma=1\.5: expected a number from 0 to 1"),
         (
             (*REBN, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT),
@@ -164,7 +167,7 @@ def test_options_travel_to_rays_workers(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("text", ["[]", "{", '{"max_trns": 8}', '{"estimator": "reinforce"}'])
 def test_a_wrong_variable_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    with pytest.raises(ConfigError, match=r"GEM_OPENRLHF|estimator 'reinforce'"):
+    with pytest.raises(ConfigError, match=r"GEM_OPENRLHF"):
         GemOptions.from_environment()
 
 
