@@ -79,11 +79,11 @@ def expect_same(trainer: SupportedTrainer, owner: ModuleType | type, name: str, 
     if isinstance(replacement, type):
         functions = {f"{name}.{key}": value for key, value in vars(replacement).items() if key[0] != "_"}
     for path, function in functions.items():
-        original = find(owner, path)
         # A wrapper may have a copy of the original's signature, with Ray's parameter; its code has its own.
-        code = inspect.unwrap(
-            function, stop=lambda wrapper, inner=original: wrapper.__wrapped__ is inner
-        ).__code__
+        original = find(owner, path)
+        while hasattr(function, "__wrapped__") and function.__wrapped__ is not original:
+            function = function.__wrapped__
+        code = function.__code__
         count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         expect(trainer, owner, path, *code.co_varnames[:count])
 

@@ -52,7 +52,7 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
 
     def in_rows(values: torch.Tensor) -> Iterable[torch.Tensor]:
         """Return values of shape (prompts, samples) for each micro-batch."""
-        return values.reshape(-1)[order.argsort()].split([len(part) for part in rewards])
+        return torch.split(values.reshape(-1)[order.argsort()], [len(part) for part in rewards])
 
     def penalize_and_subtract(experiences: list[Any], args: Any) -> None:
         penalize(experiences, args)

@@ -85,7 +85,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --reinforce-update", "divides by zero"),
         ("{game} --collocate --resume-dir runs/x", "the weights of --pretrain.*give a saved model as"),
         ("{game} --collocate --estimator grpo", "--group-size=1 every advantage would be 0"),
-        ("{game} --collocate --estimator gae", "needs a critic"),
+        ("{game} --collocate --estimator gae", "gae needs values"),
         ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
         ("{game} --collocate --estimator reinforce --adv-scope trained", "option '--adv-scope' of reinforce"),
         ("{game} --collocate --gamma 1.5", "--gamma=1.5: expected a number from 0 to 1"),

@@ -158,7 +158,7 @@ def test_who_cannot_be_shown_images_is_refused(
     assert "--data.max_images_per_prompt N" in str(train_ppo_ray.images_unsupported(flags(tiny, 0)))
     assert "has no processor of the Qwen2-VL family" in str(train_ppo_ray.images_unsupported(flags(tiny, 3)))
     # Folder of a vision model without its processor.
-    assert "cannot be loaded: " in str(train_ppo_ray.images_unsupported(flags(model, 3)))
+    assert "cannot load the processor of " in str(train_ppo_ray.images_unsupported(flags(model, 3)))
     monkeypatch.setattr(openrlhf_utils, "get_tokenizer", lambda *args: processor)
     assert train_ppo_ray.images_unsupported(flags(model, 3)) is None
 
