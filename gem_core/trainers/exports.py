@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 
+from gem_core._util.messages import error_line
+from gem_core.errors import UnsupportedTrainer
 from gem_core.trainers.plugin import SupportedTrainer
 
 
@@ -15,7 +17,8 @@ def lazy_exports(
 
         __getattr__, __dir__ = lazy_exports(SUPPORTED, {"GemAgentLoop": "loop"})
 
-    Accessing a public name raises `UnsupportedTrainer` if the trainer is missing or too old.
+    Accessing a public name raises `UnsupportedTrainer` if the trainer is missing or too old, or lacks
+    something that the module imports.
 
     Args:
         trainer: Trainer of the package.
@@ -30,7 +33,14 @@ def lazy_exports(
         if name not in homes:
             available = f"; it has {', '.join(homes)}" if homes else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{available}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        try:
+            module = importlib.import_module(f"{package}.{homes[name]}")
+        except ImportError as error:
+            raise UnsupportedTrainer(
+                f"{package}: {trainer.name} {trainer.installed_version() or 'from a checkout'} cannot be "
+                f"used: {error_line(error)}. Supported versions: {trainer.distribution}{trainer.versions}"
+            ) from error
+        return getattr(module, name)
 
     def directory() -> list[str]:
         return sorted({*vars(importlib.import_module(package)), *homes})

@@ -11,7 +11,7 @@ from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.tasks import EnvChoice, TaskRow, write_tasks
 from gem_roll.env import PREFIX
-from gem_roll.options import SECTION, TRAJECTORY
+from gem_roll.kinds import SECTION, TRAJECTORY
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:

@@ -72,9 +72,13 @@ class _BuildsEnv(_RegistersEnv):
 class TrajEnvManager(_BuildsEnv, RollTrajEnvManager):  # type: ignore[misc]
     """ROLL's own manager of episode rows."""
 
+    rows: RowKind = "episode"
+
 
 class StepEnvManager(_BuildsEnv, RollStepEnvManager):  # type: ignore[misc]
     """ROLL's own manager of turn rows."""
+
+    rows: RowKind = "turn"
 
 
 class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc]
@@ -130,7 +134,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
             str(self.env_config["tag"]),
             self.env.source,
             self.split,
-            self._options.tasks if self.split == "train" else self._options.val_tasks,
+            self._options.tasks if self.split == "train" else self._options.eval_tasks,
         )
 
     def update_step(self, global_step: int, *args: Any, **kwargs: Any) -> None:

@@ -6,17 +6,20 @@ ROLL's own advantages right before the actor's update. Failed episodes are dropp
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 
+from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.trainers.failures import batch_metrics
-from gem_roll import upstream
+from gem_roll import SUPPORTED, upstream
 from gem_roll.advantages import compute_advantages, episodes_of
 from gem_roll.failures import guard_group_filter, schedulers_drop_failed, take_failed
-from gem_roll.options import check_config, row_kind
+from gem_roll.kinds import managers_of, rows_of
+from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
 
 upstream.check_pipeline(AgenticPipeline)
@@ -34,10 +37,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
 
     def __init__(self, pipeline_config: Any) -> None:
         self.gem_options = check_config(pipeline_config)
-        if row_kind(pipeline_config) == "turn":
-            # ROLL counts the updates of a step in episodes, and for a single update it uses the update's own
-            # log-probs as the old ones. Turn rows make several updates, which ROLL only considers for its own
-            # step estimators.
+        if needs_old_logprobs(pipeline_config):
             pipeline_config.enable_old_logprobs_recompute = True
         for section in (pipeline_config.train_env_manager, pipeline_config.val_env_manager):
             guard_group_filter(section)
@@ -45,6 +45,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
             super().__init__(pipeline_config)
         self._train_step = self.actor_train.train_step
         self.actor_train.train_step = self._train_with_advantages
+        self._advantages_wait = False
 
     def adjust_batch(self, data: DataProto, mode: str = "copy") -> DataProto:
         """Compute the advantages of all rows of the step, then let ROLL copy or drop rows; mask the copies.
@@ -64,12 +65,60 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         data.non_tensor_batch[_ROW] = object_array(range(len(data)))
         adjusted = super().adjust_batch(data, mode)
         mask_copies(adjusted)
+        self._check_updates(len(adjusted))
+        self._advantages_wait = True
         adjusted.meta_info.setdefault("metrics", {}).update(metrics)
         return adjusted
 
+    def _check_updates(self, rows: int) -> None:
+        updates = rows // (update_size(self.pipeline_config) * self.actor_train.dp_size)
+        if updates > 1 and not self.pipeline_config.enable_old_logprobs_recompute:
+            raise ConfigError(
+                f"the {rows} rows of a step make {updates} updates, and PPO's ratio would be 1 in all of "
+                "them; set enable_old_logprobs_recompute: true"
+            )
+
     def _train_with_advantages(self, batch: DataProto, *args: Any, **kwargs: Any) -> Any:
         use_advantages(batch, self.pipeline_config.advantage_clip)
+        self._advantages_wait = False
         return self._train_step(batch, *args, **kwargs)
+
+    def do_checkpoint(self, global_step: int, *args: Any, **kwargs: Any) -> Any:
+        """Check at the end of a step that ROLL trained on the advantages, before it saves the weights.
+
+        Raises:
+            UnsupportedTrainer: ROLL updated the actor in another way, with its own advantages.
+        """
+        if self._advantages_wait:
+            raise UnsupportedTrainer(
+                f"gem_roll: step {global_step}: ROLL did not train on gem-core's advantages, since it did "
+                f"not call actor_train.train_step; supported versions: ROLL{SUPPORTED.versions}"
+            )
+        return super().do_checkpoint(global_step, *args, **kwargs)
+
+
+def update_size(config: Any) -> int:
+    """Return the number of rows of an update on each GPU group of the actor."""
+    training = config.actor_train.training_args
+    size: int = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    return size
+
+
+def needs_old_logprobs(config: Any) -> bool:
+    """Return whether a step may have several updates, so that PPO needs log-probs from before the first.
+
+    For a single update ROLL uses the update's own log-probs as the old ones. It counts the updates in
+    complete batches of episodes, but each turn may be a row, and copies fill the last batch.
+    """
+    if {rows_of(manager) for manager in managers_of(config).values()} != {"episode"}:
+        return True
+    if update_size(config) % config.actor_train.infer_batch_size:  # rows are copied to fill both sizes
+        return True
+    # ROLL's rule is `rows // size > 1`, with the number of GPU groups in `size`; this asks for `rows > size`.
+    doubled = copy.copy(config)
+    doubled.rollout_batch_size = 2 * config.rollout_batch_size - 1
+    doubled.set_old_logprobs_status()
+    return bool(doubled.enable_old_logprobs_recompute)
 
 
 def mask_copies(data: DataProto) -> None:

@@ -12,7 +12,7 @@ from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, read_settings, reject_u
 from gem_core.tasks import EnvChoice, make_tasks, write_tasks
 from gem_roll.env import NO_IMAGES
 from gem_roll.export import tag_names, tag_section, to_yaml
-from gem_roll.options import STEP, TRAJECTORY
+from gem_roll.kinds import STEP, TRAJECTORY
 
 HERE = "${oc.env:GEM_REPRO,.}"
 """The folder of the recipe, as referred to in the YAML."""

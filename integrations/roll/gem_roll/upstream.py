@@ -25,6 +25,7 @@ def check_pipeline(pipeline: type) -> None:
     """Raise `UnsupportedTrainer` unless ROLL's `AgenticPipeline` has the interface that is extended here."""
     check(pipeline, "__init__", "self", "pipeline_config")
     check(pipeline, "adjust_batch", "self", "data", "mode")
+    check(pipeline, "do_checkpoint", "self", "global_step")
 
 
 def check(owner: type, name: str, *parameters: str) -> Any:

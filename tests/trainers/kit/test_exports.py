@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import UnsupportedTrainer
+from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer
 
 PACKAGES = ["gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll"]
@@ -91,3 +92,19 @@ def test_verl_plugin_warns_by_itself(
     caplog.clear()
     importlib.reload(plugin)
     assert "verl 0.7.1 is not supported" in caplog.text
+
+
+def test_a_trainer_that_lacks_what_a_module_imports_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "gem_lacking"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "hook.py").write_text("from json import not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    pretend_installed(monkeypatch, "0.2.1")
+    trainer = SupportedTrainer("Acme", "gem_lacking", "acme", minimum="0.2", below="0.3", hook="")
+    get, _ = lazy_exports(trainer, {"Hook": "hook"})
+    message = r"Acme 0\.2\.1 cannot be used: ImportError: cannot import name 'not_there'.* acme>=0\.2,<0\.3"
+    with pytest.raises(UnsupportedTrainer, match=message):
+        get("Hook")

@@ -24,6 +24,8 @@ def envs(**sections: Any) -> dict[str, Any]:
     return {"custom_envs": sections}
 
 
+OWN = "roll.pipeline.agentic.env_manager"
+STEP_CONCAT = f"{OWN}.step_concat_env_manager.StepConcatEnvManager"
 NO_SPY: dict[str, Any] = {
     "Guess": {"env_config": {"wrappers": ""}},
     "Mastermind": {"env_config": {"wrappers": ""}},
@@ -70,17 +72,17 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         (envs(Guess={"env_config": {"high": 3}}), "accepted keyword arguments"),
         (envs(Guess={"env_config": {"wrappers": "concatt"}}), "unknown wrapper 'concatt'"),
         (envs(Guess={"agent_template": "Say {observation}"}), "shows observations unchanged"),
-        (envs(Guess={"max_env_step_concurrent": 2}), "max_env_step_concurrent has no effect"),
-        (envs(Guess={"use_thread_lock": True}), "use_thread_lock has no effect"),
+        (envs(Guess={"max_env_step_concurrent": 2}), "max_env_step_concurrent=2: has no effect"),
+        (envs(Guess={"use_thread_lock": True}), "use_thread_lock=True: has no effect"),
         ({"adv_estimator": "grpo"}, "write adv_estimator: agentic_reinforce"),
         ({"adv_estimator": "gae"}, "write adv_estimator: agentic_reinforce"),
         ({"gamma": 1.5}, "gamma=1.5: expected a number from 0 to 1"),
         ({"step_reward_gamma": 0.5}, "gamma is the discount per turn for episode rows"),
         ({"whiten_advantages": True}, "would change what rebn computed"),
-        ({"whiten_rewards": True}, "whiten_rewards=True has no effect on rebn"),
+        ({"whiten_rewards": True}, "whiten_rewards=True: has no effect on rebn"),
         ({"reward_clip": 5.0}, "clip in a wrapper"),
         ({"add_token_level_kl": True}, "use use_kl_loss"),
-        ({"reward_normalization": {"method": "mean_std"}}, "norm_mean_type=batch has no effect on rebn"),
+        ({"reward_normalization": {"method": "mean_std"}}, "norm_mean_type=batch: has no effect on rebn"),
         ({"val_batch_size": -1}, "a batch needs a size"),
         (
             {"train_env_manager": {"group_filter_cls": "mine.Filter"}},
@@ -91,6 +93,20 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
             "group_size=1 every advantage would be 0",
         ),
         ({"train_env_manager": {"group_size_redundancy": 1}}, "drops the slowest episodes of a group"),
+        (
+            {"train_env_manager": {"num_env_groups": 8, "num_groups_partition": [4, 4]}},
+            r"16 episodes for a rollout_batch_size of 8.* drops the slowest episodes",
+        ),
+        ({"train_env_manager": {"max_traj_per_env": 3}}, r"24 episodes for a rollout_batch_size of 8"),
+        ({"critic_warmup": 2}, "critic_warmup=2: .* leave it out"),
+        (
+            {"train_env_manager": {"llm_proxy": {"proxy_type": "openai"}}},
+            "llm_proxy.proxy_type=openai: .* the tokens and log-probs of ROLL's own engine",
+        ),
+        ({"train_env_manager": {"llm_proxy": {"proxy_type": "random"}}}, "proxy_type=random: "),
+        (envs(Guess={"env_manager_cls": "nowhere.Manager"}), "nowhere.Manager: .*No module named 'nowhere'"),
+        (envs(Guess={"env_manager_cls": "gem_roll.GemManager"}), "gem_roll.GemManager: .*it has GemTrajEnv"),
+        (envs(Guess={"env_manager_cls": STEP_CONCAT}), "a run has one kind of rows"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
 )
@@ -113,15 +129,17 @@ def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
         ("gem_roll.GemTrajEnvManager", False),
         ("gem_roll.GemStepEnvManager", True),
         ("gem_roll.StepEnvManager", True),
+        ("gem_roll.TrajEnvManager", False),
+        (f"{OWN}.traj_env_manager.TrajEnvManager", False),
+        (f"{OWN}.step_env_manager.StepEnvManager", True),
+        (STEP_CONCAT, True),
+        (f"{OWN}.agent_native_env_manager.AgentNativeStepEnvManager", True),
     ],
 )
 def test_old_log_probs_are_computed_before_the_updates_of_rows_of_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: str, recompute: bool
 ) -> None:
-    def init(self: Any, pipeline_config: Any) -> None:
-        self.actor_train = SimpleNamespace(train_step=None)
-
-    monkeypatch.setattr(AgenticPipeline, "__init__", init)
+    no_workers(monkeypatch)
     own = {"env_manager_cls": manager, "env_config": {"wrappers": ""}}
     config = small_config(tmp_path, envs(Guess=own, Mastermind=own))
     assert not config.enable_old_logprobs_recompute
@@ -133,6 +151,83 @@ def test_old_log_probs_are_computed_before_the_updates_of_rows_of_turns(
             ReBNAgenticPipeline(config)
     else:
         ReBNAgenticPipeline(config)
+
+
+def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ROLL's pipeline be constructed without its workers."""
+
+    def init(self: Any, pipeline_config: Any) -> None:
+        self.pipeline_config = pipeline_config
+        self.actor_train = SimpleNamespace(train_step=lambda batch: "trained", dp_size=1)
+
+    monkeypatch.setattr(AgenticPipeline, "__init__", init)
+
+
+@pytest.mark.parametrize(
+    ("changed", "recompute"),
+    [
+        ({"rollout_batch_size": 16}, True),  # 16 rows are filled up to 24, which are two updates of 12
+        ({"actor_train": {"infer_batch_size": 8}}, True),  # 8 rows are filled up to 24
+        (
+            {"rollout_batch_size": 16, "actor_train": {"training_args": {"gradient_accumulation_steps": 4}}},
+            False,
+        ),
+    ],
+)
+def test_old_log_probs_are_computed_before_several_updates_of_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], recompute: bool
+) -> None:
+    no_workers(monkeypatch)
+    config = small_config(tmp_path, {**changed, **envs(**NO_SPY)})
+    assert not config.enable_old_logprobs_recompute
+    ReBNAgenticPipeline(config)
+    assert config.enable_old_logprobs_recompute is recompute
+
+
+def test_a_step_whose_rows_need_old_log_probs_that_roll_does_not_compute_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_workers(monkeypatch)
+    pipeline = ReBNAgenticPipeline(small_config(tmp_path, envs(**NO_SPY)))
+    pipeline._check_updates(12)
+    with pytest.raises(ConfigError, match=r"24 rows .* 2 updates.* enable_old_logprobs_recompute: true"):
+        pipeline._check_updates(24)
+    pipeline.pipeline_config.enable_old_logprobs_recompute = True
+    pipeline._check_updates(24)
+
+
+def test_a_step_that_trains_without_our_advantages_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_workers(monkeypatch)
+    saved: list[int] = []
+    monkeypatch.setattr(AgenticPipeline, "do_checkpoint", lambda self, global_step: saved.append(global_step))
+    monkeypatch.setattr("gem_roll.pipeline.use_advantages", lambda batch, clip: None)
+    pipeline = ReBNAgenticPipeline(small_config(tmp_path, envs(**NO_SPY)))
+    pipeline.do_checkpoint(global_step=0)  # nothing was collected
+    pipeline._advantages_wait = True
+    with pytest.raises(UnsupportedTrainer, match="step 1: ROLL did not train on gem-core's advantages"):
+        pipeline.do_checkpoint(global_step=1)
+    assert pipeline.actor_train.train_step("batch") == "trained"
+    pipeline.do_checkpoint(global_step=2)
+    assert saved == [0, 2]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_counts_episodes_does_not_fit_rows_of_turns(tmp_path: Path, schedule: str) -> None:
+    training = {"actor_train": {"training_args": {"lr_scheduler_type": schedule}}}
+    assert checked(tmp_path, training)
+    step = {"env_manager_cls": "gem_roll.GemStepEnvManager"}
+    with pytest.raises(ConfigError, match=f"lr_scheduler_type={schedule}: ROLL counts .* episodes"):
+        checked(tmp_path, {**training, **envs(Guess=step, Mastermind=step)})
+
+
+def test_oversubscribed_rollouts_are_accepted_for_statistics_of_what_is_left(tmp_path: Path) -> None:
+    changed = {
+        "train_env_manager": {"num_env_groups": 8, "num_groups_partition": [4, 4]},
+        **envs(gem={"estimator_options": {"scope": "trained"}}),
+    }
+    assert checked(tmp_path, changed).choose_estimator(ONE).scope == "trained"
 
 
 def test_another_roll_is_refused() -> None:

@@ -1,0 +1,85 @@
+"""The env managers that a ROLL config names, and the kind of rows that each of them returns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core._util.messages import error_line, suggest
+from gem_core.errors import ConfigError
+from gem_core.rollout import RowKind
+
+SECTION = "gem"
+"""The key of ``custom_envs`` with GEM's options; all other keys are tags of environments."""
+
+TRAJECTORY, STEP = "gem_roll.GemTrajEnvManager", "gem_roll.GemStepEnvManager"
+ROLL_OWN = ("gem_roll.TrajEnvManager", "gem_roll.StepEnvManager")
+_ROLL = "roll.pipeline.agentic.env_manager"
+_DEFAULT = f"{_ROLL}.traj_env_manager.TrajEnvManager"
+_PROXIES = ("openai", "random")
+"""ROLL's LLM proxies that do not sample from the engine that is trained."""
+
+
+def managers_of(config: Any) -> dict[str, type]:
+    """Return the env managers of all tags by their dotted paths.
+
+    Raises:
+        ConfigError: A manager cannot be imported, which ROLL would report without the cause; or it samples
+            from another model.
+    """
+    managers = {}
+    for name in ("train_env_manager", "val_env_manager"):
+        section = getattr(config, name)
+        for tag in section.tags:
+            path = manager_of(tag_section(config, tag))
+            managers[path] = _load(path, f"custom_envs.{tag}.env_manager_cls")
+            if path in (TRAJECTORY, STEP) and section.llm_proxy.proxy_type in _PROXIES:
+                raise ConfigError(
+                    f"{name}.llm_proxy.proxy_type={section.llm_proxy.proxy_type}: {path} needs the tokens "
+                    "and log-probs of ROLL's own engine; leave it at policy"
+                )
+    return managers
+
+
+def rows_of(manager: type) -> RowKind | None:
+    """Return the kind of rows of an env manager; None if it is neither ours nor one of ROLL's text managers.
+
+    ROLL's subclasses for other kinds of episodes may return either.
+    """
+    kind: RowKind | None = getattr(manager, "rows", None)
+    if kind is not None:
+        return kind
+    step = _load(f"{_ROLL}.step_env_manager.StepEnvManager", "ROLL")
+    if issubclass(manager, step):
+        return "turn"
+    pack = "formulate_rollouts"
+    return "episode" if getattr(manager, pack, None) is getattr(_load(_DEFAULT, "ROLL"), pack) else None
+
+
+def manager_of(section: Mapping[str, Any]) -> str:
+    """Return the dotted path of a tag's env manager."""
+    return str(section.get("env_manager_cls") or _DEFAULT)
+
+
+def tag_section(config: Any, tag: str) -> Mapping[str, Any]:
+    """Return ``custom_envs.<tag>``.
+
+    Raises:
+        ConfigError: There is no such tag.
+    """
+    if tag == SECTION or tag not in config.custom_envs:
+        known = [name for name in config.custom_envs if name != SECTION]
+        raise ConfigError(
+            f"tag {tag!r} is not in custom_envs.{suggest(tag, known)} There are: {', '.join(known)}"
+        )
+    section: Mapping[str, Any] = config.custom_envs[tag]
+    return section
+
+
+def _load(path: str, where: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # importing a module can raise anything
+        raise ConfigError(f"{where}: cannot import {path}: {error_line(error)}") from error
