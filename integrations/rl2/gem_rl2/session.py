@@ -6,6 +6,7 @@ environments are kept here as well, because RL2 copies and saves everything that
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from gem_core.rollout import Episode, episode_metrics
 from gem_core.trainers.player import EpisodePlayer
 from gem_rl2.options import SPLITS, read_options
 from gem_rl2.play import Play
-from gem_rl2.router import RouterPolicy, fill
+from gem_rl2.router import RouterPolicy, context_length, fill
 from gem_rl2.rows import task_of
 from gem_rl2.texts import TextPlay, read_response
 from gem_rl2.upstream import Upstream
@@ -125,12 +126,19 @@ class Session:
     def _max_row_length(self) -> int | None:
         """Return the limit above which RL2 fails on a row, or SGLang on a prompt."""
         actor = self._config.actor
-        per_device = actor.max_length_per_device
-        limits = (
-            [] if per_device is None else [per_device * actor.get("cp_size", 1) * actor.get("tp_size", 1)]
-        )
-        context_length = self._config.rollout.server_args.get("context_length")
-        return min([*limits, context_length - 1] if context_length else limits, default=None)
+        sizes = actor.get("tf_config") or actor  # Megatron has its own names
+        names = ("context_parallel_size", "tensor_model_parallel_size", "cp_size", "tp_size")
+        row = actor.max_length_per_device
+        prompt = self._config.rollout.server_args.get("context_length") or self._model_length
+        limits = [] if row is None else [row * math.prod(sizes.get(name, 1) for name in names)]
+        return min([*limits, prompt - 1] if prompt else limits, default=None)
+
+    @functools.cached_property
+    def _model_length(self) -> int | None:
+        from transformers import AutoConfig
+
+        path = self._config.rollout.server_args.model_path
+        return context_length(AutoConfig.from_pretrained(path, trust_remote_code=True))
 
     # -- rl-square 0.0.2: ``reset`` and ``step`` -----------------------------------------------------
 

@@ -6,10 +6,12 @@ import asyncio
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gem_rl2.activation import hook_groups
+from gem_rl2.router import context_length
 from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 
@@ -256,3 +258,49 @@ def test_an_abort_without_a_pause_is_an_error(
     played = Played(monkeypatch, tiny, Router(tokenizer, ("", "abort")))
     with pytest.raises(PolicyError, match="the engine aborted a request"):
         played.play()
+
+
+def lengths(monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any, *overrides: str) -> int | None:
+    return Played(monkeypatch, tiny, Router(tokenizer), *overrides).session._max_row_length()
+
+
+def test_a_row_has_the_length_that_all_devices_of_a_group_hold(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    fsdp = ("actor.max_length_per_device=10", "actor.cp_size=2", "actor.tp_size=2")
+    assert lengths(monkeypatch, tiny, tokenizer, *fsdp) == 40
+    megatron = (
+        "actor=megatron",
+        "ref_actor=megatron",
+        "actor.max_length_per_device=10",
+        "actor.tf_config.context_parallel_size=2",
+        "actor.tf_config.tensor_model_parallel_size=4",
+    )
+    assert lengths(monkeypatch, tiny, tokenizer, *megatron) == 80
+
+
+def test_an_episode_ends_before_the_models_own_context_length(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    config = json.loads((tiny / "config.json").read_text())
+    own = config["max_position_embeddings"]
+    long = f"actor.max_length_per_device={10 * own}"
+    assert lengths(monkeypatch, tiny, tokenizer, long) == own - 1
+    given = "+rollout.server_args.context_length=100"
+    assert lengths(monkeypatch, tiny, tokenizer, long, given) == 99
+    assert lengths(monkeypatch, tiny, tokenizer, "actor.max_length_per_device=20") == 20
+
+
+@pytest.mark.parametrize(
+    ("scaling", "length"),
+    [
+        (None, 1000),
+        ({"rope_type": "linear", "factor": 4.0}, 4000),
+        ({"rope_type": "llama3", "factor": 8.0}, 1000),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 250}, 1000),
+    ],
+)
+def test_the_context_length_of_a_model_is_sglangs(scaling: dict[str, Any] | None, length: int) -> None:
+    model = SimpleNamespace(max_position_embeddings=1000, rope_scaling=scaling)
+    assert context_length(model) == length
+    assert context_length(SimpleNamespace()) is None
