@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from gem_roll.export import write
+from gem_roll.kinds import managers_of, rows_of
 from gem_roll.options import GemOptions, check_config
+from gem_roll.pipeline import needs_old_logprobs
 from omegaconf import OmegaConf
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.example import EXAMPLE, load_example
+from tests.trainers.roll import harness
 from tests.trainers.roll.configs import read_config
 
 EXAMPLES = ROOT / "integrations/roll/examples"
@@ -100,3 +103,27 @@ def test_what_is_exported_is_a_config(folder: Path) -> None:
     assert text.startswith("# Tasks of each tag, for num_groups_partition: ")
     with pytest.raises(ConfigError, match=r"the name must end with \.yaml"):
         write(make_tasks(sources, 3), folder / "tasks.json")
+
+
+def test_rolls_own_yaml_of_gem_needs_three_changed_lines(tmp_path: Path) -> None:
+    """ROLL's own env manager and environment, with ReBN."""
+    folder = tmp_path / "examples"
+    shutil.copytree(Path(harness.HOME) / "examples" / "config", folder / "config")
+    path = folder / "run" / "gem_game_guess_the_number.yaml"
+    path.parent.mkdir()
+    original = Path(harness.HOME) / "examples/qwen3_agentic_gem" / path.name
+    text = original.read_text(encoding="utf-8")
+    for line, changed in (
+        ("exp_name:", "pipeline_cls: gem_roll.ReBNAgenticPipeline\nexp_name:"),
+        ('adv_estimator: "step_reinforce"', "adv_estimator: agentic_reinforce"),
+        ("method: mean_std", "method: identity"),  # ReBN normalizes by itself
+    ):
+        assert text.count(f"{line} ") + text.count(f"{line}\n") == 1
+        text = text.replace(line, changed)
+    path.write_text(text, encoding="utf-8")
+    config = read_config(path)
+    options = check_config(config)
+    assert options.estimator == "rebn"
+    (manager,) = managers_of(config).values()
+    assert (manager.__name__, rows_of(manager)) == ("StepConcatEnvManager", "turn")
+    assert needs_old_logprobs(config)
