@@ -102,6 +102,6 @@ def test_a_config_that_cannot_be_honored_ends_before_a_model_is_loaded(tmp_path:
     run = harness.run_roll(tmp_path, warm, {"whiten_advantages": True})
     assert run.code == 1
     assert (
-        "ConfigError: whiten_advantages=True would change what rebn computed; set it to false" in run.output
+        "ConfigError: whiten_advantages=True: would change what rebn computed; set it to false" in run.output
     )
     assert "Loading" not in run.output
