@@ -1,0 +1,158 @@
+"""Certificates: what the exam concludes about the bias of an estimator.
+
+Every certificate has an error rate of 1%: an estimator that is unbiased on all tasks is called otherwise in
+at most 1% of exams, as is one whose bias falls as 1/B. Each test has level 1% divided by the number of tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gem_core.exam.measure import Bias, Gradients, bias_p_value
+from gem_core.exam.task import FloatArray
+
+ERROR_RATE = 0.01
+
+UNBIASED, VANISHING, BIASED = "unbiased", "bias falls as 1/B", "biased"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything measured about one estimator on one task, policy and batch size.
+
+    Attributes:
+        task: Name of the task.
+        stage: Stage of learning.
+        batch_size: Episodes per batch.
+        enumerated: Whether the expectation is exact instead of sampled.
+        gradients: Gradients of the estimator.
+        exact: float64 (R, A), the exact gradient.
+        bias: Result of the comparison.
+    """
+
+    task: str
+    stage: str
+    batch_size: int
+    enumerated: bool
+    gradients: Gradients
+    exact: FloatArray
+    bias: Bias
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Conclusion about an estimator.
+
+    Attributes:
+        estimator: Name.
+        aggregation: Key of `measure.AGGREGATIONS`.
+        verdict: "unbiased", "bias falls as 1/B", or "biased".
+        bias: Relative bias that the verdict is about. Unbiased: the largest upper end of a 95% interval.
+            Otherwise the largest bias, at the smallest batch size if it falls as 1/B and at the largest if it
+            does not.
+        bias_low: Lower end of the 95% interval of `bias`.
+        bias_high: Upper end.
+        task: Task with that bias.
+        stage: Stage of learning with that bias.
+        batch_size: Batch size with that bias.
+        tasks: Tasks on which the estimator is biased in the limit of large batches.
+        reason: Why, in one or two lines; empty if unknown.
+    """
+
+    estimator: str
+    aggregation: str
+    verdict: str
+    bias: float
+    bias_low: float
+    bias_high: float
+    task: str
+    stage: str
+    batch_size: int
+    tasks: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.task}, {self.stage}, B={self.batch_size}"
+        if self.verdict == UNBIASED:
+            return f"unbiased (within {self.bias:.1%})"
+        if self.verdict == VANISHING:
+            return f"bias falls as 1/B ({self.bias:.1%} on {where})"
+        return f"biased by {self.bias:.1%} on {where}"
+
+
+def certify(estimator: str, aggregation: str, cells: Sequence[Cell]) -> Certificate:
+    """Decide about one estimator and aggregation.
+
+    Args:
+        estimator: Name.
+        aggregation: Key of `measure.AGGREGATIONS`.
+        cells: What was measured, for any number of tasks, stages and batch sizes.
+    """
+    limits = _limits(cells)
+    level = ERROR_RATE / (len(cells) + len(limits))
+    rejected = [cell for cell in cells if cell.bias.p_value < level]
+    persistent = [cell for cell, p_value in limits if p_value < level]
+    sampled = sorted((cell for cell in cells if not cell.enumerated), key=lambda cell: cell.batch_size)
+    if not rejected and not persistent:
+        worst, verdict = max(cells, key=lambda cell: cell.bias.bias_high), UNBIASED
+        size = worst.bias.bias_high
+    elif limits and not persistent:
+        smallest = [cell for cell in sampled if cell.batch_size == sampled[0].batch_size]
+        worst, verdict = max(smallest, key=lambda cell: cell.bias.bias), VANISHING
+        size = worst.bias.bias
+    else:
+        worst, verdict = max(persistent or rejected, key=lambda cell: cell.bias.bias), BIASED
+        size = worst.bias.bias
+    return Certificate(
+        estimator, aggregation, verdict, size, worst.bias.bias_low, worst.bias.bias_high, worst.task,
+        worst.stage, worst.batch_size, tuple(dict.fromkeys(cell.task for cell in persistent)),
+        REASONS.get(estimator, "") if aggregation == "token-sum" else AGGREGATION_REASON,
+    )  # fmt: skip
+
+
+def _limits(cells: Sequence[Cell]) -> list[tuple[Cell, float]]:
+    """Test the bias in the limit of large batches, for every task and stage with two sampled batch sizes.
+
+    Returns:
+        The cell of the largest batch size and the p-value.
+    """
+    by_policy: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if not cell.enumerated:
+            by_policy.setdefault((cell.task, cell.stage), []).append(cell)
+    limits = []
+    for group in by_policy.values():
+        *_, small, large = [None, *sorted(group, key=lambda cell: cell.batch_size)]
+        if small is None or large is None:
+            continue
+        limit = large.gradients.extrapolated(large.batch_size, small.gradients, small.batch_size)
+        unit = large.exact.ravel() / np.linalg.norm(large.exact)
+        limits.append((large, bias_p_value(limit, unit)))
+    return limits
+
+
+AGGREGATION_REASON = (
+    "The divisor (turns or tokens of the batch or of the episode) depends on the actions, so it changes the "
+    "weights of episodes with their length."
+)
+
+REASONS: Mapping[str, str] = {
+    "reinforce": "E[score * G_t] is the gradient by definition; nothing is subtracted.",
+    "rebn": (
+        "One mean and one scale for all turns: a constant baseline has E[score * b] = 0 whatever the turn, and "
+        "also where an action may stop. The statistics contain the turn itself, which costs O(1/B)."
+    ),
+    "grpo": (
+        "The mean over the group costs only a factor, but dividing by the standard deviation weights every group "
+        "by its own luck. A group has the same size in any batch, so the bias stays."
+    ),
+    "rloo": "The baseline of an episode is the mean of the others, which are independent of its actions.",
+    "gae": (
+        "With the exact values of the state, temporal differences have the exact advantage as expectation for "
+        "every lambda. A learned critic makes it biased by its error if lambda < 1."
+    ),
+}
+"""Reason of each verdict for the sum over tokens, by estimator."""

@@ -1,0 +1,193 @@
+"""What an estimator needs besides rewards, as far as a table task can supply it.
+
+The names are the keyword arguments of the estimators. `INPUTS` lists them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gem_core._util.checks import check_names
+from gem_core.advantages.registry import Estimator, get_estimator
+from gem_core.errors import ConfigError
+from gem_core.exam.episodes import Episodes, greedy, sample
+from gem_core.exam.exact import Solution
+from gem_core.exam.task import FloatArray, IntArray
+
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An estimator that takes the exam.
+
+    Attributes:
+        name: Name in the results.
+        function: Takes a list with one float64 array of turn rewards per episode and the inputs as keyword
+            arguments; returns one array of advantages per episode.
+        needs: Names of the inputs it needs, from `INPUTS`.
+        takes_gamma: Whether it has an argument `gamma`.
+    """
+
+    name: str
+    function: Callable[..., Sequence[Any]]
+    needs: tuple[str, ...] = ()
+    takes_gamma: bool = True
+
+    @classmethod
+    def of(cls, estimator: str | Estimator | Callable[..., Any]) -> Candidate:
+        """Return the candidate for a registered name, an `Estimator`, or a function.
+
+        Raises:
+            ConfigError: The estimator needs something that a table task does not have.
+            UnknownName: No estimator has this name.
+        """
+        if isinstance(estimator, str):
+            estimator = get_estimator(estimator)
+        if isinstance(estimator, Estimator):
+            check_names(estimator.needs, INPUTS, kind="input", owner=f"estimator {estimator.name!r}")
+            return cls(estimator.name, estimator.reference(), tuple(estimator.needs))
+        name = getattr(estimator, "__name__", type(estimator).__name__)
+        parameters = list(inspect.signature(estimator).parameters.values())[1:]
+        names = [p.name for p in parameters if p.name in INPUTS]
+        for parameter in parameters:
+            required = parameter.default is parameter.empty and parameter.kind in (
+                parameter.POSITIONAL_OR_KEYWORD,
+                parameter.KEYWORD_ONLY,
+            )
+            if required and parameter.name not in (*INPUTS, "gamma"):
+                check_names([parameter.name], [*INPUTS, "gamma"], kind="input", owner=f"estimator {name!r}")
+        return cls(name, estimator, tuple(names), any(p.name == "gamma" for p in parameters))
+
+    def advantages(self, batch: Batch, gamma: float) -> FloatArray:
+        """Return the advantages of all turns of a batch, float64 (n,).
+
+        Raises:
+            ConfigError: The estimator does not return one number per turn.
+        """
+        arguments = {name: INPUTS[name](batch) for name in self.needs}
+        if self.takes_gamma:
+            arguments["gamma"] = gamma
+        result = self.function(batch.per_turn(batch.rewards), **arguments)
+        lengths = [len(episode) for episode in result]
+        if lengths != batch.lengths.tolist():
+            raise ConfigError(
+                f"estimator {self.name!r} returned advantages for {lengths} turns; expected one per turn: "
+                f"{batch.lengths.tolist()}"
+            )
+        return np.concatenate(result).astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One batch, as views of the arrays of `Chunk`.
+
+    Attributes:
+        chunk: All batches.
+        episodes: The episodes of this batch.
+        turns: The turns of this batch.
+    """
+
+    chunk: Chunk
+    episodes: slice
+    turns: slice
+
+    @property
+    def lengths(self) -> IntArray:
+        """Turns per episode."""
+        return self.chunk.played.lengths[self.episodes]
+
+    @property
+    def rewards(self) -> FloatArray:
+        """Reward of every turn."""
+        return self.chunk.rewards[self.turns]
+
+    def per_turn(self, values: Any) -> list[Any]:
+        """Split the values of all turns of the batch into one sequence per episode."""
+        ends = np.cumsum(self.lengths).tolist()
+        return [values[first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Consecutive batches, with the inputs of their estimators.
+
+    Attributes:
+        played: The episodes.
+        batch_size: Episodes per batch.
+        group_size: Episodes per group.
+        solution: Exact values, of the same discount as the estimators.
+        random: Source of the greedy episodes.
+    """
+
+    played: Episodes
+    batch_size: int
+    group_size: int
+    solution: Solution
+    random: np.random.Generator
+
+    def batches(self) -> list[Batch]:
+        """Return the batches in order."""
+        return [Batch(self, *slices) for slices in self.played.batches(self.batch_size)]
+
+    @cached_property
+    def rewards(self) -> FloatArray:
+        """Reward of every turn."""
+        return self.played.rewards
+
+    @cached_property
+    def components(self) -> FloatArray:
+        """Reward components of every turn, float64 (n, C)."""
+        return self.played.components
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Exact value of the state of every turn."""
+        return self.played.values(self.solution)
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """State key of every turn."""
+        keys: list[int] = self.played.task.keys[self.played.states].tolist()
+        return keys
+
+    @cached_property
+    def tokens(self) -> FloatArray:
+        """Response tokens of every turn."""
+        return self.played.tokens
+
+    @cached_property
+    def logprobs(self) -> FloatArray:
+        """Log-probability of every action."""
+        return self.played.logprobs
+
+    @cached_property
+    def baselines(self) -> FloatArray:
+        """Return of one greedy episode from the first state of each episode."""
+        task, policy = self.played.task, greedy(self.played.policy)
+        episodes = sample(task, policy, self.played.first_states, self.random)
+        return np.bincount(episodes.episode_of, episodes.rewards, len(episodes.lengths))
+
+
+def _group_ids(batch: Batch) -> list[int]:
+    return [number // batch.chunk.group_size for number in range(len(batch.lengths))]
+
+
+INPUTS: dict[str, Callable[[Batch], Any]] = {
+    "group_ids": _group_ids,
+    "values": lambda batch: batch.per_turn(batch.chunk.values[batch.turns]),
+    "state_keys": lambda batch: batch.per_turn(batch.chunk.keys[batch.turns]),
+    "reward_components": lambda batch: batch.per_turn(batch.chunk.components[batch.turns]),
+    "agent_ids": lambda batch: [0] * len(batch.lengths),
+    "lengths": lambda batch: batch.per_turn(batch.chunk.tokens[batch.turns]),
+    "old_logprobs": lambda batch: batch.per_turn(batch.chunk.logprobs[batch.turns]),
+    "baselines": lambda batch: batch.chunk.baselines[batch.episodes].tolist(),
+    "truncated": lambda batch: batch.chunk.played.truncated[batch.episodes].tolist(),
+}
+"""Functions that return an input for a batch, by the name of the estimators' argument."""

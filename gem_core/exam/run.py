@@ -1,0 +1,343 @@
+"""Run the exam.
+
+    from gem_core.exam import run
+
+    def mine(turn_rewards, *, gamma, group_ids):
+        ...  # one array of advantages per episode
+
+    print(run(mine))
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.seeds import derive_int
+from gem_core.advantages.registry import Estimator, get_estimator, list_estimators
+from gem_core.errors import ConfigError
+from gem_core.exam.certificates import Cell, Certificate, certify
+from gem_core.exam.exact import STAGES, Reference, gradient, policies_at, solve
+from gem_core.exam.inputs import INPUTS, Candidate
+from gem_core.exam.measure import (
+    AGGREGATIONS,
+    BLOCKS,
+    Gradients,
+    compare,
+    enumerate_gradients,
+    sample_gradients,
+)
+from gem_core.exam.task import FloatArray, TableTask
+from gem_core.exam.tasks import get_task, list_tasks
+
+Chosen: TypeAlias = str | Estimator | Callable[..., Any]
+
+BATCH_SIZES = (8, 64, 512)
+ENUMERATED = (2, 4)
+"""Batch sizes for which all batches are enumerated where there are few."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the table: an estimator on one task, policy and batch size.
+
+    Attributes:
+        estimator: Name of the estimator.
+        aggregation: Key of `measure.AGGREGATIONS`.
+        task: Name of the task.
+        stage: Stage of learning of the policy.
+        gamma: Discount per turn.
+        batch_size: Episodes per batch.
+        group_size: Episodes per group.
+        batches: Number of batches; 0 if the expectation is exact.
+        cosine: Cosine between the expectation and the gradient of the expected return.
+        cosine_low: Lower end of its 95% interval.
+        cosine_high: Upper end.
+        bias: Relative bias after the best scale, see `measure.Bias`.
+        bias_low: Lower end of its 95% interval.
+        bias_high: Upper end.
+        p_value: p-value of the test for bias.
+        scale: Factor between exact gradient and expectation.
+        cosine_discounted: Cosine to the gradient of the discounted return.
+        cosine_per_turn: Cosine to the gradient without the factor gamma^t.
+        snr: Norm of the expectation divided by the standard deviation of the gradient of a batch; None if
+            the expectation is exact.
+        alignment: Mean cosine between the gradient of a batch and the exact one; None if the expectation is
+            exact.
+        credit: Correlation between the advantages and the exact advantages of the actions, over turns; None
+            if the expectation is exact.
+    """
+
+    estimator: str
+    aggregation: str
+    task: str
+    stage: str
+    gamma: float
+    batch_size: int
+    group_size: int
+    batches: int
+    cosine: float
+    cosine_low: float
+    cosine_high: float
+    bias: float
+    bias_low: float
+    bias_high: float
+    p_value: float
+    scale: float
+    cosine_discounted: float
+    cosine_per_turn: float
+    snr: float | None
+    alignment: float | None
+    credit: float | None
+
+
+@dataclass(frozen=True)
+class Exam:
+    """The results of an exam.
+
+    Attributes:
+        results: One row per estimator, aggregation, task, stage, discount and batch size.
+        certificates: One per estimator and aggregation.
+        config: Arguments of the exam, JSON-serializable.
+        skipped: Reasons by the names of registered estimators that were left out.
+    """
+
+    results: tuple[Result, ...]
+    certificates: tuple[Certificate, ...]
+    config: dict[str, Any]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def select(self, **values: Any) -> list[Result]:
+        """Return the results whose attributes have these values."""
+        return [row for row in self.results if all(getattr(row, k) == v for k, v in values.items())]
+
+    def certificate(self, estimator: str, aggregation: str = "token-sum") -> Certificate:
+        """Return the certificate of an estimator.
+
+        Raises:
+            KeyError: The exam has no such estimator or aggregation.
+        """
+        for certificate in self.certificates:
+            if (certificate.estimator, certificate.aggregation) == (estimator, aggregation):
+                return certificate
+        raise KeyError((estimator, aggregation))
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{certificate.estimator} ({certificate.aggregation}): {certificate}"
+            for certificate in self.certificates
+        )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One task, stage, discount and batch size, with all estimators."""
+
+    task: TableTask
+    stage: str
+    policy: FloatArray
+    gamma: float
+    batch_size: int
+    group_size: int
+    enumerated: bool
+    candidates: tuple[Candidate, ...]
+    aggregations: tuple[str, ...]
+    budget: int
+    seed: int
+
+
+Measured: TypeAlias = tuple[int, dict[tuple[str, str], Gradients], dict[str, float], dict[str, FloatArray]]
+
+
+def run(
+    estimators: Chosen | Sequence[Chosen] | None = None,
+    *,
+    tasks: Sequence[str | TableTask] | None = None,
+    stages: Sequence[str] = ("initial", "halfway"),
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    group_size: int = 8,
+    gamma: float | Sequence[float] = 1.0,
+    aggregations: Sequence[str] = tuple(AGGREGATIONS),
+    budget: int = 60_000,
+    seed: int = 0,
+    workers: int = 1,
+    advance: Callable[[float], None] = lambda done: None,
+) -> Exam:
+    """Compare estimators with exact gradients.
+
+    Args:
+        estimators: Registered names, `Estimator` objects, or functions of turn rewards whose keyword
+            arguments are `gamma` and names in `inputs.INPUTS`. None takes every registered estimator.
+        tasks: Names of tasks, or tasks; None takes all.
+        stages: Stages of learning: keys of `exact.STAGES`.
+        batch_sizes: Episodes per batch, multiples of `group_size`.
+        group_size: Episodes that share a first state, and a group id.
+        gamma: Discount per turn, or several.
+        aggregations: Keys of `measure.AGGREGATIONS`.
+        budget: Number of turns to play for each task, stage, discount and batch size; at least 64 batches
+            are played.
+        seed: Seed of all randomness.
+        workers: Number of processes. The results do not depend on it. With more than one, functions must be
+            importable.
+        advance: Called with the completed share of the work, from 0 to 1.
+
+    Returns:
+        Results and certificates.
+
+    Raises:
+        ConfigError: An argument is out of range, or an estimator needs something that the tasks lack.
+        UnknownName: An estimator or task does not exist.
+    """
+    candidates, skipped = _candidates(estimators)
+    chosen = [task if isinstance(task, TableTask) else get_task(task) for task in tasks or list_tasks()]
+    gammas = [float(value) for value in np.atleast_1d(gamma)]
+    _check(stages, batch_sizes, group_size, gammas, aggregations, budget)
+    jobs = [
+        _Job(task, stage, policy, discount, size, size if exact else group_size, exact, candidates,
+             tuple(aggregations), budget, seed)
+        for task in chosen
+        for stage, policy in zip(stages, policies_at(task, stages), strict=True)
+        for discount in gammas
+        for exact, sizes in ((True, ENUMERATED), (False, sorted(batch_sizes)))
+        for size in sizes
+    ]  # fmt: skip
+    measured = _run_jobs(jobs, check_int("workers", workers, 1), advance)
+    results: list[Result] = []
+    cells: dict[tuple[str, str], list[Cell]] = {}
+    for job, (batches, gradients, credit, exact) in zip(jobs, measured, strict=True):
+        for (name, aggregation), sampled in gradients.items():
+            bias = compare(sampled, exact["return"])
+            results.append(_result(job, batches, name, aggregation, sampled, credit.get(name), exact))
+            if job.gamma == max(gammas):
+                cells.setdefault((name, aggregation), []).append(
+                    Cell(job.task.name, job.stage, job.batch_size, job.enumerated, sampled, exact["return"], bias)
+                )
+    config = {
+        "estimators": [candidate.name for candidate in candidates],
+        "tasks": [task.name for task in chosen],
+        "stages": list(stages),
+        "batch_sizes": list(batch_sizes),
+        "group_size": group_size,
+        "gamma": gammas,
+        "aggregations": list(aggregations),
+        "budget": budget,
+        "seed": seed,
+    }
+    certificates = [certify(name, aggregation, found) for (name, aggregation), found in cells.items()]
+    return Exam(tuple(results), tuple(certificates), config, skipped)
+
+
+def _candidates(estimators: Chosen | Sequence[Chosen] | None) -> tuple[tuple[Candidate, ...], dict[str, str]]:
+    """Return the estimators that can take the exam, and why the other registered ones cannot."""
+    if estimators is None:
+        skipped, able = {}, []
+        for name in list_estimators():
+            if missing := [need for need in get_estimator(name).needs if need not in INPUTS]:
+                skipped[name] = f"needs {', '.join(missing)}, which a table task does not have"
+            else:
+                able.append(Candidate.of(name))
+        return tuple(able), skipped
+    chosen = [estimators] if isinstance(estimators, str | Estimator) or callable(estimators) else estimators
+    candidates = tuple(Candidate.of(estimator) for estimator in chosen)
+    names = [candidate.name for candidate in candidates]
+    if not names or len(set(names)) < len(names):
+        raise expected("estimators", names, "different names, at least one")
+    return candidates, {}
+
+
+def _check(
+    stages: Sequence[str],
+    batch_sizes: Sequence[int],
+    group_size: int,
+    gammas: Sequence[float],
+    aggregations: Sequence[str],
+    budget: int,
+) -> None:
+    check_int("group_size", group_size, 1)
+    check_int("budget", budget, 1)
+    for stage in stages:
+        check_choice("stages", stage, STAGES)
+    for name in aggregations:
+        check_choice("aggregations", name, AGGREGATIONS)
+    for gamma in gammas:
+        check_number("gamma", gamma, 0, 1)
+    for size in batch_sizes:
+        if check_int("batch_sizes", size, 1) % group_size:
+            raise expected("batch_sizes", size, f"a multiple of group_size={group_size}")
+    if not (stages and batch_sizes and aggregations and gammas):
+        raise ConfigError("stages, batch_sizes, aggregations and gamma must not be empty")
+
+
+def _run_jobs(jobs: list[_Job], workers: int, advance: Callable[[float], None]) -> list[Measured]:
+    if workers == 1:
+        measured = []
+        for number, job in enumerate(jobs):
+            measured.append(_measure(job))
+            advance((number + 1) / len(jobs))
+        return measured
+    try:
+        pickle.dumps(jobs[0].candidates)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
+    order = sorted(range(len(jobs)), key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        futures = {number: pool.submit(_measure, jobs[number]) for number in order}
+        results = {}
+        for done, number in enumerate(order):
+            results[number] = futures[number].result()
+            advance((done + 1) / len(jobs))
+    return [results[number] for number in range(len(jobs))]
+
+
+def _measure(job: _Job) -> Measured:
+    """Return the number of batches, the gradients, the credit by estimator, and the exact gradients."""
+    task, policy = job.task, job.policy
+    references: tuple[Reference, ...] = ("return", "discounted", "per turn")
+    exact: dict[str, FloatArray] = {name: gradient(task, policy, job.gamma, name) for name in references}
+    if job.enumerated:
+        gradients = enumerate_gradients(
+            task, policy, job.candidates, batch_size=job.batch_size, gamma=job.gamma,
+            aggregations=job.aggregations,
+        )  # fmt: skip
+        return 0, gradients, {}, exact
+    turns = float(solve(task, policy).visits.sum())
+    batches = max(BLOCKS, min(4000, int(job.budget / (turns * job.batch_size))))
+    seed = derive_int(job.seed, "exam", task.name, job.stage, job.gamma, job.batch_size, job.group_size)
+    sampled, credit = sample_gradients(
+        task, policy, job.candidates, batch_size=job.batch_size, group_size=job.group_size, gamma=job.gamma,
+        batches=batches, aggregations=job.aggregations, random=np.random.default_rng(seed),
+    )  # fmt: skip
+    return batches, sampled, credit, exact
+
+
+def _result(
+    job: _Job,
+    batches: int,
+    name: str,
+    aggregation: str,
+    gradients: Gradients,
+    credit: float | None,
+    exact: dict[str, FloatArray],
+) -> Result:
+    bias = compare(gradients, exact["return"])
+    known = not math.isnan(gradients.variance)
+    return Result(
+        estimator=name, aggregation=aggregation, task=job.task.name, stage=job.stage, gamma=job.gamma,
+        batch_size=job.batch_size, group_size=job.group_size, batches=batches,
+        cosine=bias.cosine, cosine_low=bias.cosine_low, cosine_high=bias.cosine_high,
+        bias=bias.bias, bias_low=bias.bias_low, bias_high=bias.bias_high, p_value=bias.p_value,
+        scale=bias.scale,
+        cosine_discounted=compare(gradients, exact["discounted"]).cosine,
+        cosine_per_turn=compare(gradients, exact["per turn"]).cosine,
+        snr=bias.norm / math.sqrt(gradients.variance) if known and gradients.variance > 0 else None,
+        alignment=gradients.alignment if known else None,
+        credit=credit,
+    )  # fmt: skip
