@@ -22,7 +22,7 @@ from gem_core.errors import GemError
 
 COMMANDS = (
     "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
-    "consistency", "repro", "sandbox", "serve", "doctor",
+    "consistency", "exam", "repro", "sandbox", "serve", "doctor",
 )  # fmt: skip
 """Modules of the commands, in the order of the help."""
 

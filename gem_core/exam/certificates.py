@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gem_core.exam.measure import Bias, Gradients, bias_p_value
+from gem_core.exam.bias import Bias, Gradients, bias_p_value
 from gem_core.exam.task import FloatArray
 
 ERROR_RATE = 0.01
@@ -125,9 +125,9 @@ def _limits(cells: Sequence[Cell]) -> list[tuple[Cell, float]]:
             by_policy.setdefault((cell.task, cell.stage), []).append(cell)
     limits = []
     for group in by_policy.values():
-        *_, small, large = [None, *sorted(group, key=lambda cell: cell.batch_size)]
-        if small is None or large is None:
+        if len(group) < 2:
             continue
+        small, large = sorted(group, key=lambda cell: cell.batch_size)[-2:]
         limit = large.gradients.extrapolated(large.batch_size, small.gradients, small.batch_size)
         unit = large.exact.ravel() / np.linalg.norm(large.exact)
         limits.append((large, bias_p_value(limit, unit)))
@@ -142,17 +142,59 @@ AGGREGATION_REASON = (
 REASONS: Mapping[str, str] = {
     "reinforce": "E[score * G_t] is the gradient by definition; nothing is subtracted.",
     "rebn": (
-        "One mean and one scale for all turns: a constant baseline has E[score * b] = 0 whatever the turn, and "
-        "also where an action may stop. The statistics contain the turn itself, which costs O(1/B)."
+        "A constant baseline has E[score * b] = 0 in every turn, also where an action may end the episode; "
+        "one scale for all turns keeps the direction. The statistics contain the turn itself: O(1/B)."
+    ),
+    "reinforce_plus_plus": (
+        "As ReBN, with statistics over tokens: still one constant and one scale for the whole batch."
+    ),
+    "reinforce_plus_plus_baseline": (
+        "The group mean costs only a factor, and one scale for the whole batch keeps the direction. The "
+        "scale contains the episode itself: O(1/B)."
     ),
     "grpo": (
-        "The mean over the group costs only a factor, but dividing by the standard deviation weights every group "
-        "by its own luck. A group has the same size in any batch, so the bias stays."
+        "The group mean costs only a factor, but the group's standard deviation weights every group by its "
+        "own luck. A group has the same size in any batch, so the bias stays."
     ),
+    "dr_grpo": "The group mean contains the episode itself, which scales the expectation by 1 - 1/n.",
     "rloo": "The baseline of an episode is the mean of the others, which are independent of its actions.",
+    "opo": (
+        "The weights of the baseline are the episode's own lengths, which depend on its actions, so the "
+        "baseline is not independent of them. A group has the same size in any batch."
+    ),
+    "maxrl": (
+        "Dividing by the group mean estimates the gradient of log E[R] of each start, a different "
+        "objective: starts count by 1 / E[R]."
+    ),
+    "gdpo": (
+        "Each component is divided by its own standard deviation, which changes the weights of the "
+        "components and thereby the objective."
+    ),
+    "mt_grpo": (
+        "The mean at a turn index is over the episodes that got there, and so it differs between turns. An "
+        "action that ends the episode loses the later baselines: E[score * b] is not 0."
+    ),
+    "mt_grpo(compared='return')": (
+        "An ended episode counts as 0 in the mean return from turn t on, so every episode is charged the "
+        "same baselines, whether its actions end it or not."
+    ),
+    "gigpo": (
+        "Both parts divide by the standard deviation of a small set, as GRPO does; the mean over equal "
+        "states contains the turn itself, and later turns of the same episode that its action led to."
+    ),
+    "gigpo(normalization='mean')": (
+        "The mean over equal states contains later turns of the same episode that the action led to, so it "
+        "is not independent of the action where a state can be visited twice."
+    ),
+    "rebn(statistics='group')": (
+        "A group mean over turns is a constant baseline, but a group scale weights every group by its own "
+        "luck, as in GRPO."
+    ),
+    "remax": "The greedy episode is played separately, so its return is independent of the actions.",
+    "rae": "The baseline of the role was fixed before the batch, so it is independent of the actions.",
     "gae": (
-        "With the exact values of the state, temporal differences have the exact advantage as expectation for "
-        "every lambda. A learned critic makes it biased by its error if lambda < 1."
+        "With exact values, temporal differences have the exact advantage as their expectation for every "
+        "lambda. A learned critic makes the estimator biased by its error if lambda < 1."
     ),
 }
 """Reason of each verdict for the sum over tokens, by estimator."""

@@ -39,7 +39,7 @@ class Episodes:
     @property
     def rows(self) -> IntArray:
         """Row of the policy in each turn, int64 (n,)."""
-        return self.task.rows[self.states]
+        return np.asarray(self.task.rows[self.states])
 
     @property
     def rewards(self) -> FloatArray:
@@ -57,19 +57,16 @@ class Episodes:
         return self.task.tokens[self.states, self.actions]
 
     @property
-    def logprobs(self) -> FloatArray:
-        """Log-probability of each action, float64 (n,)."""
-        return np.log(self.policy[self.rows, self.actions])
-
-    @property
     def episode_of(self) -> IntArray:
         """Index of the episode of each turn, int64 (n,)."""
-        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+        index: IntArray = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return index
 
     @property
     def first_states(self) -> IntArray:
         """First state of each episode, int64 (N,)."""
-        return self.states[np.cumsum(self.lengths) - self.lengths]
+        states: IntArray = self.states[np.cumsum(self.lengths) - self.lengths]
+        return states
 
     def values(self, solution: Solution) -> FloatArray:
         """Return the exact value of the state of each turn, float64 (n,)."""
@@ -104,9 +101,7 @@ def draw_starts(task: TableTask, groups: int, group_size: int, random: np.random
     return np.repeat(random.choice(len(task.start), size=groups, p=task.start), group_size)
 
 
-def sample(
-    task: TableTask, policy: FloatArray, starts: IntArray, random: np.random.Generator
-) -> Episodes:
+def sample(task: TableTask, policy: FloatArray, starts: IntArray, random: np.random.Generator) -> Episodes:
     """Play one episode from each first state.
 
     Args:

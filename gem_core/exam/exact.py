@@ -89,7 +89,9 @@ def gradient(
         float64 (R, A).
     """
     solution = solve(task, policy, 1.0 if reference == "return" else gamma)
-    weights = gamma ** np.arange(task.limit) if reference == "discounted" else np.ones(task.limit)
+    weights = np.ones(task.limit)
+    if reference == "discounted":
+        weights = np.power(gamma, np.arange(task.limit))
     return _project(task, policy, solution, weights)
 
 

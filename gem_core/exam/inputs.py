@@ -8,19 +8,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from gem_core._util.checks import check_names
+from gem_core._util.checks import check_names, expected
 from gem_core.advantages.registry import Estimator, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.exam.episodes import Episodes, greedy, sample
 from gem_core.exam.exact import Solution
 from gem_core.exam.task import FloatArray, IntArray
+from gem_core.registration import read_specs
 
 Arguments = dict[str, Any]
+
+
+class RewardsRejected(ConfigError):
+    """An estimator does not accept the rewards of a task, such as negative ones."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,14 @@ class Candidate:
     def of(cls, estimator: str | Estimator | Callable[..., Any]) -> Candidate:
         """Return the candidate for a registered name, an `Estimator`, or a function.
 
+        A name may have options: ``"rebn(statistics='group')"``.
+
         Raises:
             ConfigError: The estimator needs something that a table task does not have.
             UnknownName: No estimator has this name.
         """
         if isinstance(estimator, str):
-            estimator = get_estimator(estimator)
+            return cls._registered(estimator)
         if isinstance(estimator, Estimator):
             check_names(estimator.needs, INPUTS, kind="input", owner=f"estimator {estimator.name!r}")
             return cls(estimator.name, estimator.reference(), tuple(estimator.needs))
@@ -65,16 +72,33 @@ class Candidate:
                 check_names([parameter.name], [*INPUTS, "gamma"], kind="input", owner=f"estimator {name!r}")
         return cls(name, estimator, tuple(names), any(p.name == "gamma" for p in parameters))
 
+    @classmethod
+    def _registered(cls, text: str) -> Candidate:
+        """Return the candidate for a config string such as ``"rebn(statistics='group')"``."""
+        specs = read_specs(text, what="estimator", example="rebn(statistics='group')")
+        if len(specs) != 1:
+            raise expected("estimator", text, "one name, such as 'rebn' or \"rebn(statistics='group')\"")
+        estimator, options = get_estimator(specs[0].name), specs[0].kwargs
+        estimator.check_options(options)
+        needs = estimator.needs_with(options)
+        check_names(needs, INPUTS, kind="input", owner=f"estimator {text!r}")
+        function = estimator.reference()
+        return cls(text, partial(function, **options) if options else function, tuple(needs))
+
     def advantages(self, batch: Batch, gamma: float) -> FloatArray:
         """Return the advantages of all turns of a batch, float64 (n,).
 
         Raises:
             ConfigError: The estimator does not return one number per turn.
+            RewardsRejected: The estimator does not accept the rewards.
         """
         arguments = {name: INPUTS[name](batch) for name in self.needs}
         if self.takes_gamma:
             arguments["gamma"] = gamma
-        result = self.function(batch.per_turn(batch.rewards), **arguments)
+        try:
+            result = self.function(batch.per_turn(batch.rewards), **arguments)
+        except ConfigError as error:
+            raise RewardsRejected(str(error)) from error
         lengths = [len(episode) for episode in result]
         if lengths != batch.lengths.tolist():
             raise ConfigError(
@@ -152,6 +176,11 @@ class Chunk:
         return self.played.values(self.solution)
 
     @cached_property
+    def env_ids(self) -> IntArray:
+        """Row of the first state of every episode."""
+        return self.played.task.rows[self.played.first_states]
+
+    @cached_property
     def keys(self) -> list[int]:
         """State key of every turn."""
         keys: list[int] = self.played.task.keys[self.played.states].tolist()
@@ -163,30 +192,32 @@ class Chunk:
         return self.played.tokens
 
     @cached_property
-    def logprobs(self) -> FloatArray:
-        """Log-probability of every action."""
-        return self.played.logprobs
-
-    @cached_property
     def baselines(self) -> FloatArray:
         """Return of one greedy episode from the first state of each episode."""
         task, policy = self.played.task, greedy(self.played.policy)
         episodes = sample(task, policy, self.played.first_states, self.random)
-        return np.bincount(episodes.episode_of, episodes.rewards, len(episodes.lengths))
+        sums = np.bincount(episodes.episode_of, episodes.rewards, len(episodes.lengths))
+        return np.asarray(sums, dtype=np.float64)
 
 
 def _group_ids(batch: Batch) -> list[int]:
     return [number // batch.chunk.group_size for number in range(len(batch.lengths))]
 
 
+def _env_ids(batch: Batch) -> list[int]:
+    """Return what the model sees first, which differs between the tasks of a mixture."""
+    ids: list[int] = batch.chunk.env_ids[batch.episodes].tolist()
+    return ids
+
+
 INPUTS: dict[str, Callable[[Batch], Any]] = {
     "group_ids": _group_ids,
+    "env_ids": _env_ids,
     "values": lambda batch: batch.per_turn(batch.chunk.values[batch.turns]),
     "state_keys": lambda batch: batch.per_turn(batch.chunk.keys[batch.turns]),
     "reward_components": lambda batch: batch.per_turn(batch.chunk.components[batch.turns]),
     "agent_ids": lambda batch: [0] * len(batch.lengths),
     "lengths": lambda batch: batch.per_turn(batch.chunk.tokens[batch.turns]),
-    "old_logprobs": lambda batch: batch.per_turn(batch.chunk.logprobs[batch.turns]),
     "baselines": lambda batch: batch.chunk.baselines[batch.episodes].tolist(),
     "truncated": lambda batch: batch.chunk.played.truncated[batch.episodes].tolist(),
 }

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gem_core.exam.bias import Gradients
 from gem_core.exam.episodes import Episodes, Path, draw_starts, join_paths, paths_from, sample
 from gem_core.exam.exact import gradient, solve
-from gem_core.exam.inputs import Candidate, Chunk
+from gem_core.exam.inputs import Candidate, Chunk, RewardsRejected
 from gem_core.exam.task import FloatArray, IntArray, TableTask
 
 AGGREGATIONS = {
@@ -34,64 +35,23 @@ BLOCKS = 64
 CHUNK = 200_000
 """Largest number of turns to play at a time."""
 
-ZERO = 1e-9
-"""Relative size below which a bias counts as rounding error."""
-
-
-@dataclass(frozen=True, eq=False)
-class Gradients:
-    """Gradients of one estimator over many batches. K blocks, d parameters.
-
-    Attributes:
-        blocks: float64 (K, d), mean of each block of batches; the first half of the blocks is adjusted with
-            coefficients from the second half of the batches, and the other way around.
-        halves: float64 (2, d), mean of each half of the batches, adjusted with its own coefficients.
-        variance: Sum over the parameters of the variance of the gradient of one batch.
-        alignment: Mean over the batches of the cosine between the gradient of a batch and the exact one.
-    """
-
-    blocks: FloatArray
-    halves: FloatArray
-    variance: float
-    alignment: float
-
-    def extrapolated(self, size: int, other: Gradients, other_size: int) -> Gradients:
-        """Return the limit for large batches, if the bias falls as 1/B between the two batch sizes."""
-        span = size - other_size
-        return Gradients(
-            (size * self.blocks - other_size * other.blocks) / span,
-            (size * self.halves - other_size * other.halves) / span,
-            math.nan,
-            math.nan,
-        )
-
 
 @dataclass(frozen=True)
-class Bias:
-    """The expectation of an estimator, compared with an exact gradient.
+class Measured:
+    """Gradients of estimators on one task, policy and batch size.
 
     Attributes:
-        cosine: Cosine between expectation and exact gradient; 0 if the expectation is 0.
-        cosine_low: Lower end of the 95% interval.
-        cosine_high: Upper end of the 95% interval.
-        bias: Relative bias: norm of the part of the expectation orthogonal to the exact gradient, divided by
-            the norm of the expectation. It does not depend on the scale of the estimator; 0 is unbiased.
-        bias_low: Lower end of the 95% interval.
-        bias_high: Upper end of the 95% interval.
-        scale: Factor between the exact gradient and the expectation's component along it.
-        p_value: Probability of a bias this large if the estimator is unbiased up to scale.
-        norm: Norm of the expectation.
+        batches: Number of sampled batches; 0 if the expectations are exact.
+        gradients: Gradients by (estimator, aggregation).
+        credit: Correlation between the advantages and the exact advantages of the actions, over all turns,
+            by estimator.
+        rejected: Reasons by the names of estimators that do not accept the rewards of the task.
     """
 
-    cosine: float
-    cosine_low: float
-    cosine_high: float
-    bias: float
-    bias_low: float
-    bias_high: float
-    scale: float
-    p_value: float
-    norm: float
+    batches: int
+    gradients: dict[tuple[str, str], Gradients]
+    credit: dict[str, float]
+    rejected: dict[str, str]
 
 
 def sample_gradients(
@@ -105,7 +65,7 @@ def sample_gradients(
     batches: int,
     aggregations: Sequence[str],
     random: np.random.Generator,
-) -> tuple[dict[tuple[str, str], Gradients], dict[str, float]]:
+) -> Measured:
     """Play batches and compute the gradients of all candidates on them.
 
     Args:
@@ -120,8 +80,7 @@ def sample_gradients(
         random: Source of all randomness.
 
     Returns:
-        Gradients by (estimator, aggregation), and by estimator the correlation between its advantages and the
-        exact advantages of the actions, over all turns.
+        The gradients of all candidates that accept the rewards.
     """
     solution = solve(task, policy, gamma)
     exact = gradient(task, policy).ravel()
@@ -129,6 +88,7 @@ def sample_gradients(
         (candidate.name, name): [] for candidate in candidates for name in aggregations
     }
     moments = {candidate.name: np.zeros(6) for candidate in candidates}
+    rejected: dict[str, str] = {}
     controls = []
     per_chunk = max(1, CHUNK // (batch_size * task.limit))
     for first in range(0, batches, per_chunk):
@@ -141,13 +101,19 @@ def sample_gradients(
         weights = {name: aggregation_weights(played, batch_size, name) for name in aggregations}
         true_advantages = played.advantages(solution)
         for candidate in candidates:
-            advantages = np.concatenate([candidate.advantages(b, gamma) for b in chunk.batches()])
+            if (advantages := _advantages(candidate, chunk, gamma, rejected)) is None:
+                continue
             moments[candidate.name] += _moments(advantages, true_advantages)
             for name in aggregations:
                 sums[candidate.name, name].append(scatter(weights[name] * advantages))
     control = np.concatenate(controls)
-    results = {key: _adjusted(np.concatenate(parts), control, exact) for key, parts in sums.items()}
-    return results, {name: _correlation(values) for name, values in moments.items()}
+    gradients = {
+        key: _adjusted(np.concatenate(parts), control, exact)
+        for key, parts in sums.items()
+        if key[0] not in rejected
+    }
+    credit = {name: _correlation(values) for name, values in moments.items() if name not in rejected}
+    return Measured(batches, gradients, credit, rejected)
 
 
 def enumerate_gradients(
@@ -159,8 +125,8 @@ def enumerate_gradients(
     gamma: float,
     aggregations: Sequence[str],
     most: int = 2500,
-) -> dict[tuple[str, str], Gradients]:
-    """Compute exact expectations: the sum over all possible batches, each one group, of gradient and probability.
+) -> Measured:
+    """Compute exact expectations, as a sum over all possible batches of one group.
 
     The estimators must not depend on the order of the episodes.
 
@@ -174,15 +140,14 @@ def enumerate_gradients(
         most: Largest number of batches.
 
     Returns:
-        Gradients by (estimator, aggregation), without sampling error; empty if there are more than `most`
-        batches.
+        Gradients without sampling error; none if there are more than `most` batches.
     """
     chosen: list[Path] = []
     weights: list[float] = []
     for start in np.flatnonzero(task.start).tolist():
         paths = paths_from(task, policy, start)
         if paths is None or len(weights) + math.comb(len(paths) + batch_size - 1, batch_size) > most:
-            return {}
+            return Measured(0, {}, {}, {})
         for batch in itertools.combinations_with_replacement(range(len(paths)), batch_size):
             orders = math.factorial(batch_size)
             for times in Counter(batch).values():
@@ -194,87 +159,32 @@ def enumerate_gradients(
     chunk = Chunk(join_paths(task, policy, chosen), batch_size, batch_size, solution, random)
     scatter = _Scatter(chunk.played, batch_size)
     results = {}
+    rejected: dict[str, str] = {}
     for candidate in candidates:
         if "baselines" in candidate.needs:
             continue
-        advantages = np.concatenate([candidate.advantages(b, gamma) for b in chunk.batches()])
+        if (advantages := _advantages(candidate, chunk, gamma, rejected)) is None:
+            continue
         for name in aggregations:
             gradients = scatter(aggregation_weights(chunk.played, batch_size, name) * advantages)
             mean = np.einsum("b,bra->ra", np.array(weights), gradients).ravel()
             results[candidate.name, name] = Gradients(
                 np.tile(mean, (4, 1)), np.tile(mean, (2, 1)), math.nan, math.nan
             )
-    return results
+    return Measured(0, results, {}, rejected)
 
 
-def compare(gradients: Gradients, exact: FloatArray) -> Bias:
-    """Compare the expectation of an estimator with an exact gradient.
-
-    The interval is a jackknife over the blocks. The test finds the direction of the bias in one half of the
-    batches and tests, in the other half, whether the mean along it is positive, and the other way around; the
-    smaller p-value counts twice.
-
-    Args:
-        gradients: Gradients of the estimator.
-        exact: float64 (R, A), the exact gradient.
-    """
-    unit = exact.ravel() / np.linalg.norm(exact)
-    along = gradients.blocks @ unit
-    across = gradients.blocks - along[:, None] * unit
-    products = across @ across.T
-    off = products - np.diag(np.diag(products))
-    count = len(along)
-    total, rows = off.sum(), off.sum(1)
-    bias2 = total / (count * (count - 1))
-    left_bias2 = (total - 2 * rows) / ((count - 1) * (count - 2))
-    mean = along.mean()
-    left_mean = (count * mean - along) / (count - 1)
-    size2 = mean**2 + max(bias2, 0.0)
-    if not size2:
-        return Bias(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-    share = bias2 / size2 if bias2 > ZERO**2 * size2 else 0.0
-    error = _spread(left_bias2 / (left_mean**2 + np.maximum(left_bias2, 0.0)))
-    error = error if error > ZERO**2 else 0.0
-    low, high = (float(np.clip(share + side * 1.96 * error, 0.0, 1.0)) for side in (-1, 1))
-    sign = math.copysign(1.0, mean)
-    cosines = sorted(sign * math.sqrt(1 - value) for value in (low, high))
-    return Bias(
-        cosine=sign * math.sqrt(1 - share),
-        cosine_low=cosines[0],
-        cosine_high=cosines[1],
-        bias=math.sqrt(share),
-        bias_low=math.sqrt(low),
-        bias_high=math.sqrt(high),
-        scale=float(mean / np.linalg.norm(exact)),
-        p_value=bias_p_value(gradients, unit),
-        norm=math.sqrt(size2),
-    )
-
-
-def bias_p_value(gradients: Gradients, unit: FloatArray) -> float:
-    """Return the p-value of the test in `compare`.
-
-    Args:
-        gradients: Gradients of the estimator.
-        unit: float64 (d,), direction of the exact gradient.
-    """
-    half = len(gradients.blocks) // 2
-    parts = gradients.blocks[:half], gradients.blocks[half:]
-    across = gradients.halves - np.outer(gradients.halves @ unit, unit)
-    size = float(np.linalg.norm(gradients.halves.mean(0)))
-    p_values = []
-    for direction, test in ((across[0], parts[1]), (across[1], parts[0])):
-        length = float(np.linalg.norm(direction))
-        if length <= ZERO * size:
-            p_values.append(1.0)
-            continue
-        values = test @ (direction / length)
-        error = values.std(ddof=1) / math.sqrt(len(values))
-        if error <= ZERO * size:
-            p_values.append(float(values.mean() <= ZERO * size))
-        else:
-            p_values.append(_upper_tail(values.mean() / error, len(values) - 1))
-    return min(1.0, 2 * min(p_values))
+def _advantages(
+    candidate: Candidate, chunk: Chunk, gamma: float, rejected: dict[str, str]
+) -> FloatArray | None:
+    """Return the advantages of all turns; None if the candidate does or did not accept the rewards."""
+    if candidate.name in rejected:
+        return None
+    try:
+        return np.concatenate([candidate.advantages(batch, gamma) for batch in chunk.batches()])
+    except RewardsRejected as error:
+        rejected[candidate.name] = str(error)
+        return None
 
 
 def aggregation_weights(played: Episodes, batch_size: int, name: str) -> FloatArray:
@@ -319,6 +229,7 @@ def _controls(
     the scores of an episode with what the other episodes of its group or batch earned, which are independent.
     """
     played, size = chunk.played, chunk.batch_size
+    lengths = played.lengths.astype(np.float64)
     episode = played.episode_of
     to_go = played.returns(gamma)
     first = np.cumsum(played.lengths) - played.lengths
@@ -328,7 +239,9 @@ def _controls(
     after[first + played.lengths - 1] = 0.0  # also after the limit
     temporal = chunk.rewards + gamma * after - values
     excess = whole - values[first]
-    sums = np.add.reduceat(to_go - to_go.mean(), first)
+    visits = chunk.solution.visits
+    level = float((visits * chunk.solution.values[:-1, :-1]).sum() / visits.sum())
+    sums = np.add.reduceat(to_go - level, first)
     weights = [
         to_go,
         whole[episode],
@@ -336,10 +249,11 @@ def _controls(
         np.ones(len(to_go)),
         values,
         (_sum_of_others(excess, chunk.group_size) / max(1, chunk.group_size - 1))[episode],
-        (_sum_of_others(sums, size) / np.maximum(1, _sum_of_others(played.lengths.astype(float), size)))[episode],
+        (_sum_of_others(sums, size) / np.maximum(1, _sum_of_others(lengths, size)))[episode],
     ]
     per_turn = gradient(task, policy, gamma, "per turn")
-    expectations = [per_turn, gradient(task, policy, gamma, "discounted"), per_turn, 0.0, 0.0, 0.0, 0.0]
+    nothing = np.zeros(task.shape)
+    expectations = [per_turn, gradient(task, policy, gamma, "discounted"), per_turn, *[nothing] * 4]
     columns = [scatter(w / size) - mean for w, mean in zip(weights, expectations, strict=True)]
     return np.stack(columns, axis=-1)
 
@@ -371,23 +285,8 @@ def _coefficients(raw: FloatArray, control: FloatArray) -> FloatArray:
     """Return the least-squares coefficients of the controls in each row, float64 (rows, controls)."""
     x, y = control - control.mean(0), raw - raw.mean(0)
     products = np.einsum("brac,brad->rcd", x, x, optimize=True)
-    return np.einsum(
-        "rcd,rd->rc",
-        np.linalg.pinv(products, rcond=1e-10, hermitian=True),
-        np.einsum("brac,bra->rc", x, y, optimize=True),
-    )
-
-
-def _spread(left_out: FloatArray) -> float:
-    """Return the jackknife standard error from estimates that leave out one block each."""
-    count = len(left_out)
-    return math.sqrt((count - 1) / count * float(np.square(left_out - left_out.mean()).sum()))
-
-
-def _upper_tail(t: float, freedom: int) -> float:
-    """Return the upper tail of Student's t, by Wallace's normal approximation (1959)."""
-    size = math.sqrt(freedom * math.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
-    return 0.5 * math.erfc(math.copysign(size, t) / math.sqrt(2))
+    inverse = np.linalg.pinv(products, rcond=1e-10, hermitian=True)
+    return np.asarray(np.einsum("rcd,rd->rc", inverse, np.einsum("brac,bra->rc", x, y, optimize=True)))
 
 
 def _moments(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -395,6 +294,6 @@ def _moments(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _correlation(moments: FloatArray) -> float:
-    count, x, y, xx, yy, xy = moments / moments[0]
+    _, x, y, xx, yy, xy = moments / moments[0]
     spread = (xx - x * x) * (yy - y * y)
     return float((xy - x * y) / math.sqrt(spread)) if spread > 0 else 0.0

@@ -1,12 +1,4 @@
-"""Run the exam.
-
-    from gem_core.exam import run
-
-    def mine(turn_rewards, *, gamma, group_ids):
-        ...  # one array of advantages per episode
-
-    print(run(mine))
-"""
+"""Run the exam: play batches for every task, policy and batch size, and judge the estimators."""
 
 from __future__ import annotations
 
@@ -24,23 +16,19 @@ from gem_core._util.checks import check_choice, check_int, check_number, expecte
 from gem_core._util.seeds import derive_int
 from gem_core.advantages.registry import Estimator, get_estimator, list_estimators
 from gem_core.errors import ConfigError
+from gem_core.exam.bias import Bias, compare
 from gem_core.exam.certificates import Cell, Certificate, certify
 from gem_core.exam.exact import STAGES, Reference, gradient, policies_at, solve
 from gem_core.exam.inputs import INPUTS, Candidate
-from gem_core.exam.measure import (
-    AGGREGATIONS,
-    BLOCKS,
-    Gradients,
-    compare,
-    enumerate_gradients,
-    sample_gradients,
-)
+from gem_core.exam.measure import AGGREGATIONS, BLOCKS, Measured, enumerate_gradients, sample_gradients
 from gem_core.exam.task import FloatArray, TableTask
 from gem_core.exam.tasks import get_task, list_tasks
 
 Chosen: TypeAlias = str | Estimator | Callable[..., Any]
 
 BATCH_SIZES = (8, 64, 512)
+VARIANTS = ("gigpo(normalization='mean')", "mt_grpo(compared='return')", "rebn(statistics='group')")
+"""Estimators with options that also take the exam if none are named."""
 ENUMERATED = (2, 4)
 """Batch sizes for which all batches are enumerated where there are few."""
 
@@ -154,9 +142,6 @@ class _Job:
     seed: int
 
 
-Measured: TypeAlias = tuple[int, dict[tuple[str, str], Gradients], dict[str, float], dict[str, FloatArray]]
-
-
 def run(
     estimators: Chosen | Sequence[Chosen] | None = None,
     *,
@@ -174,16 +159,17 @@ def run(
     """Compare estimators with exact gradients.
 
     Args:
-        estimators: Registered names, `Estimator` objects, or functions of turn rewards whose keyword
-            arguments are `gamma` and names in `inputs.INPUTS`. None takes every registered estimator.
+        estimators: Registered names (with options: ``"rebn(statistics='group')"``), `Estimator` objects, or
+            functions of turn rewards whose keyword arguments are `gamma` and names in `inputs.INPUTS`. None
+            takes every registered estimator and `VARIANTS`.
         tasks: Names of tasks, or tasks; None takes all.
         stages: Stages of learning: keys of `exact.STAGES`.
         batch_sizes: Episodes per batch, multiples of `group_size`.
         group_size: Episodes that share a first state, and a group id.
         gamma: Discount per turn, or several.
         aggregations: Keys of `measure.AGGREGATIONS`.
-        budget: Number of turns to play for each task, stage, discount and batch size; at least 64 batches
-            are played.
+        budget: Number of turns to play for each task, stage, discount and batch size; at least 256 batches
+            of up to 64 episodes, or 64 larger ones, are played.
         seed: Seed of all randomness.
         workers: Number of processes. The results do not depend on it. With more than one, functions must be
             importable.
@@ -209,17 +195,23 @@ def run(
         for exact, sizes in ((True, ENUMERATED), (False, sorted(batch_sizes)))
         for size in sizes
     ]  # fmt: skip
-    measured = _run_jobs(jobs, check_int("workers", workers, 1), advance)
     results: list[Result] = []
     cells: dict[tuple[str, str], list[Cell]] = {}
-    for job, (batches, gradients, credit, exact) in zip(jobs, measured, strict=True):
-        for (name, aggregation), sampled in gradients.items():
-            bias = compare(sampled, exact["return"])
-            results.append(_result(job, batches, name, aggregation, sampled, credit.get(name), exact))
+    for job, measured in zip(jobs, _run_jobs(jobs, check_int("workers", workers, 1), advance), strict=True):
+        for name, reason in measured.rejected.items():
+            skipped[f"{name} on {job.task.name}"] = reason
+        exact = gradient(job.task, job.policy)
+        for (name, aggregation), gradients in measured.gradients.items():
+            bias = compare(gradients, exact)
+            results.append(_result(job, measured, name, aggregation, bias))
             if job.gamma == max(gammas):
-                cells.setdefault((name, aggregation), []).append(
-                    Cell(job.task.name, job.stage, job.batch_size, job.enumerated, sampled, exact["return"], bias)
-                )
+                where = (job.task.name, job.stage, job.batch_size, job.enumerated)
+                cells.setdefault((name, aggregation), []).append(Cell(*where, gradients, exact, bias))
+    judged = {name for name, _ in cells}
+    for candidate in candidates:
+        if candidate.name not in judged:
+            reasons = [reason for key, reason in skipped.items() if key.startswith(f"{candidate.name} on ")]
+            raise ConfigError(f"estimator {candidate.name!r} accepts the rewards of no task: {reasons[0]}")
     config = {
         "estimators": [candidate.name for candidate in candidates],
         "tasks": [task.name for task in chosen],
@@ -231,7 +223,7 @@ def run(
         "budget": budget,
         "seed": seed,
     }
-    certificates = [certify(name, aggregation, found) for (name, aggregation), found in cells.items()]
+    certificates = [certify(*key, group) for key, group in cells.items()]
     return Exam(tuple(results), tuple(certificates), config, skipped)
 
 
@@ -244,7 +236,8 @@ def _candidates(estimators: Chosen | Sequence[Chosen] | None) -> tuple[tuple[Can
                 skipped[name] = f"needs {', '.join(missing)}, which a table task does not have"
             else:
                 able.append(Candidate.of(name))
-        return tuple(able), skipped
+        able += [Candidate.of(variant) for variant in VARIANTS]
+        return tuple(sorted(able, key=lambda candidate: candidate.name)), skipped
     chosen = [estimators] if isinstance(estimators, str | Estimator) or callable(estimators) else estimators
     candidates = tuple(Candidate.of(estimator) for estimator in chosen)
     names = [candidate.name for candidate in candidates]
@@ -277,12 +270,13 @@ def _check(
 
 
 def _run_jobs(jobs: list[_Job], workers: int, advance: Callable[[float], None]) -> list[Measured]:
+    """Run the jobs, the longest first, and return their results in the order of `jobs`."""
+    results: dict[int, Measured] = {}
     if workers == 1:
-        measured = []
         for number, job in enumerate(jobs):
-            measured.append(_measure(job))
+            results[number] = _measure(job)
             advance((number + 1) / len(jobs))
-        return measured
+        return list(results.values())
     try:
         pickle.dumps(jobs[0].candidates)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -290,54 +284,47 @@ def _run_jobs(jobs: list[_Job], workers: int, advance: Callable[[float], None]) 
     order = sorted(range(len(jobs)), key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         futures = {number: pool.submit(_measure, jobs[number]) for number in order}
-        results = {}
-        for done, number in enumerate(order):
+        for number in order:
             results[number] = futures[number].result()
-            advance((done + 1) / len(jobs))
+            advance(len(results) / len(jobs))
     return [results[number] for number in range(len(jobs))]
 
 
 def _measure(job: _Job) -> Measured:
-    """Return the number of batches, the gradients, the credit by estimator, and the exact gradients."""
-    task, policy = job.task, job.policy
-    references: tuple[Reference, ...] = ("return", "discounted", "per turn")
-    exact: dict[str, FloatArray] = {name: gradient(task, policy, job.gamma, name) for name in references}
+    """Run one job; the random stream depends on nothing but the job."""
     if job.enumerated:
-        gradients = enumerate_gradients(
-            task, policy, job.candidates, batch_size=job.batch_size, gamma=job.gamma,
+        return enumerate_gradients(
+            job.task, job.policy, job.candidates, batch_size=job.batch_size, gamma=job.gamma,
             aggregations=job.aggregations,
         )  # fmt: skip
-        return 0, gradients, {}, exact
-    turns = float(solve(task, policy).visits.sum())
-    batches = max(BLOCKS, min(4000, int(job.budget / (turns * job.batch_size))))
-    seed = derive_int(job.seed, "exam", task.name, job.stage, job.gamma, job.batch_size, job.group_size)
-    sampled, credit = sample_gradients(
-        task, policy, job.candidates, batch_size=job.batch_size, group_size=job.group_size, gamma=job.gamma,
-        batches=batches, aggregations=job.aggregations, random=np.random.default_rng(seed),
+    turns = float(solve(job.task, job.policy).visits.sum())
+    fewest = BLOCKS if job.batch_size > 64 else 4 * BLOCKS
+    batches = max(fewest, min(4000, int(job.budget / (turns * job.batch_size))))
+    parts = (job.seed, "exam", job.task.name, job.stage, job.gamma, job.batch_size, job.group_size)
+    return sample_gradients(
+        job.task, job.policy, job.candidates, batch_size=job.batch_size, group_size=job.group_size,
+        gamma=job.gamma, batches=batches, aggregations=job.aggregations,
+        random=np.random.default_rng(derive_int(*parts)),
     )  # fmt: skip
-    return batches, sampled, credit, exact
 
 
-def _result(
-    job: _Job,
-    batches: int,
-    name: str,
-    aggregation: str,
-    gradients: Gradients,
-    credit: float | None,
-    exact: dict[str, FloatArray],
-) -> Result:
-    bias = compare(gradients, exact["return"])
-    known = not math.isnan(gradients.variance)
+def _result(job: _Job, measured: Measured, name: str, aggregation: str, bias: Bias) -> Result:
+    gradients = measured.gradients[name, aggregation]
+    sampled = not job.enumerated
+
+    def cosine_to(reference: Reference) -> float:
+        return compare(gradients, gradient(job.task, job.policy, job.gamma, reference)).cosine
+
+    discounted = job.gamma < 1
     return Result(
         estimator=name, aggregation=aggregation, task=job.task.name, stage=job.stage, gamma=job.gamma,
-        batch_size=job.batch_size, group_size=job.group_size, batches=batches,
+        batch_size=job.batch_size, group_size=job.group_size, batches=measured.batches,
         cosine=bias.cosine, cosine_low=bias.cosine_low, cosine_high=bias.cosine_high,
         bias=bias.bias, bias_low=bias.bias_low, bias_high=bias.bias_high, p_value=bias.p_value,
         scale=bias.scale,
-        cosine_discounted=compare(gradients, exact["discounted"]).cosine,
-        cosine_per_turn=compare(gradients, exact["per turn"]).cosine,
-        snr=bias.norm / math.sqrt(gradients.variance) if known and gradients.variance > 0 else None,
-        alignment=gradients.alignment if known else None,
-        credit=credit,
+        cosine_discounted=cosine_to("discounted") if discounted else bias.cosine,
+        cosine_per_turn=cosine_to("per turn") if discounted else bias.cosine,
+        snr=bias.norm / math.sqrt(gradients.variance) if sampled and gradients.variance > 0 else None,
+        alignment=gradients.alignment if sampled else None,
+        credit=measured.credit.get(name),
     )  # fmt: skip

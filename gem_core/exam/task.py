@@ -151,7 +151,9 @@ class TableTask:
         allowed[rows] = listed
         if (different := (listed != allowed[rows]).any(1)).any():
             state = states[int(different.argmax())]
-            raise ConfigError(f"task {name!r}: state {state!r} has other actions than a state that looks equal")
+            raise ConfigError(
+                f"task {name!r}: state {state!r} has other actions than another state of its row"
+            )
         initial = np.zeros(allowed.shape)
         for (row_name, action), value in (logits or {}).items():
             initial[row_names.index(row_name), column[action]] = value
@@ -165,7 +167,7 @@ class TableTask:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and actions: the shape of a policy and of a gradient."""
-        return self.logits.shape  # type: ignore[return-value]
+        return self.logits.shape[0], self.logits.shape[1]
 
     def policy(self, logits: FloatArray | None = None) -> FloatArray:
         """Return the probabilities of the actions in each row.

@@ -144,9 +144,9 @@ def chain(turns: int, *, dense: bool) -> TableTask:
                     reward = 0.0 if then else (1 / turns if dense else float(turn == turns - 1))
                     options.append(Outcome(p, reward, (turn + 1, then) if turn < turns - 1 else None))
                 outcomes[(turn, lost), action] = options
-    kind = "dense" if dense else "sparse"
+    name = "chain-dense" if dense else "chain-sparse"
     return TableTask.from_outcomes(
-        f"chain-{kind}" if turns == CHAIN else f"chain-{kind}-{turns}", outcomes, {(0, False): 1.0}, limit=turns,
+        name if turns == CHAIN else f"{name}-{turns}", outcomes, {(0, False): 1.0}, limit=turns,
         row=lambda state: state[0] * 8 // turns, key=lambda state: state[0],
         description=f"{turns} turns, reward {'in every turn' if dense else 'after the last'}",
     )  # fmt: skip
@@ -163,6 +163,7 @@ def mixture(scale: float = 10.0) -> TableTask:
     of the groups play each task, and the model sees which one.
     """
     outcomes = {}
+    places = ("first", "good", "bad")
     for name, size in (("small", 1.0), ("large", scale)):
         for action, good in (("a", 0.2), ("b", 0.5), ("c", 0.8)):
             outcomes[(name, "first"), action] = [
@@ -173,7 +174,7 @@ def mixture(scale: float = 10.0) -> TableTask:
                 outcomes[(name, place), action] = [Outcome(p, size), Outcome(1 - p, 0.0)]
     return TableTask.from_outcomes(
         "mixture", outcomes, {("small", "first"): 0.5, ("large", "first"): 0.5}, limit=2,
-        logits={((name, place), "a"): 0.5 for name in ("small", "large") for place in ("first", "good", "bad")},
+        logits={((name, place), "a"): 0.5 for name in ("small", "large") for place in places},
         description=f"two tasks whose rewards differ by a factor of {scale:g}",
     )  # fmt: skip
 

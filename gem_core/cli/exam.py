@@ -1,0 +1,179 @@
+"""`gem-core exam`: compare advantage estimators with exact policy gradients."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gem_core.cli import _console
+from gem_core.cli._arguments import add_json_flag, command_parser, positive_int
+
+if TYPE_CHECKING:
+    from gem_core.exam import Exam
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = command_parser(
+        commands,
+        "exam",
+        "compare advantage estimators with exact policy gradients",
+        examples=[
+            "rebn grpo --tasks stop --budget 5000",
+            "--html exam.html",
+            "my_package.credit:my_estimator --workers 1 --json",
+        ],
+        details=(
+            "Every estimator computes advantages on small tasks whose policy gradient is known exactly. The "
+            "table shows whether the expectation of its gradient has the right direction (with an error rate "
+            "of 1%), the largest relative bias and its task, and the signal-to-noise ratio of a batch, "
+            "compared with plain REINFORCE. All estimators on all tasks take about two minutes on two cores."
+        ),
+    )
+    parser.add_argument(
+        "estimators",
+        nargs="*",
+        metavar="ESTIMATOR",
+        help="names, such as \"rebn(statistics='group')\", or functions as module:function (default: all)",
+    )
+    parser.add_argument("--tasks", metavar="NAMES", help="comma-separated names (default: all)")
+    parser.add_argument(
+        "--stages",
+        metavar="NAMES",
+        default="initial,halfway",
+        help="initial, halfway, late (default: first two)",
+    )
+    parser.add_argument(
+        "--batch-sizes", metavar="SIZES", default="8,64,512", help="episodes per batch (default 8,64,512)"
+    )
+    parser.add_argument(
+        "--group-size", type=positive_int, default=8, metavar="N", help="episodes per group (default 8)"
+    )
+    parser.add_argument("--gamma", metavar="NUMBERS", default="1", help="discounts per turn (default 1)")
+    parser.add_argument(
+        "--aggregation",
+        default="token-sum",
+        choices=("token-sum", "turn-mean", "episode-mean", "token-mean"),
+        help="aggregation in the table; the JSON document has all (default token-sum)",
+    )
+    parser.add_argument(
+        "--budget", type=positive_int, default=60_000, metavar="TURNS",
+        help="turns to play for each task, stage and batch size (default 60000)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default 0)")
+    parser.add_argument(
+        "--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
+        help="processes; the results do not depend on it (default: one per core)",
+    )  # fmt: skip
+    parser.add_argument("--html", metavar="FILE", help="also write a page with plots")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the exam and print the certificates."""
+    from gem_core import exam
+
+    chosen = [_load(name) for name in args.estimators] or None
+    settings: dict[str, Any] = {
+        "group_size": args.group_size,
+        "budget": args.budget,
+        "seed": args.seed,
+        "workers": args.workers,
+    }
+    with _console.progress("exam", 1.0) as advance:
+        result = exam.run(
+            chosen,
+            tasks=args.tasks.split(",") if args.tasks else None,
+            stages=args.stages.split(","),
+            batch_sizes=_numbers("--batch-sizes", args.batch_sizes, int),
+            gamma=_numbers("--gamma", args.gamma, float),
+            advance=advance,
+            **settings,
+        )
+    if args.html:
+        from gem_core.exam.page import write_page
+        from gem_core.exam.sweeps import sweep_gamma, sweep_turns
+
+        _console.note("measuring discounts and numbers of turns for the page")
+        write_page(result, sweep_gamma(chosen, **settings), sweep_turns(chosen, **settings), args.html)
+    if args.json:
+        rounded = [{key: _rounded(value) for key, value in asdict(row).items()} for row in result.results]
+        _console.print_json(
+            {
+                "config": result.config,
+                "certificates": [asdict(certificate) for certificate in result.certificates],
+                "skipped": result.skipped,
+                "results": rounded,
+            }
+        )
+    else:
+        _print(result, args.aggregation)
+    return 0
+
+
+def _print(result: Exam, aggregation: str) -> None:
+    rows = []
+    for certificate in result.certificates:
+        if certificate.aggregation == aggregation:
+            bias = f"{'<' * (certificate.verdict == 'unbiased')}{certificate.bias:.1%}"
+            gain = relative_snr(result, certificate.estimator, aggregation)
+            rows.append(
+                [
+                    certificate.estimator,
+                    certificate.verdict,
+                    bias,
+                    f"{certificate.task} {certificate.batch_size}",
+                    "" if gain is None else f"{gain:.2f}",
+                ]
+            )
+    title = f"Bias of the expected gradient, {aggregation}; signal-to-noise relative to REINFORCE"
+    _console.print_table(["estimator", "verdict", "bias", "task and B", "SNR"], rows, title=title)
+    for name, reason in result.skipped.items():
+        _console.note(f"{name} left out: {reason}")
+
+
+def relative_snr(result: Exam, estimator: str, aggregation: str) -> float | None:
+    """Return the geometric mean over tasks of the SNR relative to REINFORCE, at the largest batch size.
+
+    None if REINFORCE did not take part.
+    """
+    size = max(result.config["batch_sizes"])
+    plain = {
+        (row.task, row.stage, row.gamma): row.snr
+        for row in result.select(estimator="reinforce", aggregation=aggregation, batch_size=size)
+    }
+    logs = [
+        math.log(row.snr / base)
+        for row in result.select(estimator=estimator, aggregation=aggregation, batch_size=size)
+        if row.snr and (base := plain.get((row.task, row.stage, row.gamma)))
+    ]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def _load(name: str) -> str | Callable[..., Any]:
+    """Return the function that ``module:function`` names, or the name of an estimator."""
+    if ":" not in name:
+        return name
+    from gem_core._util.entry_points import check_entry_point, load_attribute
+
+    check_entry_point("estimator", name)
+    function: Callable[..., Any] = load_attribute("estimator", name)
+    return function
+
+
+def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
+    from gem_core._util.checks import expected
+
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise expected(option, text, "comma-separated numbers") from None
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value

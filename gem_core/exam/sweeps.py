@@ -1,0 +1,38 @@
+"""The two sweeps of the page: over discounts, and over numbers of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gem_core.exam.run import Chosen, Exam, run
+from gem_core.exam.tasks import chain
+
+GAMMAS = (1.0, 0.99, 0.95, 0.9, 0.8, 0.7)
+TURNS = (8, 32, 128, 512)
+
+
+def sweep_gamma(estimators: Sequence[Chosen] | None = None, **settings: Any) -> Exam:
+    """Run the exam on "slippery" and "stop" with several discounts, for batches of 64 episodes.
+
+    Args:
+        estimators: As in `run`.
+        **settings: Further arguments of `run`.
+    """
+    return run(
+        estimators, tasks=("stop", "slippery"), stages=("halfway",), batch_sizes=(64,), gamma=GAMMAS,
+        aggregations=("token-sum",), **settings,
+    )  # fmt: skip
+
+
+def sweep_turns(estimators: Sequence[Chosen] | None = None, **settings: Any) -> Exam:
+    """Run the exam on sparse chains of 8 to 512 turns, for batches of 128 episodes.
+
+    Args:
+        estimators: As in `run`.
+        **settings: Further arguments of `run`.
+    """
+    return run(
+        estimators, tasks=[chain(turns, dense=False) for turns in TURNS], stages=("initial",),
+        batch_sizes=(128,), aggregations=("token-sum",), **settings,
+    )  # fmt: skip
