@@ -120,7 +120,9 @@ def _print(result: Exam, aggregation: str) -> None:
     rows = []
     for certificate in result.certificates:
         if certificate.aggregation == aggregation:
-            bias = f"{'<' * (certificate.verdict == 'unbiased')}{certificate.bias:.1%}"
+            bias = f"{certificate.bias:.1%}"
+            if certificate.verdict == "unbiased":
+                bias = f"<{max(certificate.bias, 0.001):.1%}"
             gain = relative_snr(result, certificate.estimator, aggregation)
             rows.append(
                 [

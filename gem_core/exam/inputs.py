@@ -62,15 +62,15 @@ class Candidate:
             return cls(estimator.name, estimator.reference(), tuple(estimator.needs))
         name = getattr(estimator, "__name__", type(estimator).__name__)
         parameters = list(inspect.signature(estimator).parameters.values())[1:]
-        names = [p.name for p in parameters if p.name in INPUTS]
-        for parameter in parameters:
-            required = parameter.default is parameter.empty and parameter.kind in (
-                parameter.POSITIONAL_OR_KEYWORD,
-                parameter.KEYWORD_ONLY,
-            )
-            if required and parameter.name not in (*INPUTS, "gamma"):
-                check_names([parameter.name], [*INPUTS, "gamma"], kind="input", owner=f"estimator {name!r}")
-        return cls(name, estimator, tuple(names), any(p.name == "gamma" for p in parameters))
+        needs = [
+            p.name
+            for p in parameters
+            if p.default is p.empty
+            and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+            and p.name != "gamma"
+        ]
+        check_names(needs, INPUTS, kind="input", owner=f"estimator {name!r}")
+        return cls(name, estimator, tuple(needs), any(p.name == "gamma" for p in parameters))
 
     @classmethod
     def _registered(cls, text: str) -> Candidate:

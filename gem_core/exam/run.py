@@ -160,8 +160,9 @@ def run(
 
     Args:
         estimators: Registered names (with options: ``"rebn(statistics='group')"``), `Estimator` objects, or
-            functions of turn rewards whose keyword arguments are `gamma` and names in `inputs.INPUTS`. None
-            takes every registered estimator and `VARIANTS`.
+            functions of turn rewards. A function gets `gamma` if it has that argument, and every argument
+            without a default, which must be a name in `inputs.INPUTS`. None takes every registered estimator
+            and `VARIANTS`.
         tasks: Names of tasks, or tasks; None takes all.
         stages: Stages of learning: keys of `exact.STAGES`.
         batch_sizes: Episodes per batch, multiples of `group_size`.

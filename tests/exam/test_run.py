@@ -1,0 +1,176 @@
+"""The reduced exam: verdicts of all estimators, planted faults, and the results of a first study."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from gem_core.advantages import rebn, returns
+from gem_core.errors import ConfigError, UnknownName
+from gem_core.exam import Exam, get_task, run
+from gem_core.exam.bias import compare
+from gem_core.exam.certificates import BIASED, REASONS, UNBIASED, VANISHING
+from gem_core.exam.exact import gradient
+from gem_core.exam.inputs import Candidate
+from gem_core.exam.measure import enumerate_gradients
+
+SMALL = {"tasks": ["stop", "tool"], "stages": ["initial"], "batch_sizes": [64, 256], "budget": 20_000}
+
+VERDICTS = {
+    "dr_grpo": UNBIASED,
+    "gae": UNBIASED,
+    "gdpo": BIASED,
+    "gigpo": BIASED,
+    "gigpo(normalization='mean')": BIASED,
+    "grpo": BIASED,
+    "maxrl": BIASED,
+    "mt_grpo": BIASED,
+    "mt_grpo(compared='return')": UNBIASED,
+    "opo": BIASED,
+    "rae": UNBIASED,
+    "rebn": VANISHING,
+    "rebn(statistics='group')": BIASED,
+    "reinforce": UNBIASED,
+    "reinforce_plus_plus": VANISHING,
+    "reinforce_plus_plus_baseline": VANISHING,
+    "remax": UNBIASED,
+    "rloo": UNBIASED,
+}
+
+
+@pytest.fixture(scope="module")
+def exam() -> Exam:
+    return run(aggregations=["token-sum"], **SMALL)
+
+
+def test_every_estimator_has_its_certificate(exam: Exam) -> None:
+    assert {c.estimator: c.verdict for c in exam.certificates} == VERDICTS
+    assert set(REASONS) == set(VERDICTS)
+    assert exam.skipped.keys() <= {"maxrl on tool", "maxrl on slippery"}
+
+
+def discounted_per_token(turn_rewards, *, gamma, lengths):
+    """A planted fault: the discount of a turn depends on the response tokens of the later turns."""
+    advantages = []
+    for rewards, tokens in zip(turn_rewards, lengths, strict=True):
+        result = np.zeros(len(rewards))
+        for turn in range(len(rewards)):
+            gaps = np.append(0, np.cumsum(tokens[turn + 1 :]))
+            result[turn] = (rewards[turn:] * 0.99**gaps).sum()
+        advantages.append(result)
+    pooled = np.concatenate(advantages)
+    return [(a - pooled.mean()) / (pooled.std() + 1e-8) for a in advantages]
+
+
+def baseline_per_turn_index(turn_rewards, *, gamma):
+    """A planted fault: every turn is charged the mean reward of its index, over the episodes that got there."""
+    columns = itertools.zip_longest(*turn_rewards)
+    means = [np.mean([reward for reward in column if reward is not None]) for column in columns]
+    return rebn([rewards - means[: len(rewards)] for rewards in turn_rewards], gamma=gamma)
+
+
+@pytest.mark.parametrize("faulty", [discounted_per_token, baseline_per_turn_index])
+def test_a_planted_fault_changes_the_verdict(faulty) -> None:
+    assert run(rebn, aggregations=["token-sum"], **SMALL).certificates[0].verdict == VANISHING
+    certificate = run(faulty, aggregations=["token-sum"], **SMALL).certificates[0]
+    assert certificate.verdict == BIASED
+    assert certificate.bias_low > 0.02
+
+
+def test_small_batches_are_enumerated_and_sampling_agrees() -> None:
+    task = get_task("stop")
+    policy = task.policy()
+    candidates = [Candidate.of(name) for name in ("rebn", "grpo", "rloo", "reinforce")]
+    exact = gradient(task, policy)
+    settings = {"gamma": 1.0, "aggregations": ["token-sum", "turn-mean"]}
+    measured = enumerate_gradients(task, policy, candidates, batch_size=2, **settings)
+    for name in ("rloo", "reinforce"):
+        assert compare(measured.gradients[name, "token-sum"], exact).bias == 0
+        np.testing.assert_allclose(measured.gradients[name, "token-sum"].blocks[0], exact.ravel(), atol=1e-12)
+    found = run("rebn", tasks=["stop"], stages=["initial"], batch_sizes=[2], group_size=2, budget=40_000)
+    for aggregation in settings["aggregations"]:
+        known = compare(measured.gradients["rebn", aggregation], exact)
+        (row,) = [r for r in found.select(aggregation=aggregation, batch_size=2) if r.batches]
+        assert known.bias > 0.1
+        assert row.bias_low - 0.02 < known.bias < row.bias_high + 0.02
+
+
+def test_the_documented_numbers_of_the_stop_task(exam: Exam) -> None:
+    rows = {(r.estimator, r.batch_size): r for r in exam.select(task="stop") if r.batches}
+    assert rows["grpo", 64].bias == pytest.approx(0.07, abs=0.015)
+    assert rows["grpo", 256].bias == pytest.approx(0.07, abs=0.015)
+    assert rows["rebn", 64].bias == pytest.approx(0.01, abs=0.005)
+    assert rows["rebn", 64].snr > 1.3 * rows["reinforce", 64].snr
+    assert rows["rloo", 64].bias_high < 0.02
+    groups = {}
+    for size in (8, 64):
+        settings = {**SMALL, "tasks": ["stop"], "batch_sizes": [64], "group_size": size}
+        found = run(["mt_grpo", "grpo"], aggregations=["token-sum"], **settings)
+        groups |= {(r.estimator, size): r for r in found.results if r.batches}
+    assert groups["mt_grpo", 8].cosine > 0.9
+    assert abs(groups["mt_grpo", 64].cosine) < 0.15
+    assert groups["grpo", 64].bias < 0.02
+
+
+def test_workers_do_not_change_the_results() -> None:
+    settings = {"tasks": ["stop"], "stages": ["initial"], "batch_sizes": [8], "budget": 2000}
+    assert run(["rebn", "remax"], **settings) == run(["rebn", "remax"], workers=2, **settings)
+
+
+def test_a_discount_has_three_references() -> None:
+    found = run(["reinforce", "rloo"], tasks=["slippery"], stages=["halfway"], batch_sizes=[64], gamma=0.8,
+                aggregations=["token-sum"], budget=5000)  # fmt: skip
+    rows = {row.estimator: row for row in found.results if row.batches}
+    assert rows["reinforce"].cosine_per_turn == pytest.approx(1.0, abs=1e-6)
+    assert rows["rloo"].cosine_discounted == pytest.approx(1.0, abs=1e-3)
+    assert rows["reinforce"].cosine < 0.9999
+    assert rows["reinforce"].cosine_discounted < 0.9999
+
+
+def test_functions_of_rewards_take_the_exam_in_five_lines() -> None:
+    def centered(turn_rewards, *, gamma):
+        gs = returns(turn_rewards, gamma)
+        return [g - np.concatenate(gs).mean() for g in gs]
+
+    result = run(centered, tasks=["stop"], stages=["initial"], batch_sizes=[64, 256], budget=20_000)
+    assert result.certificate("centered").verdict == VANISHING
+    assert "centered (token-sum): bias falls as 1/B" in str(result)
+
+
+def test_wrong_arguments_are_errors() -> None:
+    with pytest.raises(UnknownName, match="rebn"):
+        run("rebnn")
+    with pytest.raises(ConfigError, match="multiple of group_size=8"):
+        run("rebn", batch_sizes=[12])
+    with pytest.raises(ConfigError, match="stages='middle'"):
+        run("rebn", stages=["middle"])
+    with pytest.raises(ConfigError, match="unknown input 'critic'"):
+        run(lambda rewards, *, critic: rewards)
+    with pytest.raises(ConfigError, match="expected one per turn"):
+        run(lambda rewards: [r[:1] for r in rewards], tasks=["stop"], budget=100)
+    with pytest.raises(ConfigError, match="use workers=1"):
+        run(lambda rewards: rewards, workers=2)
+    with pytest.raises(ConfigError, match="accepts the rewards of no task"):
+        run("maxrl", tasks=["slippery"], budget=2000)
+    with pytest.raises(ConfigError, match="different names"):
+        run(["rebn", "rebn"])
+
+
+def test_the_command_prints_a_table_and_json(capsys) -> None:
+    from gem_core.cli import main
+
+    argv = ["exam", "rebn", "reinforce", "--tasks", "stop", "--stages", "initial", "--batch-sizes", "8,128",
+            "--budget", "3000", "--workers", "1"]  # fmt: skip
+    assert main(argv) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "bias falls as 1/B" in shown
+    assert main([*argv, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [c["estimator"] for c in document["certificates"][:1]] == ["rebn"]
+    assert document["config"]["batch_sizes"] == [8, 128]
+    assert main(["exam", "rebn", "--batch-sizes", "eight"]) == 2
+    assert "expected comma-separated numbers" in capsys.readouterr().err
