@@ -175,8 +175,8 @@ REASONS: Mapping[str, str] = {
         "components and thereby the objective."
     ),
     "mt_grpo": (
-        "Every turn that is played is charged the mean reward of its index, so an action that ends the episode "
-        "saves the later charges: the charges depend on the actions."
+        "Every turn that is played is charged the mean reward of its index, so an action that ends the "
+        "episode saves the later charges: the charges depend on the actions."
     ),
     "mt_grpo(compared='return')": (
         "An ended episode counts as 0 in the mean return from turn t on, so every episode is charged the "

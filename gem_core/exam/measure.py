@@ -96,7 +96,7 @@ def sample_gradients(
         starts = draw_starts(task, count * batch_size // group_size, group_size, random)
         chunk = Chunk(sample(task, policy, starts, random), batch_size, group_size, solution, random)
         played = chunk.played
-        scatter = _Scatter(played, batch_size)
+        scatter = Scatter(played, batch_size)
         controls.append(_controls(task, policy, gamma, chunk, scatter))
         weights = {name: aggregation_weights(played, batch_size, name) for name in aggregations}
         true_advantages = played.advantages(solution)
@@ -157,7 +157,7 @@ def enumerate_gradients(
     random = np.random.default_rng(0)  # unused: no input is random
     solution = solve(task, policy, gamma)
     chunk = Chunk(join_paths(task, policy, chosen), batch_size, batch_size, solution, random)
-    scatter = _Scatter(chunk.played, batch_size)
+    scatter = Scatter(chunk.played, batch_size)
     results = {}
     rejected: dict[str, str] = {}
     for candidate in candidates:
@@ -201,7 +201,7 @@ def aggregation_weights(played: Episodes, batch_size: int, name: str) -> FloatAr
     return 1.0 / np.bincount(batch, tokens)[batch]
 
 
-class _Scatter:
+class Scatter:
     """Sums of ``score * weight`` over the turns of each batch.
 
     The score of action a in a row with probabilities p is ``onehot(a) - p``, in the row's parameters.
@@ -221,7 +221,7 @@ class _Scatter:
 
 
 def _controls(
-    task: TableTask, policy: FloatArray, gamma: float, chunk: Chunk, scatter: _Scatter
+    task: TableTask, policy: FloatArray, gamma: float, chunk: Chunk, scatter: Scatter
 ) -> FloatArray:
     """Return control variates with expectation 0, float64 (batches, rows, actions, 7).
 

@@ -66,7 +66,7 @@ def discounted_per_token(turn_rewards, *, gamma, lengths):
 
 
 def baseline_per_turn_index(turn_rewards, *, gamma):
-    """A planted fault: every turn is charged the mean reward of its index, over the episodes that got there."""
+    """A planted fault: every turn is charged the mean reward of its index."""
     columns = itertools.zip_longest(*turn_rewards)
     means = [np.mean([reward for reward in column if reward is not None]) for column in columns]
     return rebn([rewards - means[: len(rewards)] for rewards in turn_rewards], gamma=gamma)

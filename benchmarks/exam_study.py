@@ -1,0 +1,271 @@
+"""The recorded exam: every estimator on every task, sweeps over discounts and turns, and learning curves.
+
+python benchmarks/exam_study.py record   # writes docs/results/exam/*.jsonl; 10 minutes on two quiet cores
+python benchmarks/exam_study.py draw     # writes summary.md and the plots from them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from gem_core._util.files import write_atomically
+from gem_core.exam import Exam, get_task, list_tasks, run
+from gem_core.exam.exact import expected_return, policies_at
+from gem_core.exam.inputs import Candidate
+from gem_core.exam.learning import learning_curve
+from gem_core.exam.page import line_plot
+from gem_core.exam.sweeps import sweep_gamma, sweep_turns
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "docs" / "results" / "exam"
+LEARNERS = ("reinforce", "rebn", "grpo", "rloo", "mt_grpo", "gigpo")
+SEEDS = range(10)
+STEPS, BATCH = 60, 64
+COLUMNS = (
+    "estimator", "task", "stage", "gamma", "batch_size", "batches", "cosine", "bias", "bias_low", "bias_high",
+    "p_value", "scale", "cosine_discounted", "cosine_per_turn", "snr", "alignment", "credit",
+)  # fmt: skip
+"""Recorded attributes of `Result`, for the sum over tokens."""
+DRAWN = ("stop", "tool", "mixture")
+
+
+def record(out: Path, workers: int) -> None:
+    """Run everything and write the records."""
+    exams = {
+        "exam": run(stages=("initial", "halfway", "late"), workers=workers),
+        "gamma": sweep_gamma(workers=workers),
+        "turns": sweep_turns(workers=workers),
+    }
+    for name, exam in exams.items():
+        write_exam(out / f"{name}.jsonl", exam)
+    jobs = [(task, name, seed) for task in list_tasks() for name in LEARNERS for seed in SEEDS]
+    with ProcessPoolExecutor(workers) as pool:
+        curves = list(pool.map(_learn, jobs, chunksize=10))
+    lines = [{**_origin(), "steps": STEPS, "batch_size": BATCH, "seeds": list(SEEDS)}]
+    for task in list_tasks():
+        first, best = (expected_return(get_task(task), p) for p in _ends(task))
+        lines += [
+            {
+                "task": task,
+                "estimator": name,
+                "first": _short(first),
+                "best": _short(best),
+                "mean_return": [
+                    _short(fmean(c)) for (t, n, _), c in zip(jobs, curves) if (t, n) == (task, name)
+                ],
+            }
+            for name in LEARNERS
+        ]
+    write_atomically(out / "learning.jsonl", (json.dumps(line) + "\n" for line in lines))
+
+
+def write_exam(path: Path, exam: Exam) -> None:
+    """Write an exam as JSON Lines: a header, the certificates, and the results for the sum over tokens."""
+    header = {**_origin(), "config": exam.config, "skipped": exam.skipped, "columns": COLUMNS}
+    certificates = [
+        {key: _short(value) for key, value in asdict(c).items() if key != "reason"} for c in exam.certificates
+    ]
+    rows = [[_short(getattr(row, name)) for name in COLUMNS] for row in exam.select(aggregation="token-sum")]
+    lines = [header, {"certificates": certificates}, *rows]
+    write_atomically(path, (json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def read_exam(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return header, certificates, and results of a recorded exam."""
+    header, certificates, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return header, certificates["certificates"], [dict(zip(header["columns"], row)) for row in rows]
+
+
+def draw(folder: Path, out: Path) -> None:
+    """Write summary.md and the plots."""
+    header, certificates, rows = read_exam(folder / "exam.jsonl")
+    _, _, gammas = read_exam(folder / "gamma.jsonl")
+    _, _, turns = read_exam(folder / "turns.jsonl")
+    learning = [json.loads(line) for line in (folder / "learning.jsonl").read_text().splitlines()]
+    plots = {}
+    for task in DRAWN:
+        chosen = [r for r in rows if r["task"] == task and r["stage"] == "initial" and r["batches"]]
+        plots[f"bias-{task}"] = line_plot(
+            f"relative bias on {task}, initial policy", _series(chosen, "batch_size", "bias"),
+            x_label="episodes per batch", log_y=True, legend=True,
+        )  # fmt: skip
+    chosen = [r for r in gammas if r["task"] == "slippery" and r["batches"]]
+    plots["gamma"] = line_plot(
+        "cosine to the gradient of the return on slippery, B = 64", _series(chosen, "gamma", "cosine"),
+        x_label="gamma", log_x=False, legend=True,
+    )  # fmt: skip
+    for row in turns:
+        row["turns"] = 64 if row["task"] == "chain-sparse" else int(row["task"].rpartition("-")[2])
+    plots["turns"] = line_plot(
+        "mean cosine of a batch on sparse chains, B = 128",
+        _series([r for r in turns if r["batches"]], "turns", "alignment"), x_label="turns", legend=True,
+    )  # fmt: skip
+    chosen = [r for r in rows if r["task"] == "stop" and r["stage"] == "initial" and r["batches"]]
+    plots["snr"] = line_plot(
+        "signal-to-noise ratio on stop, initial policy", _series(chosen, "batch_size", "snr"),
+        x_label="episodes per batch", log_y=True, legend=True,
+    )  # fmt: skip
+    for name, plot in plots.items():
+        write_atomically(out / f"{name}.svg", [plot])
+    parts = [
+        "# The estimator exam\n",
+        "Generated by `python benchmarks/exam_study.py draw` from the records in this folder. See "
+        "[the estimator exam](../../concepts/exam.md) for the method.\n",
+        f"Command `{header['command']}`, commit `{header['commit']}`, seed {header['config']['seed']}, batch "
+        f"sizes {', '.join(map(str, header['config']['batch_sizes']))}, groups of "
+        f"{header['config']['group_size']}, gamma 1.\n",
+        "## Certificates, sum over tokens\n",
+        _certificate_table(certificates, rows, "token-sum"),
+        "\nSNR is the geometric mean over tasks and policies of the signal-to-noise ratio at the largest batch "
+        "size, relative to REINFORCE.\n",
+        "## Relative bias at the largest batch size, initial policy\n",
+        _task_table(rows),
+        "\n## Certificates by aggregation\n",
+        _aggregation_table(certificates),
+        "\n## Learning with the exact policy\n",
+        _learning_table(learning, rows),
+        "\n## Plots\n",
+        *(f"![{name}]({name}.svg)\n" for name in plots),
+    ]
+    write_atomically(out / "summary.md", ["\n".join(parts)])
+
+
+def _certificate_table(
+    certificates: list[dict[str, Any]], rows: list[dict[str, Any]], aggregation: str
+) -> str:
+    size = max(row["batch_size"] for row in rows)
+    lines = ["| estimator | verdict | relative bias | on | SNR |", "|---|---|---|---|---|"]
+    for c in certificates:
+        if c["aggregation"] == aggregation:
+            bias = f"{c['bias']:.1%} [{c['bias_low']:.1%}, {c['bias_high']:.1%}]"
+            if c["verdict"] == "unbiased":
+                bias = f"below {max(c['bias'], 0.001):.1%}"
+            where = f"{c['task']}, {c['stage']}, B = {c['batch_size']}"
+            lines.append(
+                f"| `{c['estimator']}` | {c['verdict']} | {bias} | {where} | {_gain(rows, c, size)} |"
+            )
+    return "\n".join(lines)
+
+
+def _gain(rows: list[dict[str, Any]], certificate: dict[str, Any], size: int) -> str:
+    def ratios(name: str) -> dict[tuple[str, str], float]:
+        return {
+            (r["task"], r["stage"]): r["snr"]
+            for r in rows
+            if r["estimator"] == name and r["batch_size"] == size and r["snr"]
+        }
+
+    plain, own = ratios("reinforce"), ratios(certificate["estimator"])
+    product = 1.0
+    for key, value in own.items():
+        product *= (value / plain[key]) ** (1 / len(own))
+    return f"{product:.2f}"
+
+
+def _task_table(rows: list[dict[str, Any]]) -> str:
+    size = max(row["batch_size"] for row in rows)
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    cells = {
+        (r["estimator"], r["task"]): f"{r['bias']:.1%}" + ("" if r["p_value"] < 1e-4 else "*")
+        for r in rows
+        if r["stage"] == "initial" and r["batch_size"] == size
+    }
+    lines = [f"| estimator | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
+    for name in dict.fromkeys(row["estimator"] for row in rows):
+        lines.append(f"| `{name}` | {' | '.join(cells.get((name, task), 'rejected') for task in tasks)} |")
+    return "\n".join(lines) + "\n\nAn asterisk marks a bias that is not significant (p of at least 0.0001)."
+
+
+def _aggregation_table(certificates: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(c["aggregation"] for c in certificates))
+    cells = {(c["estimator"], c["aggregation"]): c for c in certificates}
+    lines = [f"| estimator | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for estimator in dict.fromkeys(c["estimator"] for c in certificates):
+        row = []
+        for name in names:
+            c = cells[estimator, name]
+            detail = "" if c["verdict"] == "unbiased" else f", {c['bias']:.0%} on {c['task']}"
+            row.append(f"{c['verdict']}{detail}")
+        lines.append(f"| `{estimator}` | {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _learning_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    """Return a table of the mean return over the curve, as a share of what exact ascent gains."""
+    header, *runs = learning
+    predicted: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["batch_size"] == header["batch_size"] and row["batches"]:
+            predicted.setdefault((row["task"], row["estimator"]), []).append(row["alignment"])
+    tasks = list(dict.fromkeys(run["task"] for run in runs))
+    lines = [f"| task | {' | '.join(LEARNERS)} | rank correlation |", "|---" * (len(LEARNERS) + 2) + "|"]
+    for task in tasks:
+        cells, shares = [], []
+        for name in LEARNERS:
+            (run_,) = [r for r in runs if (r["task"], r["estimator"]) == (task, name)]
+            values = [(v - run_["first"]) / (run_["best"] - run_["first"]) for v in run_["mean_return"]]
+            shares.append(fmean(values))
+            cells.append(f"{fmean(values):.3f} ± {2.262 * stdev(values) / len(values) ** 0.5:.3f}")
+        forecast = [fmean(predicted[task, name]) for name in LEARNERS]
+        lines.append(f"| {task} | {' | '.join(cells)} | {_spearman(forecast, shares):.2f} |")
+    return (
+        f"Mean over the curve of {header['steps']} steps of {header['batch_size']} episodes (Adam, learning rate "
+        "0.05) of the exact return, as a share of the gain of the late policy of the exam; mean and 95% interval over "
+        f"{len(header['seeds'])} seeds. The last column compares the order with the exam's mean cosine of single "
+        "batches of the same size.\n\n" + "\n".join(lines)
+    )
+
+
+def _spearman(x: Sequence[float], y: Sequence[float]) -> float:
+    def ranks(values: Sequence[float]) -> list[int]:
+        return [sum(other < value for other in values) for value in values]
+
+    a, b = ranks(x), ranks(y)
+    n = len(a)
+    return 1 - 6 * sum((i - j) ** 2 for i, j in zip(a, b)) / (n * (n * n - 1))
+
+
+def _series(rows: list[dict[str, Any]], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row[y] is not None:
+            series.setdefault(row["estimator"], []).append((row[x], row[y]))
+    return series
+
+
+def _learn(job: tuple[str, str, int]) -> list[float]:
+    task, name, seed = job
+    curve = learning_curve(get_task(task), Candidate.of(name), steps=STEPS, batch_size=BATCH, seed=seed)
+    return [float(value) for value in curve]
+
+
+def _ends(task: str) -> list[Any]:
+    """Return the initial policy and one that has made 90% of the improvement of exact ascent."""
+    return policies_at(get_task(task), ["initial", "late"])
+
+
+def _origin() -> dict[str, str]:
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip()
+    return {"command": "python benchmarks/exam_study.py record", "commit": commit}
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["record"]:
+        record(OUT, os.cpu_count() or 1)
+    elif sys.argv[1:] == ["draw"]:
+        draw(OUT, OUT)
+    else:
+        sys.exit(__doc__)
