@@ -60,7 +60,9 @@ def record(out: Path, workers: int) -> None:
                 "first": _short(first),
                 "best": _short(best),
                 "mean_return": [
-                    _short(fmean(c)) for (t, n, _), c in zip(jobs, curves) if (t, n) == (task, name)
+                    _short(fmean(curve))
+                    for job, curve in zip(jobs, curves, strict=True)
+                    if job[:2] == (task, name)
                 ],
             }
             for name in LEARNERS
@@ -82,7 +84,8 @@ def write_exam(path: Path, exam: Exam) -> None:
 def read_exam(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return header, certificates, and results of a recorded exam."""
     header, certificates, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return header, certificates["certificates"], [dict(zip(header["columns"], row)) for row in rows]
+    results = [dict(zip(header["columns"], row, strict=True)) for row in rows]
+    return header, certificates["certificates"], results
 
 
 def draw(folder: Path, out: Path) -> None:
@@ -125,8 +128,8 @@ def draw(folder: Path, out: Path) -> None:
         f"{header['config']['group_size']}, gamma 1.\n",
         "## Certificates, sum over tokens\n",
         _certificate_table(certificates, rows, "token-sum"),
-        "\nSNR is the geometric mean over tasks and policies of the signal-to-noise ratio at the largest batch "
-        "size, relative to REINFORCE.\n",
+        "\nSNR is the geometric mean over tasks and policies of the signal-to-noise ratio at the largest "
+        "batch size, relative to REINFORCE.\n",
         "## Relative bias at the largest batch size, initial policy\n",
         _task_table(rows),
         "\n## Certificates by aggregation\n",
@@ -180,8 +183,10 @@ def _task_table(rows: list[dict[str, Any]]) -> str:
         if r["stage"] == "initial" and r["batch_size"] == size
     }
     lines = [f"| estimator | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
-    for name in dict.fromkeys(row["estimator"] for row in rows):
-        lines.append(f"| `{name}` | {' | '.join(cells.get((name, task), 'rejected') for task in tasks)} |")
+    lines += [
+        f"| `{name}` | {' | '.join(cells.get((name, task), 'rejected') for task in tasks)} |"
+        for name in dict.fromkeys(row["estimator"] for row in rows)
+    ]
     return "\n".join(lines) + "\n\nAn asterisk marks a bias that is not significant (p of at least 0.0001)."
 
 
@@ -218,10 +223,10 @@ def _learning_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) 
         forecast = [fmean(predicted[task, name]) for name in LEARNERS]
         lines.append(f"| {task} | {' | '.join(cells)} | {_spearman(forecast, shares):.2f} |")
     return (
-        f"Mean over the curve of {header['steps']} steps of {header['batch_size']} episodes (Adam, learning rate "
-        "0.05) of the exact return, as a share of the gain of the late policy of the exam; mean and 95% interval over "
-        f"{len(header['seeds'])} seeds. The last column compares the order with the exam's mean cosine of single "
-        "batches of the same size.\n\n" + "\n".join(lines)
+        f"Mean over the curve of {header['steps']} steps of {header['batch_size']} episodes (Adam, learning "
+        "rate 0.05) of the exact return, as a share of the gain of the exam's late policy; mean and 95% "
+        f"interval over {len(header['seeds'])} seeds. The last column compares the order with the exam's "
+        "mean cosine of single batches of the same size.\n\n" + "\n".join(lines)
     )
 
 
@@ -231,7 +236,7 @@ def _spearman(x: Sequence[float], y: Sequence[float]) -> float:
 
     a, b = ranks(x), ranks(y)
     n = len(a)
-    return 1 - 6 * sum((i - j) ** 2 for i, j in zip(a, b)) / (n * (n * n - 1))
+    return 1 - 6 * sum((i - j) ** 2 for i, j in zip(a, b, strict=True)) / (n * (n * n - 1))
 
 
 def _series(rows: list[dict[str, Any]], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
