@@ -96,7 +96,10 @@ def line_plot(
     ys = [max(y, 1e-3) if log_y else y for points in series.values() for _, y in points]
     if not xs:
         return ""
-    low, high = min([*ys, 0.0 if not log_y else 1e-3]), max([*ys, 1.0 if not log_y else 1e-2])
+    low, high = min([*ys, 0.0]), max([*ys, 1.0])
+    if log_y:
+        low = 10.0 ** math.floor(math.log10(min(ys)))
+        high = max(10 * low, max(ys))
 
     def place(value: float, first: float, last: float, log: bool) -> float:
         if log:
@@ -117,10 +120,14 @@ def line_plot(
             f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{height}" y2="{height}" stroke="#dde3e0"/>'
             f'<text x="{_LEFT - 6}" y="{height + 4}" text-anchor="end" fill="#6b7471">{y:g}</text>'
         )
-    parts += [
-        f'<text x="{at(x, low)[0]}" y="{bottom + 15}" text-anchor="middle" fill="#6b7471">{x:g}</text>'
-        for x in xs
-    ]
+    free = math.inf  # labels from the right, as long as they do not overlap
+    for x in reversed(xs):
+        middle = at(x, low)[0]
+        if free - middle >= 24:
+            parts.append(
+                f'<text x="{middle}" y="{bottom + 15}" text-anchor="middle" fill="#6b7471">{x:g}</text>'
+            )
+            free = middle
     parts.append(
         f'<text x="{_LEFT + _WIDTH / 2}" y="{bottom + 30}" text-anchor="middle">{html.escape(x_label)}</text>'
     )

@@ -72,3 +72,12 @@ def test_the_evaluation_page_shows_the_figures_of_the_run() -> None:
 @pytest.mark.parametrize("tool", ["common"], indirect=True)
 def test_the_table_of_benchmarks_is_that_of_its_records(tool: ModuleType) -> None:
     assert tool.table(tool.load(RESULTS / "bench.json")) in (RESULTS / "bench.md").read_text()
+
+
+def test_the_exam_is_drawn_from_its_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    importlib.import_module("exam_study").draw(RESULTS / "exam", tmp_path)
+    recorded = {
+        path.name: path.read_text() for path in (RESULTS / "exam").iterdir() if path.suffix != ".jsonl"
+    }
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == recorded
