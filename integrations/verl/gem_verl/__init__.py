@@ -34,6 +34,9 @@ __getattr__, __dir__ = lazy_exports(
         "GemAgentLoop": "loop",
         "GemAgentLoopManager": "manager",
         "GemDataset": "dataset",
+        "GemTrainer": "trainer",
         "GemTrainerSync": "trainer",
+        "GemTrainerColocateAsync": "trainer",
+        "GemTrainerSeparateAsync": "trainer",
     },
 )

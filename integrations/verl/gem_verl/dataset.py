@@ -11,6 +11,7 @@ tasks, shared evenly by the environments; ``data.seed`` chooses the training see
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +21,13 @@ from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, tasks_per_epoch
 from gem_core.trainers.tasks import evaluation_tasks
+from gem_verl.options import V1_ONLY
 from gem_verl.rows import verl_row
 
+_OTHER_PROGRAMS = (
+    "verl.experimental.one_step_off_policy.ray_trainer",
+    "verl.experimental.fully_async_policy.fully_async_rollouter",
+)
 TRAIN_TASKS = 10_000
 VAL_TASKS = 256
 
@@ -43,7 +49,8 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
     Raises:
         GemError: An environment cannot be built (each one is tried once) or has no training items.
-        ConfigError: ``train_files`` and ``val_files`` are indistinguishable.
+        ConfigError: ``train_files`` and ``val_files`` are indistinguishable, or a program of verl other than
+            `main_ppo` is running.
     """
 
     def __init__(
@@ -54,6 +61,8 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         processor: Any = None,
         max_samples: int = -1,
     ) -> None:
+        if any(module in sys.modules for module in _OTHER_PROGRAMS):
+            raise ConfigError(f"data.custom_cls.name=GemDataset: gem_verl supports {V1_ONLY}")
         names = [data_files] if isinstance(data_files, str) else list(data_files)
         sources = [EnvChoice.parse(str(name)) for name in names]
         for source in sources:

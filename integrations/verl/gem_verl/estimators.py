@@ -4,8 +4,8 @@ They work on the rows of any agent loop: ``gem``, verl's single-turn and tool lo
 run of 1s in the response mask, and its reward is the sum of the token-level rewards from its first token up
 to the next turn, including a KL penalty in the reward.
 
-The trainer mode ``gem_sync`` knows more than verl passes to an estimator: the turn ids, and which rows are
-turns of one episode. It provides them as `BatchFacts` around the call.
+GEM's trainer modes know more than verl passes to an estimator: which rows are turns of one episode, and turn
+ids where two turns are adjacent. They provide both as `BatchFacts` around the call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class BatchFacts:
     """Facts about the rows of a batch, provided by the trainer mode.
 
     Attributes:
-        turn_ids: For episode rows, (rows, tokens), -1 outside of responses; None for turn rows.
+        turn_ids: For episode rows, (rows, tokens), -1 outside of responses. None if the runs of 1s in the
+            response mask are the turns.
         episodes: For turn rows, the number of each row's episode; None for episode rows.
         turns: For turn rows, the index of each row within its episode; None for episode rows.
         stats: Statistics of the returns, set by the estimator.
@@ -78,12 +79,9 @@ def estimate(
         index: uid of each row; the rows of a prompt form a group.
         unused: Other arguments that verl passes to some estimators.
     """
-    facts = _facts.get()
-    source = "the runs of 1s in response_mask"
-    if facts is None:
-        facts = BatchFacts()
-    else:
-        source = "the turn ids of the agent loop" if facts.episodes is None else "turn rows"
+    facts = _facts.get() or BatchFacts()
+    source = "the runs of 1s in response_mask" if facts.turn_ids is None else "the turn ids of the agent loop"
+    source = source if facts.episodes is None else "turn rows"
     result = read_algorithm(config, name).compute(
         token_level_rewards,
         response_mask,

@@ -1,4 +1,4 @@
-"""Failed episodes of a training batch, which leave no row; the trainer mode ``gem_sync`` counts them.
+"""Failed episodes of a training batch, which leave no row; GEM's trainer modes count them.
 
 verl stores whatever an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
 filter, metric and loss, with any estimator. The other samples of its prompt stay. A prompt without any sample

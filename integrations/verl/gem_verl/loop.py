@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
+from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
 from gem_core.rollout import (
     Episode,
@@ -31,10 +33,11 @@ from gem_core.rollout import (
     rows_of,
     without_tokens,
 )
+from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.interface import expect, expect_fields
 from gem_core.trainers.player import EpisodePlayer
 from gem_verl import SUPPORTED, failures
-from gem_verl.options import GemOptions
+from gem_verl.options import MANAGER, V1_ONLY, GemOptions
 from gem_verl.rows import AGENT_NAME, task_of
 
 METRICS = (
@@ -51,8 +54,8 @@ METRICS = (
 )
 """Values that validation reports per environment, besides verl's own score; usable in `filter_groups`."""
 
-validating: ContextVar[bool] = ContextVar("gem_verl_validating", default=False)
-"""Set by the worker, because verl does not tell an agent loop."""
+validating: ContextVar[bool | None] = ContextVar("gem_verl_validating", default=None)
+"""Set by GEM's worker, because verl does not tell an agent loop; None in another worker."""
 
 position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
 """Set by the worker: the model's maximum number of tokens, the limit of verl's servers if no other is set."""
@@ -131,7 +134,12 @@ class ServerPolicy:
         if output.num_preempted is not None:
             self.preempted = max(self.preempted, 0) + output.num_preempted
         first = self.extra_fields.get("min_global_steps", output.extra_fields.get("min_global_steps"))
-        self.extra_fields = {**output.extra_fields, "min_global_steps": first}
+        counts = {  # of speculative decoding
+            name: count + self.extra_fields.get(name, 0)
+            for name, count in output.extra_fields.items()
+            if name.startswith("spec_num_")
+        }
+        self.extra_fields = {**output.extra_fields, **counts, "min_global_steps": first}
         ids = list(output.token_ids)
         # verl's vLLM reports "completed" for both endings, and "length" may be a full response that fits.
         limit = len(ids) if output.stop_reason == "length" else max_tokens
@@ -169,6 +177,10 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         Raises:
             EnvError: The episode failed in training, and so did all other samples of its prompt.
         """
+        if validating.get() is None:
+            raise UnsupportedTrainer(
+                f"the agent loop gem needs {MANAGER}=gem_verl.GemAgentLoopManager and {V1_ONLY}"
+            )
         start = time.perf_counter()
         player, rollout = _player(self.config, self.tokenizer, self.processor), self.rollout_config
         options: Any = player.options
@@ -177,8 +189,9 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         policy = ServerPolicy(self.server_manager, sampling_params, player.stop_ids, player.extra_stop_id)
         split = "eval" if validating.get() else "train"
         step = int(fields.get("global_steps", -1))
+        task = task_of(fields)
         episode = await player.play(
-            task_of(fields),
+            task,
             policy,
             split=split,
             metadata={
@@ -189,7 +202,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             max_tokens_per_turn=options.max_tokens_per_turn or rollout.response_length,
             max_total_tokens=context_length(rollout),
             max_response_tokens=rollout.response_length,
-            request_id=uuid4().hex,
+            request_id=_request_id(task, fields) if rollout.full_determinism else uuid4().hex,
         )
         if not episode.trainable and split == "train":
             group = failures.group.get()
@@ -215,6 +228,13 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             with_logprobs=bool(sampling_params.get("logprobs")),
             validation=split == "eval",
         )
+
+
+def _request_id(task: TaskRow, fields: Mapping[str, Any]) -> str:
+    """Return an id that is the same in a repeated run, which verl uses to choose the server."""
+    label = EnvChoice(task["env_id"], task["env_kwargs"]).label
+    parts = (fields.get("global_steps"), label, task["seed"], task["index"], fields.get("session_id"))
+    return "-".join(map(str, parts))
 
 
 def context_length(rollout: Any) -> int:
@@ -256,19 +276,22 @@ def lay_out(
     missing = None if validation else 0.0  # a filter of prompt groups accepts only numbers
     shown = {
         **extra_fields,
-        "turn_scores": episode.rewards,
         "tool_rewards": [],
         "reward_extra_info": {name: summary.get(name, missing) for name in METRICS},
     }
-    facts = {"episode": without_tokens(episode).to_dict(), "rows": rows}
     laid_out = rows_of(episode, rows, pad_id=pad_id)
     if validation and rows == "turn" and episode.trainable:
         for row in laid_out:
             row.rewards = [0.0] * len(row)
         laid_out[-1].rewards[-1] = episode.total_reward
     outputs = []
-    for row in laid_out:
+    for number, row in enumerate(laid_out):
         start = row.prompt_length
+        facts: dict[str, Any] = {"rows": rows}
+        if number == 0:  # once per episode, because its length grows with the number of turns
+            facts["episode"] = without_tokens(episode).to_dict()
+        if any(-1 != this != following != -1 for this, following in pairwise(row.turn_ids)):
+            facts |= {"spans": row.spans, "prompt_length": start}  # adjacent turns are one run in the mask
         images = {"multi_modal_data": {"images": [open_image(url) for url in row.images]}}
         outputs.append(
             GemOutput(
@@ -283,7 +306,8 @@ def lay_out(
                 metrics=metrics,
                 extra_fields={
                     **shown,
-                    "gem": {**facts, "spans": row.spans, "prompt_length": row.prompt_length},
+                    "turn_scores": [episode.rewards[turn] for turn in row.turns] if episode.trainable else [],
+                    "gem": facts,
                 },
             )
         )

@@ -15,7 +15,13 @@ from verl.workers.rollout.utils import get_max_position_embeddings
 
 from gem_core.trainers.interface import expect
 from gem_verl import SUPPORTED, estimators, failures, loop
-from gem_verl.options import ESTIMATORS, TRAINER_MODE, check_config, check_rewards, images_unsupported
+from gem_verl.options import (
+    ESTIMATORS,
+    TRAINER_MODES,
+    check_config,
+    check_played,
+    images_unsupported,
+)
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
 
 logger = logging.getLogger("verl.gem")
@@ -36,7 +42,7 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
     ) -> None:
         if not trajectory["validate"]:
             samples = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
-            report = self.config.trainer.v1.trainer_mode == TRAINER_MODE
+            report = self.config.trainer.v1.trainer_mode in TRAINER_MODES
             failures.group.set(failures.Group(samples, report=report))  # each prompt runs in its own task
         await super()._run_prompt(prompt, sampling_params, trajectory, **options)
 
@@ -51,7 +57,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     """verl's manager with GEM's workers; registers the estimators in the process where verl calls them.
 
     Raises:
-        ConfigError: An option is not supported.
+        ConfigError: An option, or the program that creates the manager, is not supported.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -68,13 +74,13 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
         Raises:
             GemError: A row names no environment, or its environment cannot be built or shown.
-            ConfigError: A reward model would replace the rewards of the environments.
+            ConfigError: See `check_played`.
         """
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
         default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
         if check_rows(rows, self._wrappers, default, functools.partial(images_unsupported, self.config)):
-            check_rewards(self.config)
+            check_played(self.config)
         super().generate_sequences(prompts)
 
 

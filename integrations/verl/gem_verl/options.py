@@ -9,17 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gem_core._util.messages import join_or
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions, RowKind
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import RowOption, choose_rows
+from gem_core.trainers.options import RowOption, choose_rows, option_at, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
 """Values of verl's ``algorithm.adv_estimator``, each with the name of the estimator in gem_core."""
 
-TRAINER_MODE = "gem_sync"
+TRAINER_MODES = {
+    "gem_sync": "sync",
+    "gem_colocate_async": "colocate_async",
+    "gem_separate_async": "separate_async",
+}
+"""GEM's values of ``trainer.v1.trainer_mode``, each with the mode of verl that it extends."""
+MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+V1_ONLY = (
+    "verl's v1 trainer only (python -m verl.trainer.main_ppo with trainer.use_v1=True); for training that "
+    "overlaps with generation use trainer.v1.trainer_mode=gem_separate_async"
+)
 
 
 @dataclass(frozen=True)
@@ -62,26 +73,23 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
     """
     choice = read_estimator(
         name,
-        _get(algorithm, name) or {},
-        gamma=_get(algorithm, "gamma", 1.0),
+        option_at(algorithm, name, {}),
+        gamma=option_at(algorithm, "gamma", 1.0),
         prefix=f"algorithm.{name}.",
         gamma_option="algorithm.gamma",
         supplies=("group_ids", "lengths"),
     )
-    correction = _get(algorithm, "rollout_correction")
-    if correction and _get(correction, "rollout_rs") and not _get(correction, "bypass_mode"):
-        raise ConfigError(
-            f"algorithm.rollout_correction.rollout_rs={_get(correction, 'rollout_rs')} takes tokens out of "
-            "the response mask before the advantage is computed, which would cut turns in pieces; with "
-            f"{name} use rollout_is (weights) instead, or bypass_mode=True"
+    if not option_at(algorithm, "rollout_correction.bypass_mode"):
+        pieces = (
+            "takes tokens out of the response mask before the advantage is computed, which would cut turns "
+            f"in pieces; with {name} use rollout_is (weights) instead, or bypass_mode=True"
         )
+        reject_changed(algorithm, [("rollout_correction.rollout_rs", (), pieces)], prefix="algorithm.")
     if _filters(algorithm):
         choice.check_collected("algorithm.filter_groups drops groups", f"+algorithm.{name}.scope=trained")
-    if name == "gem_grpo" and not _get(algorithm, "norm_adv_by_std_in_grpo", True):
-        raise ConfigError(
-            "algorithm.norm_adv_by_std_in_grpo=False has no effect on gem_grpo; gem_rloo does not divide by "
-            "a standard deviation"
-        )
+    if name == "gem_grpo":
+        unused = "has no effect on gem_grpo; gem_rloo does not divide by a standard deviation"
+        reject_changed(algorithm, [("norm_adv_by_std_in_grpo", True, unused)], prefix="algorithm.")
     return choice
 
 
@@ -95,25 +103,27 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
     Raises:
         ConfigError: An option is not supported; the message names it and the reason.
     """
-    if not config.trainer.use_v1:
-        raise ConfigError(
-            "trainer.use_v1=False: gem_verl works with verl's v1 trainer only; leave it at True"
-        )
+    for section in ("rollout", "async_training"):
+        if section in config:
+            raise ConfigError(f"{section}: this config is for another program; gem_verl supports {V1_ONLY}")
+    reject_changed(config, [("trainer.use_v1", True, f"gem_verl supports {V1_ONLY}")])
     options = GemOptions.from_config(config)
     name = str(config.algorithm.adv_estimator)
     if name in ESTIMATORS:
         choice = read_algorithm(config.algorithm, name)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
+        _check_scope(config, choice, TRAINER_MODES.get(trainer_mode, trainer_mode))
     else:
         from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
         if name not in ADV_ESTIMATOR_REGISTRY:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
     if options.row_kind == "turn":
-        if trainer_mode != TRAINER_MODE:
+        if trainer_mode not in TRAINER_MODES:
             raise ConfigError(
-                f"turn rows need trainer.v1.trainer_mode={TRAINER_MODE}, which knows what rows make up an "
-                f"episode; with {trainer_mode!r} use gem.context=append and gem.rows=episode"
+                f"trainer.v1.trainer_mode={trainer_mode}: turn rows need trainer.v1.trainer_mode="
+                f"{join_or(TRAINER_MODES)}, which know what rows make up an episode; or use "
+                "gem.context=append and gem.rows=episode"
             )
         if name not in ESTIMATORS:
             raise ConfigError(
@@ -125,18 +135,45 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
                 "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
                 "here; algorithm.filter_groups.metric=gem/return compares its episodes"
             )
+        last = "with turn rows, verl asks the teacher about the last turn only; use gem.rows=episode"
+        reject_changed(config, [("distillation.enabled", False, last)])
     return options
 
 
-def check_rewards(config: Any) -> None:
-    """Reject a reward model that would replace the rewards of the environments.
-
-    Args:
-        config: The whole verl config, of a run with rows of the agent loop ``gem``.
+def _check_scope(config: Any, choice: EstimatorChoice, mode: str) -> None:
+    """Reject asynchronous modes in which the estimator cannot see all turns that were collected for a step.
 
     Raises:
-        ConfigError: A reward model shares the GPUs of the actor, so it would score every row.
+        ConfigError: The scope of the statistics is "collected", and verl drops or divides the turns.
     """
+    if mode == "sync" or choice.scope == "trained":
+        return
+    sampler, trained = "trainer.v1.sampler.max_off_policy", f"+algorithm.{choice.name}.scope=trained"
+    if option_at(config, f"{sampler}_threshold") and option_at(config, f"{sampler}_strategy") == "drop":
+        remedy = f"{sampler}_strategy=wait keeps them, and {trained}"
+        choice.check_collected(f"{sampler}_strategy=drop drops old groups", remedy)
+    parts = option_at(config, f"trainer.v1.{mode}.parameter_sync_step", 1)
+    if parts > 1:
+        raise ConfigError(
+            f"trainer.v1.{mode}.parameter_sync_step={parts}: verl computes advantages for each of the "
+            f"{parts} updates of a step separately, so the statistics of {choice.name} cannot cover all "
+            f"turns of the step; {trained} takes those of the update"
+        )
+
+
+def check_played(config: Any) -> None:
+    """Reject options that cannot work with rows of the agent loop ``gem``.
+
+    Args:
+        config: The whole verl config, of a run with such rows.
+
+    Raises:
+        ConfigError: A reward model shares the GPUs of the actor, so it would score every row; or another
+            option is not supported.
+    """
+    replay = "actor_rollout_ref.rollout.enable_rollout_routing_replay"
+    lost = "the agent loop gem does not record which experts the engine chose; leave it at False"
+    reject_changed(config, [(replay, False, lost)])
     model = config.reward.reward_model
     if model.enable and not model.enable_resource_pool:
         raise ConfigError(
@@ -162,7 +199,7 @@ def images_unsupported(config: Any) -> str | None:
     from verl.utils.fs import copy_to_local
 
     folder = copy_to_local(model.path)
-    processor = hf_processor(folder, trust_remote_code=bool(_get(model, "trust_remote_code", False)))
+    processor = hf_processor(folder, trust_remote_code=bool(option_at(model, "trust_remote_code")))
     if processor_or_tokenizer(processor, None) is None:
         return (
             f"{model.path} has no processor of the Qwen2-VL kind that can be loaded here (transformers needs "
@@ -180,10 +217,5 @@ def images_unsupported(config: Any) -> str | None:
 
 def _filters(algorithm: Any) -> str | None:
     """Return the metric by which groups are filtered; None if there is no filter."""
-    filters = _get(algorithm, "filter_groups")
-    return str(_get(filters, "metric")) if filters and _get(filters, "enable") else None
-
-
-def _get(section: Any, key: str, default: Any = None) -> Any:
-    """Return a value of a DictConfig, a dict, or one of verl's config dataclasses, which all have `get`."""
-    return section.get(key, default) if section is not None else default
+    enabled = option_at(algorithm, "filter_groups.enable")
+    return str(option_at(algorithm, "filter_groups.metric")) if enabled else None

@@ -1,8 +1,8 @@
 """Module that verl loads through the entry-point group ``verl.plugins`` in every process that imports verl.
 
-It registers the estimators and the trainer mode right after verl has imported the module that holds their
-registry, so a process that needs neither pays nothing. verl logs a failing plugin at DEBUG level only, so
-this module logs its own warnings.
+It registers the estimators, the agent loop, and the trainer modes right after verl has imported the modules
+that hold their registries, so a process that needs none of them pays nothing. verl logs a failing plugin at
+DEBUG level only, so this module logs its own warnings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gem_verl import SUPPORTED
 logger = logging.getLogger(__name__)
 
 AFTER = {
+    "verl.experimental.agent_loop.agent_loop": "gem_verl.loop",
     "verl.trainer.ppo.core_algos": "gem_verl.estimators",
     "verl.trainer.ppo.v1": "gem_verl.trainer",
 }
@@ -32,7 +33,7 @@ def _register(module: str, _: ModuleType) -> None:
 
 
 def activate() -> None:
-    """Register estimators and the trainer mode, now or as soon as verl has imported their registries."""
+    """Register everything, now or as soon as verl has imported the registries."""
     problem = SUPPORTED.problem()
     if problem is not None:
         logger.warning("gem_verl is not active: %s", problem)

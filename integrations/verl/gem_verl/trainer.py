@@ -1,16 +1,17 @@
-"""``trainer.v1.trainer_mode=gem_sync``: verl's synchronous trainer with knowledge of episodes.
+"""GEM's values of ``trainer.v1.trainer_mode``: verl's three trainers, extended by knowledge of episodes.
 
-It checks the config before any model is loaded, passes turn ids to the estimator, and logs the common metrics
-of gem_core. Turn rows require it: it knows which rows make up an episode, and makes as many updates per step
-as with episode rows. It keeps the rows that verl adds to fill a batch, for example to replace failed
-episodes, out of the estimator and out of the means over rows.
+They check the config before any model is loaded, choose GEM's agent loop manager, and log the common metrics
+of gem_core. Turn rows require one of them: they know which rows make up an episode, and make as many updates
+per step as with episode rows. They keep the rows that verl adds to fill a batch, for example to replace
+failed episodes, out of the estimator and out of the means over rows.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,17 +21,21 @@ import transfer_queue as tq
 from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from gem_core.advantages.stats import ReturnStats
 from gem_core.advantages.tensors import turn_ids_from_mask
+from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.rollout.rows import turn_ids_of
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.interface import expect
 from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
 from gem_verl.dataset import GemDataset
-from gem_verl.options import TRAINER_MODE, check_config, check_rewards, images_unsupported
+from gem_verl.options import MANAGER, TRAINER_MODES, check_config, check_played, images_unsupported
 from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
 
 SUPPORTED.require()
@@ -45,19 +50,37 @@ for _name, _parameters in (
     ("_compute_metrics", ("batch", "metrics")),
     ("_val_metrics_update", ("data_sources", "sample_uids", "reward_extra_infos_dict", "sample_turns")),
 ):
-    expect(SUPPORTED, PPOTrainerSync, _name, "self", *_parameters, exact=False)
+    for _trainer in (PPOTrainerSync, PPOTrainerColocateAsync, PPOTrainerSeparateAsync):
+        expect(SUPPORTED, _trainer, _name, "self", *_parameters, exact=False)
 
 
-@register_trainer(TRAINER_MODE)
-class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
-    """verl's `PPOTrainerSync` for episodes of several turns; see the docstring of this module."""
+class GemTrainer(PPOTrainer):  # type: ignore[misc]
+    """Mixin for verl's trainers; see the docstring of this module.
+
+    Attributes:
+        gem_mode: Key of `TRAINER_MODES`.
+        gem_options: The section ``gem`` of the config.
+    """
+
+    gem_mode: str
 
     def __init__(self, config: Any) -> None:
-        self.gem_options = check_config(config, trainer_mode=TRAINER_MODE)
-        self._episodes: list[Episode] = []
+        self.gem_options = check_config(config, trainer_mode=self.gem_mode)
+        self._reset_step()
+        with open_dict(config):
+            config.trainer.v1[config.trainer.v1.trainer_mode] = config.trainer.v1[
+                TRAINER_MODES[self.gem_mode]
+            ]
+            name = MANAGER.rpartition(".")[2]
+            agent = config.actor_rollout_ref.rollout.agent
+            agent[name] = agent.get(name) or "gem_verl.GemAgentLoopManager"
         super().__init__(config)
         actor = config.actor_rollout_ref.actor
-        self._updates = config.data.train_batch_size / actor.ppo_mini_batch_size
+        self._updates = config.data.train_batch_size / self.parameter_sync_step / actor.ppo_mini_batch_size
+
+    def _reset_step(self) -> None:
+        self._episodes: list[Episode] = []
+        self._stats = ReturnStats()
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -67,10 +90,10 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
             training = dataset is self.train_dataset
             wrappers = self.gem_options.wrappers
             if check_rows(_rows_of(dataset), wrappers, default, refused, for_training=training):
-                check_rewards(self.config)
+                check_played(self.config)
 
     def _build_replay_buffer(self) -> Any:
-        self.trainer_mode = "sync"  # verl distinguishes its own modes by this name
+        self.trainer_mode = TRAINER_MODES[self.gem_mode]  # verl distinguishes its own modes by this name
         return super()._build_replay_buffer()
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
@@ -112,17 +135,23 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
-        data = tq.kv_batch_get(
-            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
+        read = functools.partial(tq.kv_batch_get, keys=keys, partition_id=batch.partition_id)
+        rows = [_plain(extra).get("gem") for extra in read(select_fields=["extra_fields"])["extra_fields"]]
+        facts, episodes = batch_facts(
+            rows, keys, lambda: read(select_fields=["response_mask"])["response_mask"]
         )
-        rows = [_plain(extra).get("gem") for extra in data["extra_fields"]]
-        facts, episodes = batch_facts(rows, keys, data["response_mask"].to_padded_tensor(0))
-        self._episodes = episodes + failures.take_failed()
         with estimators.known(facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
+        turns = sum(len(episode.turns) for episode in episodes)
+        if all(rows) and facts.stats.count not in (0, turns):
+            raise UnsupportedTrainer(
+                f"gem_verl: the response mask has {facts.stats.count} turns, but {turns} turns were "
+                "played; an option of verl changes the mask"
+            )
         if pads:
             _fill(pads, computed)
-        metrics.update(batch_metrics(self._episodes, facts.stats))
+        self._episodes += episodes + failures.take_failed()
+        self._stats = self._stats.merge(facts.stats)
         return KVBatchMeta(batch.keys, batch.tags, batch.partition_id, computed.fields, computed.extra_info)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -135,17 +164,34 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        if self.gem_options.row_kind == "episode" or not self._episodes:
-            return
-        # verl counted each row as an episode.
-        trained = [episode for episode in self._episodes if episode.trainable]
-        for name, values in (
-            ("critic/score", [episode.total_reward for episode in trained]),
-            ("training/num_turns", [2 * len(episode.turns) for episode in trained]),
-        ):
-            for statistic in ("mean", "max", "min"):
-                if values:
-                    metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(values))
+        metrics.update(self.step_metrics(batch))
+
+    def step_metrics(self, batch: Any) -> dict[str, float]:
+        """Return the metrics of the step's episodes, and start the next step.
+
+        With turn rows they replace means that verl computes over rows.
+        """
+        metrics = batch_metrics(self._episodes, self._stats)
+        self._reset_step()
+        keys, _ = _split(batch)
+        if self.gem_options.row_kind == "turn" and keys:
+            paid = "token_level_rewards" if self.config.algorithm.use_kl_in_reward else "rm_scores"
+            fields = sorted({"rm_scores", paid})
+            table = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+            turns = 2 * np.ones(len(keys))
+            sums = {name: [float(row.sum()) for row in table[name].unbind()] for name in fields}
+            for name, values in (
+                ("critic/score", sums["rm_scores"]),
+                ("critic/rewards", sums[paid]),
+                ("training/num_turns", turns),
+                ("num_turns", turns),
+            ):
+                totals: Counter[str] = Counter()
+                for key, value in zip(keys, values, strict=True):
+                    totals[_session(key)] += value
+                for statistic in ("mean", "max", "min"):
+                    metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)([*totals.values()]))
+        return metrics
 
     def _val_metrics_update(
         self, data_sources: Any, sample_uids: Any, infos: Any, sample_turns: Any, **options: Any
@@ -155,6 +201,27 @@ class GemTrainerSync(PPOTrainerSync):  # type: ignore[misc]
         turns = [count for count, fails in zip(sample_turns, failed, strict=True) if not fails]
         infos = {**infos, "reward": rewards}  # verl's means skip None
         return super()._val_metrics_update(data_sources, sample_uids, infos, turns, **options)
+
+
+@register_trainer("gem_sync")
+class GemTrainerSync(GemTrainer, PPOTrainerSync):  # type: ignore[misc]
+    """``gem_sync``: the next step is played after the update, with the new weights."""
+
+    gem_mode = "gem_sync"
+
+
+@register_trainer("gem_colocate_async")
+class GemTrainerColocateAsync(GemTrainer, PPOTrainerColocateAsync):  # type: ignore[misc]
+    """``gem_colocate_async``: long episodes continue in the next step, with the new weights."""
+
+    gem_mode = "gem_colocate_async"
+
+
+@register_trainer("gem_separate_async")
+class GemTrainerSeparateAsync(GemTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc]
+    """``gem_separate_async``: episodes are played on other GPUs during the update."""
+
+    gem_mode = "gem_separate_async"
 
 
 _NO_ROWS = "no materializable trajectories"
@@ -202,35 +269,35 @@ def _rows_counted(workers: Any, method: str) -> Iterator[None]:
 
 
 def batch_facts(
-    rows: list[dict[str, Any] | None], keys: list[str], response_mask: torch.Tensor
+    rows: list[dict[str, Any] | None], keys: list[str], read_mask: Callable[[], torch.Tensor]
 ) -> tuple[estimators.BatchFacts, list[Episode]]:
     """Return facts about the rows of a batch for the estimator, and the outlines of their episodes.
 
     Args:
         rows: ``extra_fields["gem"]`` of the agent loop; None for pads and other agent loops.
         keys: verl's keys, ``{uid}_{session}_{index}``.
-        response_mask: Mask of shape (rows, tokens).
+        read_mask: Returns the nested mask of shape (rows, tokens); called only if the runs of 1s in the mask
+            are not the turns.
     """
-    episodes: dict[str, Episode] = {}
-    numbers: dict[str, int] = {}
-    for key, row in zip(keys, rows, strict=True):
-        session = key.rsplit("_", 1)[0]
-        numbers.setdefault(session, len(numbers))
-        if row is not None and session not in episodes:
-            episodes[session] = Episode.from_dict(row["episode"])
-    if any(row is not None and row["rows"] == "turn" for row in rows):
-        facts = estimators.BatchFacts(
-            episodes=[numbers[key.rsplit("_", 1)[0]] for key in keys],
-            turns=[int(key.rsplit("_", 1)[1]) for key in keys],
-        )
-    else:
-        turn_ids = turn_ids_from_mask(response_mask)
+    ours = [row for row in rows if row is not None]
+    episodes = [Episode.from_dict(row["episode"]) for row in ours if "episode" in row]
+    facts = estimators.BatchFacts()
+    if any(row["rows"] == "turn" for row in ours):
+        numbers: dict[str, int] = {}
+        facts.episodes = [numbers.setdefault(_session(key), len(numbers)) for key in keys]
+        facts.turns = [int(key.rsplit("_", 1)[1]) for key in keys]
+    elif any("spans" in row for row in ours):
+        facts.turn_ids = turn_ids_from_mask(read_mask().to_padded_tensor(0))
         for number, row in enumerate(rows):
-            if row is not None:
-                ids = turn_ids_of(row["spans"], turn_ids.shape[1], start=row["prompt_length"])
-                turn_ids[number] = torch.tensor(ids)
-        facts = estimators.BatchFacts(turn_ids=turn_ids)
-    return facts, list(episodes.values())
+            if row is not None and "spans" in row:
+                ids = turn_ids_of(row["spans"], facts.turn_ids.shape[1], start=row["prompt_length"])
+                facts.turn_ids[number] = torch.tensor(ids)
+    return facts, episodes
+
+
+def _session(key: str) -> str:
+    """Return the part of a row's key that identifies its episode."""
+    return key.rsplit("_", 1)[0]
 
 
 def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:

@@ -1,164 +1,31 @@
-"""A failed episode does not affect others in verl's worker, replay buffer, padding and estimators.
-
-`ScriptedServer` replaces verl's inference servers and `MemoryQueue` replaces its TransferQueue, each behind
-the original interface.
-"""
+"""A failed episode does not affect others in verl's worker, replay buffer, padding and estimators."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import re
-from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transfer_queue
 from gem_verl import loop as gem_loop
-from gem_verl.manager import GemAgentLoopWorker
-from gem_verl.options import GemOptions
-from gem_verl.rows import verl_row
-from gem_verl.trainer import GemTrainerSync
+from gem_verl.trainer import GemTrainer
 from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.ray_trainer import compute_advantage
-from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
-from verl.workers.rollout.replica import TokenOutput
 
-from gem_core import register
-from gem_core.core import Env
 from gem_core.errors import EnvError
-from gem_core.tasks import TaskRow
-from tests.rollout.tokenizers import bpe_tokenizer
-from tests.trainers.verl.configs import verl_config
-
-TOKENIZER = bpe_tokenizer("chatml")
-
-
-class Picky(Env):
-    """The reward is the number in the action; the action "break" raises."""
-
-    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
-        self.begin_episode(seed)
-        return f"task {seed}.", {}
-
-    def step(self, action: str) -> Any:
-        if "break" in action:
-            raise RuntimeError("told to break")
-        return "Thanks.", float(re.findall(r"\d+", action)[0]), True, False, {"success": True}
-
-
-register("test:VerlPicky", Picky)
-
-
-class ScriptedServer:
-    """Answers each prompt of a task with the task's next text."""
-
-    def __init__(self, texts: dict[int, list[str]]) -> None:
-        self.texts = {seed: iter(answers) for seed, answers in texts.items()}
-
-    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
-        (seed,) = re.findall(r"task (\d+)\.", TOKENIZER.decode(prompt_ids))
-        ids = TOKENIZER.encode(next(self.texts[int(seed)]) + "<|im_end|>", add_special_tokens=False)
-        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed")
-
-
-class MemoryQueue:
-    """Stores rows and tags by partition and key."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-        self.tags: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-
-    def kv_batch_put(self, keys: Any, partition_id: str, fields: Any = None, tags: Any = None) -> KVBatchMeta:
-        for number, key in enumerate(keys):
-            row = self.rows[partition_id].setdefault(key, {})
-            self.tags[partition_id].setdefault(key, {}).update(tags[number] if tags else {})
-            for name in fields.keys() if fields is not None else ():
-                values = fields.get(name)
-                tensors = isinstance(values, torch.Tensor)
-                row[name] = (values.unbind() if tensors else values.tolist())[number]
-        names = sorted(set.intersection(*(set(self.rows[partition_id][key]) for key in keys)))
-        return KVBatchMeta(list(keys), [self.tags[partition_id][key] for key in keys], partition_id, names)
-
-    def kv_batch_get(self, keys: Any, partition_id: str, select_fields: Any = None) -> Any:
-        rows = [self.rows[partition_id][key] for key in keys]
-        names = set.intersection(*map(set, rows)) & set(select_fields or rows[0])
-        table = list_of_dict_to_tensordict([{name: row[name] for name in names} for row in rows])
-        for name in names:
-            if all(isinstance(row[name], torch.Tensor) for row in rows):
-                table[name] = torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)
-        return table
-
-    def kv_list(self, partition_id: str | None = None) -> Any:
-        return {name: dict(tags) for name, tags in self.tags.items() if partition_id in (None, name) and tags}
-
-    def kv_clear(self, keys: Any, partition_id: str) -> None:
-        for key in keys:
-            del self.rows[partition_id][key], self.tags[partition_id][key]
-
-    async def async_kv_put(self, key: str, partition_id: str, fields: Any = None, tag: Any = None) -> None:
-        self.kv_batch_put([key], partition_id, tags=[tag])
-
-    async def async_kv_batch_put(self, **given: Any) -> None:
-        self.kv_batch_put(**given)
+from tests.trainers.verl.memory import TOKENIZER, MemoryQueue, make_trainer, play, use_memory_queue
 
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> MemoryQueue:
-    made = MemoryQueue()
-    for name in (
-        "kv_batch_put", "kv_batch_get", "kv_list", "kv_clear", "async_kv_put", "async_kv_batch_put",
-    ):  # fmt: skip
-        monkeypatch.setattr(transfer_queue, name, getattr(made, name))
-    return made
+    return use_memory_queue(monkeypatch)
 
 
-def make_trainer(*overrides: str) -> GemTrainerSync:
-    trainer = GemTrainerSync.__new__(GemTrainerSync)
-    words = ("trainer.v1.trainer_mode=gem_sync", "actor_rollout_ref.rollout.name=vllm", "algorithm.gamma=1.0")
-    trainer.config = verl_config(*words, *overrides)
-    trainer.gem_options = GemOptions.from_config(trainer.config)
-    trainer.replay_buffer = trainer._build_replay_buffer()
-    trainer.global_steps = 1
-    return trainer
-
-
-def play(trainer: GemTrainerSync, texts: dict[int, list[str]], validate: bool = False) -> None:
-    """Play each task once for each of its texts; the uid of task 3 is "u3"."""
-    worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
-    worker.config = trainer.config
-    worker.rollout_config = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.rollout)
-    worker.llm_client, worker.tokenizer, worker.processor = ScriptedServer(texts), TOKENIZER, None
-    worker.hf_model_type, worker.dataset_cls, worker.tools = "qwen2", RLHFDataset, []
-    worker.model_config = SimpleNamespace(hf_config=SimpleNamespace(max_position_embeddings=600))
-    worker.reward_loop_worker_handles, worker.distillation_enabled = None, False
-    partition = "val" if validate else "train"
-
-    async def run() -> None:
-        prompts = []
-        for seed, answers in texts.items():
-            row = verl_row(TaskRow(env_id="test:VerlPicky", env_kwargs={}, seed=seed, index=0))
-            row["raw_prompt"] = row.pop("prompt")
-            more = {"uid": f"u{seed}", "global_steps": 1, "__rollout_n__": len(answers)}
-            tag = {"is_prompt": True, "status": "pending", "global_steps": 1}
-            transfer_queue.kv_batch_put([more["uid"]], partition, tags=[tag])
-            prompts.append(row | more)
-        trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
-        sampling = {"temperature": 1.0, "logprobs": True}
-        tasks = [asyncio.create_task(worker._run_prompt(row, sampling, trajectory)) for row in prompts]
-        await asyncio.gather(*tasks)
-
-    asyncio.run(run())
-
-
-def wanted(rows: list[dict[str, Any]], trainer: GemTrainerSync) -> list[torch.Tensor]:
+def wanted(rows: list[dict[str, Any]], trainer: GemTrainer) -> list[torch.Tensor]:
     """Return the advantages of only these rows, from verl's own dispatch of estimators."""
     padded = {
         name: torch.nn.utils.rnn.pad_sequence([row[name].float() for row in rows], batch_first=True)
@@ -199,10 +66,11 @@ def test_the_others_get_the_advantages_they_would_get_without_it(
     kept = [key for key in batch.keys if sum(queue.rows["train"][key]["response_mask"])]
     rows = [queue.rows["train"][key] for key in kept]
     assert sorted(float(row["rm_scores"].sum()) for row in rows) == [1, 2, 3, 5, 5, 5, 6, 7, 8, 9]
-    metrics: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
     for estimator in ESTIMATORS:
         trainer.config.algorithm.adv_estimator = estimator
-        done = trainer._compute_advantage(batch, {} if metrics else metrics)
+        done = trainer._compute_advantage(batch, {})
+        metrics = metrics or trainer.step_metrics(batch)
         assert (done.keys, done.tags) == (batch.keys, batch.tags)
         for row, advantages in zip(rows, wanted(rows, trainer), strict=True):
             torch.testing.assert_close(row["advantages"], advantages, msg=estimator)

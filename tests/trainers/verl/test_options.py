@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gem_verl.options import GemOptions, check_config, read_algorithm
+from gem_verl.options import GemOptions, check_config, check_played, read_algorithm
 
 from gem_core.errors import ConfigError
 from tests.trainers.verl.configs import verl_config
@@ -66,6 +66,54 @@ def test_rows_of_turns_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")
     assert check(REBN, "+gem.context=rebuild").row_kind == "turn"
+
+
+@pytest.mark.parametrize("prefix", ["", "gem_"])
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_statistics_over_all_turns_need_all_turns(mode: str, prefix: str) -> None:
+    keep, one = (
+        "trainer.v1.sampler.max_off_policy_strategy=wait",
+        "trainer.v1.separate_async.parameter_sync_step=1",
+    )
+    with pytest.raises(
+        ConfigError, match=r"strategy=drop drops old groups before rebn .*strategy=wait keeps"
+    ):
+        check(REBN, one, mode=prefix + mode)
+    for kept in (keep, "trainer.v1.sampler.max_off_policy_threshold=null"):
+        check(REBN, kept, one, mode=prefix + mode)
+    check(REBN, "+algorithm.rebn.scope=trained", mode=prefix + mode)
+    check("algorithm.adv_estimator=gem_reinforce", mode=prefix + mode)
+    if mode == "separate_async":
+        with pytest.raises(
+            ConfigError, match=r"parameter_sync_step=4: .* each of the 4 updates .*scope=trained"
+        ):
+            check(REBN, keep, mode=prefix + mode)
+
+
+@pytest.mark.parametrize("mode", ["gem_colocate_async", "gem_separate_async"])
+def test_turn_rows_in_asynchronous_modes(mode: str) -> None:
+    options = check(REBN, "+algorithm.rebn.scope=trained", "+gem.rows=turn", mode=mode)
+    assert options.row_kind == "turn"
+
+
+@pytest.mark.parametrize("section", ["+rollout.nnodes=1", "+async_training.staleness_threshold=1"])
+def test_configs_of_verls_other_programs_are_rejected(section: str) -> None:
+    with pytest.raises(ConfigError, match=r"for another program; .*main_ppo.*gem_separate_async"):
+        check(REBN, section)
+
+
+def test_a_teacher_needs_episode_rows() -> None:
+    check(REBN, "distillation.enabled=True")
+    with pytest.raises(
+        ConfigError, match=r"distillation.enabled=True: .*last turn only; use gem.rows=episode"
+    ):
+        check(REBN, "distillation.enabled=True", "+gem.rows=turn")
+
+
+def test_experts_that_the_engine_chose_cannot_be_replayed() -> None:
+    check_played(verl_config(REBN))
+    with pytest.raises(ConfigError, match=r"enable_rollout_routing_replay=True: .*leave it at False"):
+        check_played(verl_config(REBN, "actor_rollout_ref.rollout.enable_rollout_routing_replay=True"))
 
 
 def test_groups_of_two_can_be_compared() -> None:

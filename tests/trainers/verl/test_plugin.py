@@ -149,7 +149,23 @@ def test_facts_of_pads_and_other_loops() -> None:
     import torch
 
     mask = torch.tensor([[1, 0, 1], [1, 1, 0], [0, 0, 0]])
-    facts, episodes = batch_facts([None, None, None], ["a_0_0", "a_1_0", "pad1_0_0"], mask)
+    facts, episodes = batch_facts([None, None, None], ["a_0_0", "a_1_0", "pad1_0_0"], lambda: mask)
+    assert (facts.turn_ids, facts.episodes, facts.turns, episodes) == (None, None, None, [])
+
+
+def test_only_adjacent_turns_need_turn_ids() -> None:
+    import torch
+
+    rows = [torch.tensor([1, 0, 1]), torch.tensor([1, 1, 0]), torch.tensor([0, 1, 1, 1])]
+    mask = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+    ours = {"rows": "episode"}
+    adjacent = {**ours, "spans": [(6, 7), (7, 9)], "prompt_length": 5}
+    facts, _ = batch_facts([None, ours, adjacent], ["a_0_0", "a_1_0", "b_0_0"], lambda: mask)
     assert facts.turn_ids is not None
-    assert facts.turn_ids.tolist() == [[0, -1, 1], [0, 0, -1], [-1, -1, -1]]
-    assert episodes == []
+    assert facts.turn_ids.tolist() == [[0, -1, 1, -1], [0, 0, -1, -1], [-1, 0, 1, 1]]
+
+
+def test_turn_rows_are_joined_by_their_keys() -> None:
+    rows = [{"rows": "turn"}] * 3
+    facts, _ = batch_facts(rows, ["a_0_1", "b_0_0", "a_0_0"], lambda: pytest.fail("not needed"))
+    assert (facts.turn_ids, facts.episodes, facts.turns) == (None, [0, 1, 0], [1, 0, 0])

@@ -90,6 +90,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
 
     async def play() -> None:
         failures.group.set(noted)
+        loop.validating.set(False)
         for task in tasks():
             for sample in range(SAMPLES):
                 fields = verl_row(task, "train")
@@ -118,7 +119,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
         },
         non_tensors={"uid": np.array([key.split("_")[0] for key in keys], dtype=object)},
     )
-    facts, _ = batch_facts([row.extra_fields["gem"] for row in rows], keys, mask)
+    facts, _ = batch_facts([row.extra_fields["gem"] for row in rows], keys, lambda: mask)
     with estimators.known(facts):
         data = compute_advantage(data, adv_estimator="rebn", gamma=GAMMA, config=config.algorithm)
     result = [read_row(failed, [], [], [], []) for failed in noted.episodes]

@@ -91,7 +91,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert any(episode.env_retries and episode.trainable for episode in traces)
     assert {episode.env_id for episode in traces if episode.error or episode.env_retries} == {CHAOS}
     assert any(len(episode.rewards) > 1 for episode in trained)
-    assert run.output.count("taken from the turn ids of the agent loop") == 1
+    assert run.output.count("taken from the runs of 1s in response_mask") == 1
     assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND, CHAOS}
     ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)

@@ -41,7 +41,7 @@ losses.ppo_loss = noting_loss
 
 def note_carried(module: Any) -> None:
     """Save the rows of a batch as the trainer receives them, and the outlines of all its episodes."""
-    original = module.GemTrainerSync._compute_advantage
+    original = module.GemTrainer._compute_advantage
 
     def noting(self: Any, batch: Any, metrics: Any) -> Any:
         fields = ["extra_fields", "prompts", "responses"]
@@ -51,7 +51,7 @@ def note_carried(module: Any) -> None:
             rows = zip(data["extra_fields"], prompts, responses, batch.tags, strict=True)
             for extra, prompt, response, tag in rows:
                 row = module._plain(extra).get("gem")
-                if row and not tag.get("is_padding"):
+                if row and "episode" in row and not tag.get("is_padding"):
                     file.write(json.dumps({"token_ids": prompt + response, "episode": row["episode"]}) + "\n")
         done = original(self, batch, metrics)
         with open(FOLDER / "carried.jsonl", "a", encoding="utf-8") as file:
@@ -60,7 +60,7 @@ def note_carried(module: Any) -> None:
                     file.write(json.dumps({"token_ids": [], "episode": episode.to_dict()}) + "\n")
         return done
 
-    module.GemTrainerSync._compute_advantage = noting
+    module.GemTrainer._compute_advantage = noting
 
 
 after_import("gem_verl.trainer", note_carried)
