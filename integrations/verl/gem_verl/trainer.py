@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -186,7 +186,7 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
                 ("training/num_turns", turns),
                 ("num_turns", turns),
             ):
-                totals: Counter[str] = Counter()
+                totals: defaultdict[str, float] = defaultdict(float)
                 for key, value in zip(keys, values, strict=True):
                     totals[_session(key)] += value
                 for statistic in ("mean", "max", "min"):
