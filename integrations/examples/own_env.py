@@ -68,7 +68,6 @@ VERL = [
     "algorithm.adv_estimator=rebn",
     "algorithm.gamma=0.9",
     "trainer.v1.trainer_mode=gem_sync",
-    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=gem_verl.GemAgentLoopManager",
     "data.custom_cls.path=pkg://gem_verl.dataset",
     "data.custom_cls.name=GemDataset",
     f"data.train_files=['{ID}']",

@@ -65,7 +65,22 @@ def test_a_penalty_on_the_tokens_counts() -> None:
     torch.testing.assert_close(result, spread(oracle(with_penalty, 0.5)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", list(ESTIMATORS))
+NOT_SUPPLIED = {
+    "rae": "agent_ids",
+    "gem_remax": "baselines",
+    "gem_gdpo": "reward_components",
+    "gem_gigpo": "state_keys",
+}
+"""Estimators that need something that verl's rows do not have."""
+
+
+@pytest.mark.parametrize(("name", "need"), list(NOT_SUPPLIED.items()))
+def test_an_estimator_whose_needs_are_not_supplied_is_rejected(name: str, need: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} needs {need} .*does not supply"):
+        trained(name, REWARDS, MASK, config(name=name))
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in NOT_SUPPLIED])
 def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))
     # The same five turns as rows, in a different order, with a pad in between.

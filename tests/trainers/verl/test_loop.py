@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,8 +63,10 @@ class ScriptedServer:
     def __init__(self, tokenizer: Any, texts: list[str]) -> None:
         self.tokenizer, self.texts = tokenizer, texts
         self.calls: list[tuple[list[int], dict[str, Any], list[int]]] = []
+        self.request_ids: list[str] = []
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
+        self.request_ids.append(request_id)
         text = self.texts[len(self.calls) % len(self.texts)]
         ids = self.tokenizer.encode(text, add_special_tokens=False)[: sampling_params["max_tokens"]]
         self.calls.append((list(prompt_ids), dict(sampling_params), ids))
@@ -181,6 +184,35 @@ def test_rows_of_turns() -> None:
     assert {row.num_turns for row in rows} == {6}
     watched, _, _ = play("test:VerlScripted", texts, "+gem.rows=turn", validate=True)
     assert [float(row.as_dict()["rm_scores"].sum()) for row in watched] == [0.0, 0.0, 1.5]
+
+
+def test_outlines_do_not_grow_with_the_square_of_the_turns() -> None:
+    def size(turns: int) -> int:
+        rows, _, _ = play("test:VerlEndless", ["a<|im_end|>"], f"+gem.max_turns={turns}", "+gem.rows=turn",
+                          "data.max_response_length=2000", "data.max_prompt_length=2000")  # fmt: skip
+        assert len(rows) == turns
+        return sum(len(json.dumps(row.extra_fields)) for row in rows)
+
+    assert size(40) < 2.2 * size(20)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_request_ids_repeat_only_if_the_run_is_deterministic(same: bool) -> None:
+    overrides = ["actor_rollout_ref.rollout.full_determinism=True"] if same else []
+    ids = [play("test:VerlScripted", ["one<|im_end|>"], *overrides)[1].request_ids for _ in range(2)]
+    assert len(set(ids[0])) == 1  # verl sends all turns of an episode to one server
+    assert (ids[0] == ids[1]) == same
+
+
+def test_counts_of_speculative_decoding_cover_all_turns() -> None:
+    async def generate(**asked: Any) -> TokenOutput:
+        fields = {"spec_num_draft_tokens": 3, "min_global_steps": 6}
+        return TokenOutput(token_ids=[1], log_probs=[-0.1], stop_reason="completed", extra_fields=fields)
+
+    policy = ServerPolicy(SimpleNamespace(generate=generate), {}, {1}, None)
+    for _ in range(2):
+        asyncio.run(policy.generate([1, 2], max_tokens=9, request_id="r"))
+    assert policy.extra_fields == {"spec_num_draft_tokens": 6, "min_global_steps": 6}
 
 
 def test_an_env_that_raises_leaves_no_row_in_training_and_a_masked_one_in_validation() -> None:

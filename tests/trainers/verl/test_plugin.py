@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import gem_verl
 import pytest
 import ray
 from gem_verl.dataset import GemDataset
-from gem_verl.options import GemOptions
+from gem_verl.options import ESTIMATORS, GemOptions
 from gem_verl.rows import verl_row
 from gem_verl.trainer import GemTrainerSync, batch_facts
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
@@ -19,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import get_tensordict
 
-from gem_core.errors import ConfigError, UnknownEnv
+from gem_core.errors import ConfigError, UnknownEnv, UnsupportedTrainer
 from gem_core.tasks import TaskRow
 from tests.trainers.verl.configs import verl_config
 
@@ -36,12 +37,15 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
         "early = 'gem_verl.estimators' in sys.modules\n"
         "from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY\n"
         "from verl.trainer.ppo.v1 import get_trainer_cls\n"
-        "print(json.dumps([early, sorted(n for n in ADV_ESTIMATOR_REGISTRY if 'rebn' in n or 'gem_' in n),"
-        " get_trainer_cls('gem_sync').__module__]))"
+        "names = ('gem_sync', 'gem_colocate_async', 'gem_separate_async')\n"
+        "modes = [get_trainer_cls(name).__module__ for name in names]\n"
+        "import verl.experimental.agent_loop.agent_loop as loops\n"
+        "print(json.dumps([early, sorted(ADV_ESTIMATOR_REGISTRY), modes, loops._agent_loop_registry['gem']]))"
     )
-    assert json.loads(done.stdout.splitlines()[-1]) == [
-        False, ["gem_grpo", "gem_reinforce", "gem_rloo", "rebn"], "gem_verl.trainer",
-    ]  # fmt: skip
+    early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
+    assert (early, set(modes)) == (False, {"gem_verl.trainer"})
+    assert set(ESTIMATORS) <= set(names)
+    assert agent_loop == {"_target_": "gem_verl.loop.GemAgentLoop"}
 
 
 def test_the_manager_class_alone_is_enough() -> None:
@@ -108,17 +112,39 @@ NEWER = (
     "real = metadata.version\n"
     "metadata.version = lambda name: '0.99' if name == 'verl' else real(name)\n"
 )
+FROM_SOURCE = NEWER.replace("0.99", "0.10.0.dev")
 
 
-def test_a_newer_verl_with_the_same_interface_works_and_warns_once() -> None:
+@pytest.mark.parametrize(
+    "program", ["one_step_off_policy.ray_trainer", "fully_async_policy.fully_async_rollouter"]
+)
+def test_verls_other_programs_are_refused(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, f"verl.experimental.{program}", sys)
+    with pytest.raises(
+        ConfigError, match=r"GemDataset: gem_verl supports verl's v1 trainer only .*gem_separate_async"
+    ):
+        GemDataset("game:GuessTheNumber-v0")
+
+
+def test_another_worker_is_told_what_the_agent_loop_needs() -> None:
+    from gem_verl.loop import GemAgentLoop
+
+    with pytest.raises(
+        UnsupportedTrainer, match=r"gem needs .*agent_loop_manager_class=gem_verl.GemAgentLoopM"
+    ):
+        asyncio.run(GemAgentLoop.run(None, {}))
+
+
+@pytest.mark.parametrize(("code", "version"), [(NEWER, "0.99"), (FROM_SOURCE, "0.10.0.dev")])
+def test_a_newer_verl_with_the_same_interface_works_and_warns_once(code: str, version: str) -> None:
     done = python(
-        f"{NEWER}import verl\n"
+        f"{code}import verl\n"
         "from verl.trainer.ppo.v1 import get_trainer_cls\n"
         "from gem_verl import GemAgentLoopManager\n"
         "print(get_trainer_cls('gem_sync').__name__, GemAgentLoopManager.__name__)"
     )
     assert done.stdout.splitlines()[-1] == "GemTrainerSync GemAgentLoopManager"
-    assert done.stderr.count("gem_verl: verl 0.99 is newer than the tested versions") == 1
+    assert done.stderr.count(f"gem_verl: verl {version} is newer than the tested versions") == 1
 
 
 def test_another_interface_is_refused_with_the_version() -> None:

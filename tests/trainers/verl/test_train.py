@@ -135,6 +135,30 @@ def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: A
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("rows", ["episode", "turn"])
+def test_a_mode_with_partial_rollouts(
+    rows: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_colocate_async",
+        "trainer.v1.sampler.max_off_policy_strategy=wait",
+        f"+gem.rows={rows}",
+        "trainer.val_before_train=False",
+        gem=[word for word in harness.GEM if "agent_loop_manager_class" not in word],
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, steps = updates_of(run.spy), metrics_of(run)
+    assert len(updates) == len(steps) == 3
+    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
+        mine = assert_update_is_right(
+            update, episodes, warm_tokenizer, model, row_kind=rows, on_policy=number == 0
+        )
+        assert_metrics_are_right(metrics, mine)
+
+
+@pytest.mark.full
 def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
     run = harness.run_verl(
         tmp_path,
