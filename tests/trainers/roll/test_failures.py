@@ -57,7 +57,9 @@ def test_a_batch_holds_no_failed_episode(batch: list[Any], monkeypatch: pytest.M
 
 
 def test_a_batch_of_failed_episodes_says_which_environment_failed_and_why(batch: list[Any]) -> None:
-    with pytest.raises(EnvError, match=f"step 5: nothing.*test:Raises with seed [0-9]+.*{CAUSE}"):
+    with pytest.raises(
+        EnvError, match=f"step 5: no episode is trainable.*test:Raises with seed [0-9]+.*{CAUSE}"
+    ):
         played_only([batch[1]], True, "step 5")
     (kept,) = played_only([batch[1]], False, "eval")  # which continues
     assert math.isnan(kept.non_tensor_batch["episode_scores"][0])
