@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 from roll.distributed.scheduler.protocol import DataProto
+from roll.distributed.scheduler.rollout_scheduler import GroupQueueManager
 from roll.pipeline.agentic.env_manager.step_env_manager import StepEnvManager as RollStepEnvManager
 from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager as RollTrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
@@ -34,6 +35,7 @@ from gem_roll.rows import object_array, pack_episode
 from gem_roll.tasks import TaskTable, table_of
 
 upstream.check_managers(RollTrajEnvManager)
+upstream.check_queue(GroupQueueManager)
 
 
 class _RegistersEnv:

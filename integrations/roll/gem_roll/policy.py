@@ -7,11 +7,15 @@ from typing import Any
 
 import torch
 from roll.distributed.scheduler.protocol import DataProto
+from roll.pipeline.agentic.llm_proxy.base_llm_proxy import BaseLLMProxy
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Generation, inferred_finish
 from gem_core.trainers.player import EpisodePlayer
+from gem_roll import upstream
+
+upstream.check(BaseLLMProxy, "generate", "self", "messages", "lm_input", "generation_config")
 
 
 class Stopped(Exception):

@@ -28,6 +28,14 @@ def check_pipeline(pipeline: type) -> None:
     check(pipeline, "do_checkpoint", "self", "global_step")
 
 
+def check_queue(queue: Any) -> None:
+    """Raise `UnsupportedTrainer` unless ROLL's queue of rollouts has the methods that are called here."""
+    if hasattr(queue, "__ray_metadata__"):  # the class inside Ray's actor class
+        queue = queue.__ray_metadata__.modified_class
+    check(queue, "get_episode_id", "self", "group_id", "env_id")
+    check(queue, "put", "self", "group_id", "episode_id", "start_step", "rollout", "env_id")
+
+
 def check(owner: type, name: str, *parameters: str) -> Any:
     """Check the first parameters of a method of ROLL, and return the method."""
     return expect(SUPPORTED, owner, name, *parameters, exact=False)
