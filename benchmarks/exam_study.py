@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import correlation, fmean, stdev
 from typing import Any
 
 from gem_core._util.files import write_atomically
@@ -231,12 +231,10 @@ def _learning_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) 
 
 
 def _spearman(x: Sequence[float], y: Sequence[float]) -> float:
-    def ranks(values: Sequence[float]) -> list[int]:
-        return [sum(other < value for other in values) for value in values]
+    def ranks(values: Sequence[float]) -> list[float]:
+        return [sum((other < value) + (other == value) / 2 for other in values) for value in values]
 
-    a, b = ranks(x), ranks(y)
-    n = len(a)
-    return 1 - 6 * sum((i - j) ** 2 for i, j in zip(a, b, strict=True)) / (n * (n * n - 1))
+    return correlation(ranks(x), ranks(y))
 
 
 def _series(rows: list[dict[str, Any]], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
