@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from tests.trainers.evidence import Played, Row, assert_row_is_right, conversation, cosine, oracle  # noqa: E402
+from tests.trainers.evidence import (  # noqa: E402
+    Played,
+    Row,
+    assert_row_is_right,
+    assert_same_direction,
+    conversation,
+    cosine,
+    oracle,
+    played,
+)
 
 REQUESTS = [
     {"prompt": [1, 2], "response": [3, 4], "logprobs": [-0.1, -0.2], "finish_reason": "stop"},
@@ -67,6 +80,20 @@ def test_requests_of_a_conversation_are_put_in_order() -> None:
     assert conversation([1, 2, 3, 4, 9, 5], REQUESTS[::-1]).turns == [-1, -1, 0, 0, -1, 1]
 
 
+def test_a_continued_request_is_one_turn(tmp_path: Path) -> None:
+    tokenizer: Any = SimpleNamespace(decode=lambda ids: "Episode 7-1.")
+    parts = [
+        {"prompt": [1, 2], "response": [3], "logprobs": [-0.1], "finish_reason": "abort"},
+        {"prompt": [1, 2, 3], "response": [4], "logprobs": [-0.2], "finish_reason": "stop"},
+        REQUESTS[1],
+    ]
+    (tmp_path / "engine.jsonl").write_text("".join(json.dumps(part) + "\n" for part in parts))
+    steps = [{"episode": "7-1", "reward": reward} for reward in (0.0, 1.0)]
+    (tmp_path / "env.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    (episode,) = played(tmp_path, tokenizer).values()
+    assert episode.requests == REQUESTS
+
+
 def test_the_oracle_normalizes_over_all_turns() -> None:
     first, second = oracle([[0.0, 1.0], [0.5]], gamma=0.5)
     flat = torch.tensor([*first, *second])
@@ -80,3 +107,12 @@ def test_cosine_of_gradients() -> None:
     assert cosine([along], [3 * along]) == pytest.approx(1)
     assert cosine([along], [across]) == pytest.approx(0)
     assert cosine([None, along], [across, along]) == pytest.approx(0.5**0.5)
+
+
+def test_a_zero_gradient_agrees_only_with_a_zero_gradient() -> None:
+    along, zero = torch.tensor([1.0, 0.0]), torch.zeros(2)
+    assert_same_direction([3 * along], [along])
+    assert_same_direction([zero, None], [zero, zero])
+    for gradient, wanted in ((zero, along), (along, zero), (-along, along)):
+        with pytest.raises(AssertionError):
+            assert_same_direction([gradient], [wanted])

@@ -144,6 +144,7 @@ def test_a_mode_with_partial_rollouts(
         warm,
         "trainer.v1.trainer_mode=gem_colocate_async",
         "trainer.v1.sampler.max_off_policy_strategy=wait",
+        "trainer.v1.colocate_async.num_warmup_batches=3",
         f"+gem.rows={rows}",
         "trainer.val_before_train=False",
         gem=[word for word in harness.GEM if "agent_loop_manager_class" not in word],
