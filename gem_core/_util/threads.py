@@ -22,12 +22,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
+from gem_core._util.checks import check_int
+
 P = ParamSpec("P")
 T = TypeVar("T")
 CallOutcome: TypeAlias = tuple[T, None] | tuple[None, Exception | SystemExit]
 
 MAX_THREADS = 32
-"""Maximum number of calls of environments that run concurrently; further calls wait for a free thread."""
+"""Default number of calls of environments that run concurrently; further calls wait for a free thread."""
 _IDLE_SECONDS = 30.0
 """Idle time in seconds after which a thread ends."""
 
@@ -84,6 +86,18 @@ class ThreadPool(Executor):
             self._unfinished += 1
             self._queue.put(call)
             self._start_if_needed()
+
+    @property
+    def size(self) -> int:
+        """Maximum number of threads, not counting those of abandoned calls."""
+        return self._size
+
+    def resize(self, size: int) -> None:
+        """Change the size. If it becomes smaller, threads that already run are kept until they are idle."""
+        with self._lock:
+            self._size = size
+            for _ in range(self._unfinished - len(self._threads)):
+                self._start_if_needed()
 
     def abandon(self, call: PoolCall | Future[Any]) -> None:
         """Replace the thread that runs this call; that thread ends when the call returns."""
@@ -190,6 +204,24 @@ ENV_THREADS = ThreadPool(MAX_THREADS, "gem-env")
 """Threads for all calls of environments in this process."""
 TOOL_THREADS = ThreadPool(MAX_THREADS, "gem-tool")
 """Threads for the calls of tools. They are separate because a thread of `ENV_THREADS` may wait for a tool."""
+
+
+def set_env_threads(count: int) -> None:
+    """Set how many calls of environments, and how many calls of tools, run at the same time in this process.
+
+    Args:
+        count: Number of threads for each kind of calls. The default, 32, suits environments that use a core;
+            environments that mostly wait, for example for a server, can use as many as there are concurrent
+            episodes. A thread that waits costs about 50 KB of memory.
+
+    Raises:
+        ConfigError: The number is not a whole number of at least 1.
+    """
+    check_int("env_threads", count, 1)
+    for pool in (ENV_THREADS, TOOL_THREADS):
+        pool.resize(count)
+
+
 atexit.register(TOOL_THREADS.shutdown, timeout=5.0)  # closing sessions still end their programs
 
 

@@ -29,7 +29,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
                 for name in recipe.changed_estimator_options
                 if name != "scope"
             },
-            **dict.fromkeys(recipe.changed("system_prompt", "template_kwargs"), no_flag),
+            **dict.fromkeys(
+                recipe.changed("system_prompt", "template_kwargs", "max_concurrent_envs", "env_threads"),
+                no_flag,
+            ),
             **dict.fromkeys(recipe.changed("context", "raw"), "it has append contexts only"),
             **dict.fromkeys(recipe.changed("traces"), "it writes traces to the folder of the run"),
             **dict.fromkeys(recipe.changed("gpus"), "it is one process"),

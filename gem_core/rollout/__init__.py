@@ -9,6 +9,7 @@ A trainer supplies a `Policy` that wraps its inference engine; this package prov
 
 from __future__ import annotations
 
+from gem_core._util.threads import set_env_threads
 from gem_core.rollout.agents import run_agents
 from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
@@ -55,4 +56,5 @@ __all__ = [
     "rows_of",
     "run_agents",
     "run_episode",
+    "set_env_threads",
 ]

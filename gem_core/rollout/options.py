@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from gem_core._util.checks import check_choice, check_names
+from gem_core._util.checks import check_choice, check_int, check_names
 from gem_core.errors import ConfigError
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.limits import EpisodeLimits
@@ -40,6 +40,10 @@ class RolloutOptions(EpisodeLimits):
         wrappers: Wrappers around every environment, as in `gem_core.make`.
         system_prompt: First message of each conversation; None leaves it to the template.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
+        max_concurrent_envs: Maximum number of environments that exist at the same time in a worker process;
+            further episodes wait. None for no limit.
+        env_threads: Number of calls of blocking environments that run at the same time in a worker process,
+            see `set_env_threads`; None for 32.
     """
 
     max_tokens_per_turn: int | None = field(default=None, kw_only=True)
@@ -48,6 +52,8 @@ class RolloutOptions(EpisodeLimits):
     wrappers: str = ""
     system_prompt: str | None = None
     traces: str | None = None
+    max_concurrent_envs: int | None = None
+    env_threads: int | None = None
 
     @classmethod
     def read(cls: type[OptionsType], section: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
@@ -76,6 +82,8 @@ class RolloutOptions(EpisodeLimits):
                 expected = " or ".join(_EXPECTED[one] for one in kinds)
                 raise ConfigError(f"{prefix}{name}={value!r:.200}: expected {expected}")
         self.check_limits(prefix)
+        check_int(f"{prefix}max_concurrent_envs", self.max_concurrent_envs, 1, optional=True)
+        check_int(f"{prefix}env_threads", self.env_threads, 1, optional=True)
 
     def limits(self, **changes: Any) -> EpisodeLimits:
         """Return the episode limits, with some values changed.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gem_core._util.checks import check_int
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, EnvError
@@ -34,8 +37,8 @@ class EnvPool:
     """Plays task rows and reuses the environments of episodes that did not fail.
 
     The pool keeps up to `MAX_IDLE` idle environments, or up to its peak number of concurrent episodes if that
-    is larger. Beyond that, it closes environments of the least recently played kind. A kind is an id with its
-    arguments.
+    is larger; with `max_envs`, as many as that number allows besides those in use. Beyond that, it closes
+    environments of the least recently played kind. A kind is an id with its arguments.
 
     Environments are built and closed in threads, so neither blocks the event loop; only `prepare` builds in
     the calling thread. The first environment of a kind is built alone, so that the others find its imports
@@ -46,10 +49,20 @@ class EnvPool:
 
     Args:
         wrappers: Wrappers around every environment, as in `gem_core.make`.
+        max_envs: Maximum number of environments that exist at the same time, idle ones included; further
+            episodes wait. None for no limit. An environment that is being closed does not count.
+
+    Raises:
+        ConfigError: `max_envs` is less than 1.
     """
 
-    def __init__(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> None:
+    def __init__(
+        self, wrappers: WrapperLike | Sequence[WrapperLike] = (), *, max_envs: int | None = None
+    ) -> None:
+        check_int("max_envs", max_envs, 1, optional=True)
         self._wrappers = wrappers
+        self._max_envs = max_envs
+        self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._idle: dict[str, list[Env]] = {}  # by kind, last played last; no list is empty
         self._playing = self._most_playing = 0
         self._tried: dict[str, asyncio.Event | None] = {}  # by kind; an event until the first build is over
@@ -92,6 +105,8 @@ class EnvPool:
         """
         sources = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks]
         missing = []
+        if self._max_envs is not None:
+            sources = sources[: self._max_envs]
         there = {kind: len(envs) for kind, envs in self._idle.items()}
         for source in sources:
             there[source.label] = there.get(source.label, 0) - 1
@@ -169,20 +184,30 @@ class EnvPool:
                 "on_env_error='retry' plays an episode again, so on_turn would report turns twice; use "
                 "on_env_error='mask' or omit on_turn"
             )
-        self._playing += 1
-        self._most_playing = max(self._most_playing, self._playing)
-        try:
-            for attempt in range(retries + 1):
-                episodes = await self._attempt(
-                    task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
-                )
-                for episode in episodes:
-                    episode.env_retries = attempt
-                if all(episode.stop_reason != "env_error" for episode in episodes):
-                    break
-        finally:
-            self._playing -= 1
+        async with self._slot():
+            self._playing += 1
+            self._most_playing = max(self._most_playing, self._playing)
+            try:
+                for attempt in range(retries + 1):
+                    episodes = await self._attempt(
+                        task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
+                    )
+                    for episode in episodes:
+                        episode.env_retries = attempt
+                    if all(episode.stop_reason != "env_error" for episode in episodes):
+                        break
+            finally:
+                self._playing -= 1
         return episodes
+
+    def _slot(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which one more environment may exist."""
+        if self._max_envs is None:
+            return contextlib.nullcontext()
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._slots[0] is not loop:  # a semaphore belongs to one event loop
+            self._slots = loop, asyncio.Semaphore(self._max_envs)
+        return self._slots[1]
 
     async def _attempt(
         self,
@@ -200,6 +225,7 @@ class EnvPool:
         try:
             env = None if fresh else self._take(source.label)
             if env is None:
+                self._trim(self._playing)
                 env = await self._build(source, limits.step_timeout)
         except EnvError as error:
             return [_unbuilt(task, context, str(error), arguments)]
@@ -257,8 +283,12 @@ class EnvPool:
         envs = self._idle.pop(kind, [])
         envs.append(env)
         self._idle[kind] = envs
-        count = sum(map(len, self._idle.values()))
-        for _ in range(count - max(MAX_IDLE, self._most_playing)):
+        self._trim(self._playing - 1)
+
+    def _trim(self, in_use: int) -> None:
+        """Start closing idle environments beyond the limit, those of the least recently played kind first."""
+        limit = max(MAX_IDLE, self._most_playing) if self._max_envs is None else self._max_envs - in_use
+        for _ in range(sum(map(len, self._idle.values())) - limit):
             oldest, unused = next(iter(self._idle.items()))
             too_many = unused.pop(0)
             if not unused:

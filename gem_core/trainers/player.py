@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
-from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions
+from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, set_env_threads
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
 
@@ -49,7 +49,9 @@ class EpisodePlayer:
             self.stop_ids.add(self.extra_stop_id)
         images = self.context.image_processor
         self.image_token_id = None if images is None else images.token_id
-        self._envs = EnvPool(options.wrappers)
+        self._envs = EnvPool(options.wrappers, max_envs=options.max_concurrent_envs)
+        if options.env_threads is not None:
+            set_env_threads(options.env_threads)
         self._traces = options.trace_writers(tokenizer)
 
     async def play(

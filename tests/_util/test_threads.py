@@ -44,6 +44,17 @@ def test_threads_start_when_needed_and_are_used_again(pool: ThreadPool) -> None:
     assert all(call.result(10) for call in calls)
 
 
+def test_a_larger_pool_starts_the_calls_that_wait(pool: ThreadPool) -> None:
+    gate = threading.Event()
+    calls = [pool.submit(gate.wait, 10) for _ in range(5)]
+    wait_until(lambda: sum(call.running() for call in calls) == 2)
+    pool.resize(4)
+    wait_until(lambda: sum(call.running() for call in calls) == 4)
+    assert pool.size == len(pool._threads) == 4
+    gate.set()
+    assert all(call.result(10) for call in calls)
+
+
 def test_what_a_call_raises_reaches_the_caller(pool: ThreadPool) -> None:
     with pytest.raises(ZeroDivisionError):
         pool.submit(lambda: 1 / 0).result(10)

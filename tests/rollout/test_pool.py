@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from gem_core import register, registration
-from gem_core.errors import UnknownEnv
+from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import AppendContext, EnvPool, Episode, EpisodeLimits, episode_metrics, without_tokens
 from gem_core.rollout import pool as pool_module
 from gem_core.tasks import EnvChoice, TaskRow
@@ -17,15 +18,19 @@ from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv
 
 made: list[ScriptedEnv] = []
+alive: list[int] = []
+"""Number of open environments after each constructor."""
 
 
 @pytest.fixture(autouse=True)
 def own_env(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     made.clear()
+    alive.clear()
 
     def factory(**kwargs: Any) -> ScriptedEnv:
         made.append(ScriptedEnv(**kwargs))
+        alive.append(sum(not env.closed for env in made))
         return made[-1]
 
     register("test:Pooled", factory)
@@ -73,6 +78,23 @@ def test_those_that_were_played_longest_ago_are_closed(monkeypatch: pytest.Monke
     assert [env.closed for env in made] == [0, 1, 1, 0, 0, 0]
     pool.close()
     assert [env.closed for env in made] == [1] * len(made)
+
+
+def test_a_limit_counts_idle_environments_and_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def close_inline(env: ScriptedEnv) -> Future[None]:
+        env.close()
+        closed: Future[None] = Future()
+        closed.set_result(None)
+        return closed
+
+    monkeypatch.setattr(pool_module, "start_closing", close_inline)
+    pool = EnvPool(max_envs=2)
+    for number in (1, 2, 3):
+        assert all(episode.trainable for episode in play(pool, 5, rewards=[float(number)]))
+    assert max(alive) == 2
+    assert [env.rewards for env in made if not env.closed] == [[3.0], [3.0]]
+    with pytest.raises(ConfigError, match="max_envs=0: expected a whole number of at least 1"):
+        EnvPool(max_envs=0)
 
 
 def test_prepare_builds_now() -> None:

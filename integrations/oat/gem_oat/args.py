@@ -66,6 +66,10 @@ class Args(PPOArgs):  # type: ignore[misc]
     system_prompt: str | None = None
     # Folder for train.jsonl and eval.jsonl; none writes none.
     traces: str | None = None
+    # Environments that may exist at the same time in an actor; none for no limit.
+    max_concurrent_envs: int | None = None
+    # Calls of blocking environments that run at the same time in an actor; none for 32.
+    env_threads: int | None = None
 
     # Advantage estimator: rebn, reinforce, grpo, rloo, or a registered one.
     estimator: str = "rebn"

@@ -31,6 +31,7 @@ _ROLL_OPTIONS = {
     "max_tokens_per_turn": "custom_envs.<tag>.max_tokens_per_step",
     "system_prompt": "custom_envs.<tag>.agent_system_template",
     "wrappers": "custom_envs.<tag>.env_config.wrappers",
+    "max_concurrent_envs": "train_env_manager.max_env_num_per_worker",
 }
 
 

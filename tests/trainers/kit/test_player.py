@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from gem_core import register
+from gem_core._util.threads import MAX_THREADS
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
-from gem_core.rollout import Generation, RolloutOptions, read_traces
+from gem_core.rollout import Generation, RolloutOptions, read_traces, set_env_threads
 from gem_core.tasks import TaskRow
 from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
@@ -64,3 +66,28 @@ def test_wrappers_are_around_every_environment() -> None:
         player.play(TASK, policy, split="train", metadata={}, max_tokens_per_turn=9, max_total_tokens=500)
     )
     assert len(episode.turns) == 1
+
+
+def test_a_worker_has_the_threads_and_environments_of_its_options() -> None:
+    gate = threading.Barrier(40)  # passed only if 40 steps run at the same time
+
+    class Meeting(ScriptedEnv):
+        def step(self, action: str) -> Any:
+            gate.wait(30)
+            return super().step(action)
+
+    register("test:KitMeeting", Meeting)
+    task = TaskRow(env_id="test:KitMeeting", env_kwargs={"blocking": True}, seed=5, index=2, item=None)
+    options = RolloutOptions(max_turns=1, max_tokens_per_turn=8, env_threads=40, max_concurrent_envs=40)
+
+    async def play() -> list[bool]:
+        player = EpisodePlayer(options, bpe_tokenizer("chatml"))
+        episodes = await asyncio.gather(
+            *(player.play(task, Scripted([65]), split="train", metadata={}) for _ in range(80))
+        )
+        return [episode.trainable for episode in episodes]
+
+    try:
+        assert asyncio.run(play()) == [True] * 80
+    finally:
+        set_env_threads(MAX_THREADS)
