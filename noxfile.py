@@ -28,7 +28,7 @@ nox.options.sessions = [
     "consistency",
     "summary",
 ]
-SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "oat", "rl2", "roll", "wheel")
+SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "trl", "oat", "rl2", "roll", "wheel")
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
 RESULTS = Path(".nox/results")
@@ -127,7 +127,7 @@ def wheel(session: nox.Session) -> None:
     session.install("--force-reinstall", str(built))
     with session.chdir(session.create_tmp()):
         session.run("gem-core", "check", "game:GuessTheNumber-v0-easy")
-        session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll")
+        session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll, gem_trl")
         session.run("gem-core", "path", "openrlhf-agent")  # the plugins are registered
 
 
@@ -255,6 +255,12 @@ def openrlhf(session: nox.Session) -> None:
 def openrlhf_full(session: nox.Session) -> None:
     """Run OpenRLHF's trainer in the tests that take too long for the default run."""
     test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
+
+
+@nox.session(python="3.11")
+def trl(session: nox.Session) -> None:
+    """Test the TRL plugin: TRL's own trainer on a CPU, mostly in one process."""
+    test_trainer(session, "trl", "-m", "not full")
 
 
 COMPILE_DEEPSPEED = """

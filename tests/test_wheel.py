@@ -15,7 +15,9 @@ WHEEL = [*CORE, *sorted(path for path in (ROOT / "integrations").glob("*/gem_*/*
 
 CHECKOUT = re.compile(r"\bdocs/\w[\w/-]*\.\w|^tests[./]\w")
 """A page or a result of the checkout, or one of its test modules or files, in a string."""
-TRAINERS = re.compile(r"verl|openrlhf|oat|rl2|gem_(verl|openrlhf|oat|rl2|roll)|OpenRLHF|Oat|RL2|ROLL")
+TRAINERS = re.compile(
+    r"verl|openrlhf|oat|rl2|trl|gem_(verl|openrlhf|oat|rl2|roll|trl)|OpenRLHF|Oat|RL2|ROLL|TRL"
+)
 """A trainer's name as a word or the beginning of an identifier; "roll" is also a verb."""
 
 

@@ -1,9 +1,10 @@
-"""vLLM's engine as a token policy."""
+"""vLLM's engines as token policies."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core._util.seeds import derive_int
@@ -75,3 +76,50 @@ class VllmPolicy:
         """Stop the engine's processes."""
         engine, self._engine = self._engine, None  # so that no reference is left at interpreter exit
         engine.shutdown()
+
+
+class SteppedVllmPolicy:
+    """vLLM's synchronous engine as a policy: each turn is a request, and the engine steps while any is open.
+
+    Args:
+        engine: A ``vllm.LLMEngine``, such as the one of a ``vllm.LLM``; nothing else uses it meanwhile.
+        sampling: Arguments of ``vllm.SamplingParams``.
+        stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
+        seed: Random seed; with request id and prompt length it determines a response.
+    """
+
+    def __init__(
+        self, engine: Any, sampling: Mapping[str, Any], *, stop_id: int | None = None, seed: int = 0
+    ) -> None:
+        self._engine = engine
+        stop_ids = [] if stop_id is None else [stop_id]
+        self._sampling = {"logprobs": 0, "detokenize": False, "stop_token_ids": stop_ids, **sampling}
+        self._seed = seed
+        self._open: dict[str, asyncio.Future[Generation]] = {}
+        self._stepping: asyncio.Task[None] | None = None
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        """Sample one response; an error of the engine is raised in every open request."""
+        from vllm import SamplingParams
+
+        seed = derive_int(self._seed, request_id, len(prompt_ids), sep="/")
+        params = SamplingParams(**{**self._sampling, "max_tokens": max_tokens, "seed": seed})
+        name = f"{request_id}/{len(prompt_ids)}"
+        self._open[name] = asyncio.get_running_loop().create_future()
+        self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)
+        if self._stepping is None or self._stepping.done():
+            self._stepping = asyncio.ensure_future(self._step())
+        return await self._open[name]
+
+    async def _step(self) -> None:
+        await asyncio.sleep(0)  # until the other episodes have added their requests
+        try:
+            while self._open:
+                for output in self._engine.step():
+                    if output.finished:
+                        self._open.pop(output.request_id).set_result(vllm_generation(output))
+                await asyncio.sleep(0)  # the episodes continue and may add requests
+        except Exception as error:
+            for future in self._open.values():
+                future.set_exception(error)
+            self._open.clear()

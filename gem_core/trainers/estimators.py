@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from gem_core._util.checks import check_choice, check_number
 from gem_core._util.messages import unknown
@@ -18,8 +21,11 @@ from gem_core.advantages.registry import (
     Scope,
     get_estimator,
 )
-from gem_core.advantages.stats import ReturnStats
-from gem_core.errors import ConfigError
+from gem_core.advantages.returns import returns
+from gem_core.advantages.stats import FloatArray, ReturnStats
+from gem_core.errors import ConfigError, NonFiniteReward
+from gem_core.rollout import Episode
+from gem_core.tasks import EnvChoice
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +36,39 @@ if TYPE_CHECKING:
 Truncation: TypeAlias = Literal["keep", "mask"]
 """What happens to truncated episodes: keep them as if they had terminated, or mask them."""
 TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
+
+
+@dataclass(frozen=True)
+class EpisodeTurns:
+    """What estimators need to know about the turns of an episode, small enough to send between ranks.
+
+    Attributes:
+        rewards: Reward of each turn.
+        lengths: Number of response tokens of each turn.
+        env_id: Environment with its arguments.
+        state_keys: Key of the state in which each turn began; empty if no estimator needs it.
+    """
+
+    rewards: list[float]
+    lengths: list[int]
+    env_id: str = ""
+    state_keys: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, episode: Episode, needs: Collection[Need]) -> EpisodeTurns:
+        """Return the turns of an episode; none if it is not trainable.
+
+        Args:
+            episode: The episode.
+            needs: What the estimator needs; see `EstimatorChoice.needs`.
+        """
+        turns = episode.turns if episode.trainable else []
+        return cls(
+            [turn.reward for turn in turns],
+            [len(turn.response_ids) for turn in turns],
+            EnvChoice(episode.env_id, episode.env_kwargs).label,
+            episode.state_keys() if turns and "state_keys" in needs else [],
+        )
 
 
 @dataclass(frozen=True)
@@ -153,6 +192,45 @@ class EstimatorChoice:
                 function, token_rewards, response_mask, episodes=episodes, turns=turns, **arguments
             )
         return result
+
+    def compute_turns(
+        self, episodes: Sequence[EpisodeTurns], group_ids: Sequence[Hashable]
+    ) -> tuple[list[FloatArray], ReturnStats]:
+        """Compute the advantages of all turns of an update, in one process.
+
+        A trainer that sends the turns of all ranks to each rank needs no merged statistics and no groups that
+        stay on one rank: each rank computes the same advantages and uses those of its own episodes.
+
+        Args:
+            episodes: The episodes of all ranks in the same order on each rank. One without turns, such as a
+                failed one, is left out of statistics and baselines.
+            group_ids: Group of each episode.
+
+        Returns:
+            The advantages of the turns of each episode, and the statistics of the returns.
+
+        Raises:
+            NonFiniteReward: A reward is not finite; the message names the episode and the turn.
+        """
+        numbers = [number for number, episode in enumerate(episodes) if episode.rewards]
+        rewards = [episodes[number].rewards for number in numbers]
+        for number in numbers:
+            for turn, reward in enumerate(episodes[number].rewards):
+                if not math.isfinite(reward):
+                    raise NonFiniteReward(f"episode {number}, turn {turn}: reward {reward}")
+        advantages: list[FloatArray] = [np.zeros(0) for _ in episodes]
+        if numbers:
+            supplied: dict[str, list[Any]] = {
+                "group_ids": [group_ids[number] for number in numbers],
+                "lengths": [episodes[number].lengths for number in numbers],
+                "env_ids": [episodes[number].env_id for number in numbers],
+                "state_keys": [episodes[number].state_keys for number in numbers],
+            }
+            needs = {name: supplied[name] for name in self.needs}
+            computed = self.estimator.reference()(rewards, gamma=self.gamma, **self.options, **needs)
+            for number, of_turns in zip(numbers, computed, strict=True):
+                advantages[number] = of_turns
+        return advantages, ReturnStats.from_returns(returns(rewards, self.gamma))
 
 
 def read_estimator(

@@ -57,7 +57,7 @@ def test_this_environment(capsys):
     }
     assert {"torch", "transformers", "rich"} <= set(train)
     assert [trainer["plugin"] for trainer in report["trainers"]] == [
-        "gem_oat", "gem_openrlhf", "gem_rl2", "gem_roll", "gem_verl",
+        "gem_oat", "gem_openrlhf", "gem_rl2", "gem_roll", "gem_trl", "gem_verl",
     ]  # fmt: skip
 
 

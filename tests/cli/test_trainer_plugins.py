@@ -15,7 +15,7 @@ import pytest
 from tests.repro.recipes import PLAIN
 
 SOURCE = Path(__file__).resolve().parents[1] / "toy_trainer"
-OURS = ["gem_oat", "gem_openrlhf", "gem_rl2", "gem_roll", "gem_verl"]
+OURS = ["gem_oat", "gem_openrlhf", "gem_rl2", "gem_roll", "gem_trl", "gem_verl"]
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -121,5 +121,5 @@ def test_a_plugin_is_imported_only_when_it_is_asked_for(installed: Path) -> None
         [sys.executable, "-c", code % OURS], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
         text=True, check=True,
     )  # fmt: skip
-    names = ["broken", "oat", "openrlhf", "rl2", "roll", "toy", "verl", "wrong"]
+    names = ["broken", "oat", "openrlhf", "rl2", "roll", "toy", "trl", "verl", "wrong"]
     assert done.stdout.splitlines()[-1] == f"{names} []"

@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from gem_core.advantages import ReturnStats
-from gem_core.errors import ConfigError, UnknownName
-from gem_core.trainers.estimators import TurnLog, read_estimator, unknown_estimator
+from gem_core.errors import ConfigError, NonFiniteReward, UnknownName
+from gem_core.rollout import Episode, Turn
+from gem_core.trainers.estimators import EpisodeTurns, TurnLog, read_estimator, unknown_estimator
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0]])
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 4.0, 0.0]])
+
+
+def turn(reward: float, observation: str) -> Turn:
+    return Turn([], [1, 2, 3], None, reward, observation, "", "stop")
 
 
 def test_options_and_scope_are_read_once() -> None:
@@ -89,6 +94,53 @@ def test_groups_reach_an_estimator_that_needs_them_only() -> None:
         rloo.compute(REWARDS, MASK)
     plain = read_estimator("gem_reinforce", {}).compute(REWARDS, MASK, group_ids=["a", "a"])
     assert plain.advantages[0, 0] == 3.0
+
+
+EPISODES = [
+    Episode("game", 1, [turn(0.0, "a"), turn(2.0, "b")], True, False, "terminated"),
+    Episode("game", 1, [turn(5.0, "a")], False, True, "env_error", trainable=False),
+    Episode("game", 1, [turn(1.0, "a")], True, False, "terminated"),
+    Episode("other", 2, [turn(3.0, "c"), turn(1.0, "d")], True, False, "terminated", env_kwargs={"size": 3}),
+    Episode("other", 2, [], False, True, "env_error", trainable=False),
+    Episode("other", 2, [turn(0.0, "c")], True, False, "terminated", env_kwargs={"size": 3}),
+]
+EVERYTHING = ("group_ids", "lengths", "env_ids", "state_keys")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rebn", {"ddof": 1}), ("rebn", {"statistics": "env"}), ("reinforce", {}), ("reinforce_plus_plus", {}),
+        ("grpo", {}), ("rloo", {}), ("opo", {}), ("maxrl", {}), ("mt_grpo", {}), ("gigpo", {}),
+    ],
+)  # fmt: skip
+def test_turns_of_all_ranks_have_the_advantages_of_the_tensor_form(name: str, options: dict[str, Any]) -> None:
+    choice = read_estimator(name, options, gamma=0.5, names=None, supplies=EVERYTHING)
+    turns = [EpisodeTurns.of(episode, choice.needs) for episode in EPISODES]
+    assert [one.rewards for one in turns] == [[0.0, 2.0], [], [1.0], [3.0, 1.0], [], [0.0]]
+    groups = [0, 0, 0, 1, 1, 1]
+    advantages, stats = choice.compute_turns(turns, groups)
+    rewards, mask = torch.zeros(6, 8), torch.zeros(6, 8)
+    for row, one in enumerate(turns):
+        for number, (reward, length) in enumerate(zip(one.rewards, one.lengths, strict=True)):
+            mask[row, 4 * number : 4 * number + length] = 1
+            rewards[row, 4 * number] = reward
+    supplied: dict[str, Any] = {"env_ids": [one.env_id for one in turns], "group_ids": groups}
+    supplied["state_keys"] = [one.state_keys for one in turns]
+    supplied = {need: supplied[need] for need in choice.needs if need != "lengths"}
+    wanted = choice.compute(rewards, mask, **supplied)
+    assert stats.count == wanted.stats.count == 6
+    for row, of_turns in enumerate(advantages):
+        found = [float(wanted.advantages[row, 4 * number]) for number in range(len(of_turns))]
+        assert list(of_turns) == pytest.approx(found, abs=1e-6)
+
+
+def test_no_turns_at_all_and_a_reward_that_is_not_finite() -> None:
+    choice = read_estimator("grpo", {}, names=None)
+    advantages, stats = choice.compute_turns([EpisodeTurns([], [])] * 2, [0, 0])
+    assert ([len(one) for one in advantages], stats.count) == ([0, 0], 0)
+    with pytest.raises(NonFiniteReward, match="episode 1, turn 0: reward nan"):
+        choice.compute_turns([EpisodeTurns([1.0], [1]), EpisodeTurns([float("nan")], [1])], [0, 0])
 
 
 def test_the_source_of_turns_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from gem_core.errors import UnsupportedTrainer
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer
 
-PACKAGES = ["gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll"]
+PACKAGES = ["gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll", "gem_trl"]
 
 
 def pretend_installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:

@@ -1,0 +1,41 @@
+"""GEM environments and per-turn advantages inside an unmodified TRL.
+
+    from gem_trl import GemConfig, GemGRPOTrainer, tasks
+
+    trainer = GemGRPOTrainer(
+        "Qwen/Qwen3-1.7B",
+        args=GRPOConfig(...),
+        train_dataset=tasks(["game:GuessTheNumber-v0"], 10_000),
+        gem=GemConfig(estimator="rebn", gamma=0.9),
+    )
+    trainer.train()
+
+The classes and functions are imported on first use; this module needs no TRL.
+"""
+
+from __future__ import annotations
+
+from gem_core.trainers.exports import lazy_exports
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+
+SUPPORTED = SupportedTrainer(
+    name="TRL",
+    package="gem_trl",
+    distribution="trl",
+    minimum="1.12",
+    below="1.17",
+    hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
+    hook_modules=("gem_trl.trainer", "gem_trl.grpo"),
+)
+TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_trl.export:write", recipe_writer="gem_trl.repro:write")
+
+__getattr__, __dir__ = lazy_exports(
+    SUPPORTED,
+    {
+        "GemConfig": "config",
+        "GemGRPOTrainer": "trainer",
+        "episode_return": "dataset",
+        "rollout": "playing",
+        "tasks": "dataset",
+    },
+)

@@ -1,0 +1,121 @@
+"""`GemConfig`: the options of GEM in a run of TRL, and the incompatible settings of TRL."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gem_core._util.checks import check_int
+from gem_core.errors import ConfigError
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator
+from gem_core.trainers.options import PluginOptions, option_at, reject_changed
+
+GROUPS = "belongs to TRL's own advantages, which are replaced; "
+SAMPLER = "has no effect on the sampler that plays the episodes; use vLLM, or leave it out"
+SETTINGS = (
+    ("scale_rewards", "group", f"{GROUPS}use the options of the estimator"),
+    ("multi_objective_aggregation", "sum_then_normalize", f"{GROUPS}use estimator='gdpo' elsewhere"),
+    ("mask_truncated_completions", False, "would drop episodes after they counted in the statistics"),
+)
+"""Settings of `GRPOConfig` with their neutral values, for every rollout."""
+GEM_SETTINGS = (
+    ("reward_weights", None, "the return of an episode is its only reward; weigh rewards in a wrapper"),
+    ("vllm_mode", "colocate", "gem_trl plays episodes with vLLM in the training process only"),
+    ("vllm_tensor_parallel_size", 1, "gem_trl supports one vLLM engine per process only"),
+    ("vllm_enable_sleep_mode", False, "TRL wakes vLLM only in its own rollouts"),
+    ("vllm_structured_outputs_regex", None, "would change the responses of every turn"),
+)
+"""The same, for episodes played by GEM."""
+SAMPLER_SETTINGS = (
+    ("min_p", 0.0, SAMPLER),
+    ("repetition_penalty", 1.0, SAMPLER),
+    ("generation_kwargs", ({},), SAMPLER),
+    ("cache_implementation", None, SAMPLER),
+    ("use_transformers_continuous_batching", False, SAMPLER),
+    ("use_transformers_paged", False, SAMPLER),
+    (
+        "fsdp",
+        ("", [], False),
+        "the sampler needs whole weights in each process; use DDP, or ZeRO up to stage 2",
+    ),
+)
+"""The same, without vLLM."""
+
+
+@dataclass(frozen=True)
+class GemConfig(PluginOptions):
+    """Options of the rollout and of the estimator.
+
+    Attributes:
+        max_tokens_per_turn: Maximum number of tokens of a response; None allows as many as
+            ``max_completion_length``, which limits everything after the first prompt, observations included.
+        max_tokens: Maximum number of tokens of an episode, including the first prompt; None uses the context
+            length of the model.
+        template_kwargs: Variables for the chat template, in addition to TRL's ``chat_template_kwargs``.
+        estimator: Name of an estimator in `gem_core.advantages.registry`.
+        gamma: Discount per turn.
+        estimator_options: Options of the estimator, such as ``{"ddof": 1}``.
+    """
+
+    max_tokens: int | None = None
+    estimator: str = "rebn"
+    gamma: float = 1.0
+    estimator_options: dict[str, Any] = field(default_factory=dict)
+
+    def checked(self, prefix: str = "gem.") -> GemConfig:
+        """Return the options after checking them and importing the user's modules.
+
+        Raises:
+            GemError: A value is not supported; the message names it.
+        """
+        options = type(self).read(asdict(self), prefix)
+        check_int(f"{prefix}max_tokens", options.max_tokens, 1, optional=True)
+        if options.context != "append":
+            raise ConfigError(
+                f"{prefix}context={options.context}: TRL trains on episode rows, and the turns of a rebuilt "
+                "context share no prefix; use append"
+            )
+        options.choose_estimator(played=True, prefix=prefix)
+        return options
+
+    def choose_estimator(self, *, played: bool, prefix: str = "gem.") -> EstimatorChoice:
+        """Return the estimator with its options.
+
+        Args:
+            played: Whether GEM plays the episodes; the states of TRL's own rollouts are not known.
+            prefix: Text that a user writes before the name of an option, for messages.
+
+        Raises:
+            GemError: There is no such estimator or option, or TRL does not supply what the estimator needs.
+        """
+        return read_estimator(
+            self.estimator,
+            self.estimator_options,
+            gamma=self.gamma,
+            prefix=f"{prefix}estimator_options.",
+            gamma_option=f"{prefix}gamma",
+            names=None,
+            supplies=("group_ids", "lengths", *(("env_ids", "state_keys") if played else ())),
+        )
+
+
+def check_args(args: Any, choice: EstimatorChoice, *, played: bool) -> None:
+    """Reject settings of TRL that would have no effect or a wrong one, before a model is loaded.
+
+    Args:
+        args: A `GRPOConfig`.
+        choice: The estimator.
+        played: Whether GEM plays the episodes.
+
+    Raises:
+        ConfigError: A setting is not supported; the message names it and the reason.
+    """
+    choice.check_group_size("num_generations", args.num_generations)
+    reject_changed(args, SETTINGS)
+    if not played:
+        return
+    use_vllm = option_at(args, "use_vllm", False)
+    reject_changed(args, GEM_SETTINGS if use_vllm else (GEM_SETTINGS[0], *SAMPLER_SETTINGS))
+    stage = option_at(args, "hf_deepspeed_config", None)
+    if not use_vllm and stage is not None and stage.is_zero3() and not args.ds3_gather_for_generation:
+        raise ConfigError("ds3_gather_for_generation=False: the sampler needs the gathered weights of ZeRO-3")

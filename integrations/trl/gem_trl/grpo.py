@@ -1,0 +1,110 @@
+"""TRL's own GRPO script with GEM's flags: ``accelerate launch -m gem_trl.grpo <TRL's flags> --gem_*``.
+
+The flags of GEM are the fields of `GemConfig` and those of `TaskFlags`, each with the prefix ``gem_``; in a
+YAML file for ``--config``, they stand next to TRL's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from gem_core.errors import ConfigError, GemError
+from gem_core.trainers.imports import replaced
+from gem_trl import SUPPORTED
+from gem_trl.config import GemConfig
+
+PREFIX = "gem_"
+
+
+@dataclass(frozen=True)
+class TaskFlags:
+    """The tasks of a run, instead of TRL's data sets.
+
+    Attributes:
+        env: Environments to train on, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``. None uses
+            ``--dataset_name``, with rows of `gem-core export --to trl`.
+        num_tasks: Number of training tasks.
+        eval_env: Environments to evaluate on; None uses those of `env`.
+        num_eval_tasks: Number of evaluation tasks, shared evenly by the environments.
+    """
+
+    env: list[str] | None = None
+    num_tasks: int = 10_000
+    eval_env: list[str] | None = None
+    num_eval_tasks: int = 256
+
+
+def flags() -> type[Any]:
+    """Return a dataclass with the flags of GEM, for TRL's parser. Objects are JSON."""
+    made: list[tuple[str, Any, Any]] = []
+    for cls in (TaskFlags, GemConfig):
+        hints = get_type_hints(cls, include_extras=True)
+        for item in fields(cls):
+            kind, text = hints[item.name], ""
+            if get_origin(kind) is Annotated:
+                kind, text = get_args(kind)
+            default = item.default if item.default_factory is MISSING else "{}"
+            if get_origin(kind) is tuple:
+                kind, default = list[str] | None, None
+            flag = field(default=default, metadata={"help": text})
+            made.append((PREFIX + item.name, str if get_origin(kind) is dict else kind, flag))
+    return make_dataclass("GemFlags", made)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run TRL's script; return the exit code.
+
+    Args:
+        argv: Flags; None uses those of the command.
+    """
+    try:
+        SUPPORTED.require()
+        _run(argv)
+    except GemError as error:
+        sys.stderr.write(f"gem_trl: {error}\n")
+        return 2
+    return 0
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    import datasets
+    import trl
+    from trl.scripts import grpo
+
+    from gem_trl.trainer import GemGRPOTrainer
+
+    parsers = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, flags())
+    script, training, model, mixture, given = trl.TrlParser(parsers).parse_args_and_config(args=argv)
+    values = {item.name.removeprefix(PREFIX): getattr(given, item.name) for item in fields(given)}
+    chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
+    config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
+    trainer = functools.partial(GemGRPOTrainer, gem=config)
+    with replaced(trl, "GRPOTrainer", trainer):
+        if chosen.env is None:
+            grpo.main(script, training, model, mixture)
+            return
+        if script.dataset_name or mixture.datasets:
+            raise ConfigError("--gem_env names the tasks; leave out --dataset_name and datasets")
+        script.dataset_name = "gem"
+        splits = _splits(chosen, script, training)
+        with replaced(datasets, "load_dataset", lambda *args, **kwargs: splits):
+            grpo.main(script, training, model, mixture)
+
+
+def _splits(chosen: TaskFlags, script: Any, training: Any) -> Mapping[str, Any]:
+    from gem_trl.dataset import tasks
+
+    assert chosen.env is not None
+    splits = {script.dataset_train_split: tasks(chosen.env, chosen.num_tasks, seed=training.seed)}
+    if training.eval_strategy != "no":
+        envs = chosen.eval_env or chosen.env
+        splits[script.dataset_test_split] = tasks(envs, chosen.num_eval_tasks, split="eval")
+    return splits
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""`gem-core repro --to trl`: a recipe as flags of TRL's script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gem_core.repro import Recipe, flags, read_settings, reject_unsupported, write_script
+
+COMMAND = "accelerate launch --num_machines 1 --num_processes {gpus} -m gem_trl.grpo"
+UPDATES = (
+    "With several updates per step, TRL's loss divides each update by the mean number of tokens of an update."
+)
+
+
+def write(recipe: Recipe, folder: str | Path) -> list[str]:
+    """Write ``run.sh``.
+
+    Returns:
+        The differences from the other trainers, one line each.
+
+    Raises:
+        ConfigError: TRL has no equivalent of an option.
+    """
+    one_row = "TRL trains on episode rows, and the turns of a rebuilt context share no prefix"
+    reasons = dict.fromkeys(recipe.changed("context", "raw"), one_row)
+    reasons |= recipe.images("gem_trl trains on text only")
+    if recipe.samples_per_task < 2:
+        reasons["samples_per_task"] = "TRL needs at least 2 episodes per task, with any estimator"
+    reject_unsupported("TRL", reasons)
+    options = recipe.rollout_options()
+    if recipe.changed_estimator_options:
+        options["estimator_options"] = json.dumps(recipe.changed_estimator_options)
+    rows = recipe.micro_batch(4)
+    accumulation = recipe.episodes_per_gpu // rows
+    settings = read_settings(
+        Path(__file__).with_name("recipe.json"),
+        recipe,
+        rows=rows,
+        accumulation=accumulation,
+        rows_per_rollout=accumulation * recipe.updates_per_step,
+        optimizer_steps=recipe.steps * recipe.updates_per_step,
+        adam_beta_1=recipe.adam_betas[0],
+        adam_beta_2=recipe.adam_betas[1],
+        template=json.dumps(recipe.template_kwargs),
+        gem_options=options,
+    )
+    notes = [UPDATES] if recipe.updates_per_step > 1 else []
+    write_script(Path(folder) / "run.sh", COMMAND.format(gpus=recipe.gpus), flags(settings), notes=notes)
+    return notes

@@ -1,0 +1,178 @@
+"""`GemGRPOTrainer`: TRL's GRPOTrainer with GEM's episodes, an advantage per turn, and GEM's metrics."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from trl import GRPOConfig, GRPOTrainer
+
+from gem_core.advantages.tensors import turn_ids_from_mask
+from gem_core.errors import ConfigError, UnsupportedTrainer
+from gem_core.eval.summary import evaluation_metrics
+from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
+from gem_core.rollout.rows import turn_ids_of
+from gem_core.tasks import EnvChoice
+from gem_core.trainers.estimators import EpisodeTurns
+from gem_core.trainers.failures import batch_metrics, evaluation_logs
+from gem_trl import upstream
+from gem_trl.config import GemConfig, check_args
+from gem_trl.dataset import check_dataset, episode_return
+from gem_trl.playing import Rollout
+
+upstream.check()
+NOT_BESIDE = (
+    "gem_trl plays the episodes itself; leave it out, or pass reward_funcs to use TRL's own rollouts with an "
+    "estimator of gem_core"
+)
+
+
+class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's GRPOTrainer; takes the arguments of that class and `gem`.
+
+    Without `reward_funcs`, the rows of the data sets are tasks (`gem_trl.tasks`), and GEM plays an episode
+    for each. With `reward_funcs`, TRL makes its own rollouts, also with tools, and the sum of the rewards of
+    a row is the reward of its last turn.
+
+    Args:
+        args: Arguments of `GRPOTrainer`, by position.
+        gem: Options of the rollout and of the estimator; None uses the defaults.
+        kwargs: Arguments of `GRPOTrainer`, by name.
+
+    Raises:
+        GemError: An option or a task is not supported; no model has been loaded yet.
+    """
+
+    def __init__(self, *args: Any, gem: GemConfig | None = None, **kwargs: Any) -> None:
+        self.gem = (gem or GemConfig()).checked()
+        bound = inspect.signature(GRPOTrainer.__init__).bind(self, *args, **kwargs).arguments
+        del bound["self"]
+        self.gem_rollout = None if bound.get("reward_funcs") else Rollout(self.gem)
+        played = self.gem_rollout is not None
+        self._choice = self.gem.choose_estimator(played=played)
+        _check_loss(type(self))
+        config = bound.get("args") or GRPOConfig("GRPO")
+        check_args(config, self._choice, played=played)
+        if played:
+            for name in ("tools", "environment_factory", "rollout_func"):
+                if bound.get(name):
+                    raise ConfigError(f"{name}: {NOT_BESIDE}")
+            check_dataset(bound.get("train_dataset"), "train_dataset", self.gem.wrappers, for_training=True)
+            check_dataset(bound.get("eval_dataset"), "eval_dataset", self.gem.wrappers, for_training=False)
+            bound |= {"reward_funcs": episode_return, "rollout_func": self.gem_rollout}
+        self._scores = torch.zeros(0)
+        self._evaluated: list[Episode] = []
+        self._evaluation: tuple[str, int | None] = ("eval", None)
+        super().__init__(**bound)
+        if played and not self.use_vllm and getattr(self.accelerator.state, "fsdp_plugin", None) is not None:
+            raise ConfigError("FSDP: the sampler needs whole weights in each process; use DDP or vLLM")
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        output: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
+        training = self.model.training
+        mask = output["completion_mask"] * output.get("tool_mask", 1)
+        if self.gem_rollout is None:
+            turn_ids, turns = turn_ids_from_mask(mask), self._scored_turns(mask)
+            outlines = [None] * len(turns)
+        else:
+            episodes = self.gem_rollout.episodes
+            turn_ids = _turn_ids(episodes, mask)
+            turns = [EpisodeTurns.of(episode, self._choice.needs) for episode in episodes]
+            outlines = [without_tokens(episode) for episode in episodes]
+        everything = gather_object(list(zip(turns, outlines, strict=True)))
+        samples = self.num_generations if training else self.num_generations_eval
+        groups = [number // samples for number in range(len(everything))]  # as in TRL's own advantages
+        advantages, stats = self._choice.compute_turns([turns for turns, _ in everything], groups)
+        first = self.accelerator.process_index * len(turns)
+        values = torch.zeros(mask.shape)
+        for row, of_turns in enumerate(advantages[first : first + len(turns)]):
+            values[row] = torch.tensor([*of_turns, 0.0])[turn_ids[row].cpu()]  # -1 takes the last value
+        output["advantages"] = values.to(mask.device)
+        self._log_advantages([float(of_turns.mean()) if len(of_turns) else 0.0 for of_turns in advantages])
+        played = [outline for _, outline in everything if outline is not None]
+        if training and played and not stats.count:
+            raise nothing_trainable(played, f"step {self.state.global_step + 1}")
+        if training:
+            for name, value in batch_metrics(played, stats).items():
+                self._metrics["train"][name].append(value)
+        else:
+            self._evaluated += played
+        return output
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._scores = super()._calculate_rewards(*args, **kwargs)
+        return self._scores
+
+    def _scored_turns(self, mask: torch.Tensor) -> list[EpisodeTurns]:
+        """Return the turns of rows that TRL generated, with the whole reward on the last turn of a row."""
+        weights = self.reward_weights.to(self._scores.device)
+        scores = (self._scores * weights).nansum(1)
+        scores[self._scores.isnan().all(1)] = torch.nan  # no function scored the row
+        first = self.accelerator.process_index * len(mask)
+        turns = []
+        ids = turn_ids_from_mask(mask).cpu()
+        for row, score in zip(ids, scores[first : first + len(mask)].tolist(), strict=True):
+            lengths = torch.bincount(row[row >= 0]).tolist() if score == score else []
+            turns.append(EpisodeTurns([0.0] * (len(lengths) - 1) + [score] * bool(lengths), lengths))
+        return turns
+
+    def _log_advantages(self, means: Sequence[float]) -> None:
+        """Show the mean over the turns of an episode in TRL's table of completions."""
+        log = self._logs["advantages"]
+        for _ in range(min(len(log), len(means))):
+            log.pop()
+        log.extend(means)
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Evaluate, and add the common metrics of all episodes and of those of each environment."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        dataset = self.eval_dataset[dataset] if isinstance(dataset, str) else dataset
+        size = len(dataset) * self.num_generations_eval if hasattr(dataset, "__len__") else None
+        self._evaluated, self._evaluation = [], (metric_key_prefix, size)
+        metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        return metrics
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log metrics, including those of GEM at the end of an evaluation."""
+        prefix, size = self._evaluation
+        if self._evaluated and f"{prefix}_runtime" in logs:
+            played = self._evaluated[:size]  # ranks repeat episodes at the end so that all have equally many
+            self._evaluated = []
+            logs.update({f"{prefix}_{name}": value for name, value in evaluation_metrics(played).items()})
+            labeled = [(EnvChoice(each.env_id, each.env_kwargs).label, each) for each in played]
+            logs.update(evaluation_logs(labeled, f"{prefix}_{{env}}/{{metric}}"))
+        super().log(logs, start_time)
+
+
+def _check_loss(cls: type) -> None:
+    """Reject a subclass whose loss is another one of TRL, which may not accept an advantage per token."""
+    for base in cls.__mro__:
+        if base is GRPOTrainer:
+            return
+        if base.__module__.startswith("trl.") and "_compute_loss" in vars(base):
+            raise UnsupportedTrainer(
+                f"gem_trl: the loss of {base.__name__} may not accept an advantage per token"
+            )
+
+
+def _turn_ids(episodes: Sequence[Episode], mask: torch.Tensor) -> torch.Tensor:
+    """Return the turn of each completion token, -1 outside of responses.
+
+    Raises:
+        ConfigError: The mask of the loss does not cover exactly the responses.
+    """
+    width = mask.shape[1]
+    ids = torch.tensor([_row_ids(episode, width) for episode in episodes])
+    if not torch.equal(ids >= 0, mask.cpu() != 0):
+        raise ConfigError("TRL's mask of the loss does not cover exactly the responses of the episodes")
+    return ids
+
+
+def _row_ids(episode: Episode, width: int) -> list[int]:
+    (row,) = rows_of(episode) or [None]
+    return [-1] * width if row is None else turn_ids_of(row.spans, width, start=row.prompt_length)

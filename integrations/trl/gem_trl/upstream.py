@@ -1,0 +1,59 @@
+"""The interface of TRL that this plugin overrides or calls."""
+
+from __future__ import annotations
+
+import inspect
+
+from trl import GRPOTrainer
+from trl import models as trl_models
+from trl.trainer import utils as trl_utils
+
+from gem_core.errors import UnsupportedTrainer
+from gem_core.trainers.interface import expect
+from gem_trl import SUPPORTED
+
+EXPECTED = {
+    "_generate_and_score_completions": ("self", "inputs"),
+    "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+    "_compute_loss": ("self", "model", "inputs"),
+    "evaluate": ("self", "eval_dataset", "ignore_keys", "metric_key_prefix"),
+    "log": ("self", "logs", "start_time"),
+}
+"""Names of the parameters, by method of `GRPOTrainer`."""
+ARGUMENTS = (
+    "reward_funcs",
+    "args",
+    "train_dataset",
+    "eval_dataset",
+    "tools",
+    "rollout_func",
+    "environment_factory",
+)
+"""Arguments of `GRPOTrainer`."""
+TOKEN_ADVANTAGES = "if advantages.dim() == 1:"
+"""In the source of a loss that accepts advantages of shape (rows, tokens)."""
+
+
+def check() -> None:
+    """Check that this plugin's overrides take effect in the installed TRL.
+
+    Raises:
+        UnsupportedTrainer: TRL is missing or has another interface; the message names the difference.
+    """
+    SUPPORTED.require()
+    for name, parameters in EXPECTED.items():
+        expect(SUPPORTED, GRPOTrainer, name, *parameters)
+    first = ("model", "accelerator", "gather_deepspeed3_params")
+    expect(SUPPORTED, trl_models, "unwrap_model_for_generation", *first, exact=False)
+    missing = [name for name in ARGUMENTS if name not in inspect.signature(GRPOTrainer).parameters]
+    if missing:
+        raise UnsupportedTrainer(_problem(f"GRPOTrainer has no {', '.join(missing)}"))
+    if TOKEN_ADVANTAGES not in inspect.getsource(GRPOTrainer._compute_loss):
+        raise UnsupportedTrainer(_problem("its loss does not accept an advantage per token"))
+    if getattr(trl_utils, "_ChunkedLogProbFunction", "absent") is None:  # 1.15, whose loss always calls it
+        raise UnsupportedTrainer(_problem("its loss needs triton, which is not installed"))
+
+
+def _problem(text: str) -> str:
+    version = SUPPORTED.installed_version()
+    return f"gem_trl: TRL {version}: {text}. Supported versions: trl{SUPPORTED.versions}"

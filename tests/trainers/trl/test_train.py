@@ -1,0 +1,33 @@
+"""TRL's own trainer consumes the engine's tokens and the advantages of an independent computation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainers.evidence import Played, assert_update_is_right, played
+from tests.trainers.trl import harness
+
+
+def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) -> None:
+    """Check the common metrics of a step; `episodes` are the trainable ones."""
+    returns = [sum(episode.rewards) for episode in episodes]
+    turns = sum(len(episode.rewards) for episode in episodes)
+    assert metrics["gem/return"] == pytest.approx(sum(returns) / len(returns))
+    assert metrics["reward"] == pytest.approx(sum(returns) / len(returns))
+    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
+    assert metrics["rebn/turns"] == turns
+    assert {"gem/error_rate", "gem/success", "gem/truncation_rate", "rebn/return_std"} <= metrics.keys()
+
+
+def test_three_steps_on_a_mix(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:
+    trainer = harness.train(tmp_path, [harness.GAME, harness.OTHER])
+    episodes = played(spy, tokenizer)
+    assert len(trainer.updates) == 3
+    for update, metrics in zip(trainer.updates, trainer.logged("gem/return"), strict=True):
+        mine = assert_update_is_right(update, episodes, tokenizer, model)
+        assert len(mine) == 8
+        assert_metrics_are_right(metrics, mine)
+    assert max(len(episode.rewards) for episode in episodes.values()) > 1
