@@ -114,7 +114,9 @@ EVERYTHING = ("group_ids", "lengths", "env_ids", "state_keys")
         ("grpo", {}), ("rloo", {}), ("opo", {}), ("maxrl", {}), ("mt_grpo", {}), ("gigpo", {}),
     ],
 )  # fmt: skip
-def test_turns_of_all_ranks_have_the_advantages_of_the_tensor_form(name: str, options: dict[str, Any]) -> None:
+def test_turns_of_all_ranks_have_the_advantages_of_the_tensor_form(
+    name: str, options: dict[str, Any]
+) -> None:
     choice = read_estimator(name, options, gamma=0.5, names=None, supplies=EVERYTHING)
     turns = [EpisodeTurns.of(episode, choice.needs) for episode in EPISODES]
     assert [one.rewards for one in turns] == [[0.0, 2.0], [], [1.0], [3.0, 1.0], [], [0.0]]
