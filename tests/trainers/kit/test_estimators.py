@@ -111,7 +111,8 @@ EVERYTHING = ("group_ids", "lengths", "env_ids", "state_keys")
     ("name", "options"),
     [
         ("rebn", {"ddof": 1}), ("rebn", {"statistics": "env"}), ("reinforce", {}),
-        ("reinforce_plus_plus", {}), ("grpo", {}), ("rloo", {}), ("opo", {}), ("maxrl", {}), ("mt_grpo", {}), ("gigpo", {}),
+        ("reinforce_plus_plus", {}), ("grpo", {}), ("rloo", {}), ("opo", {}),
+        ("maxrl", {}), ("mt_grpo", {}), ("gigpo", {}),
     ],
 )  # fmt: skip
 def test_turns_of_all_ranks_have_the_advantages_of_the_tensor_form(
