@@ -14,6 +14,8 @@ Number: TypeAlias = Fraction | complex
 _TOLERANCE = 1e-9
 _LARGEST = 20_000
 """Maximum number of bits of a power that is computed exactly."""
+WHOLE_POINTS = range(4, 9)
+"""Points at which all variables are whole numbers; at the points 0 to 3 they are fractions."""
 _CONSTANTS: dict[str, complex] = {"pi": math.pi, "e": math.e, "i": 1j}
 
 
@@ -50,10 +52,12 @@ def _value(tree: Tree, point: int) -> Number:
 
 
 def _sample(name: str, point: int) -> Number:
-    """Return the value of a variable: an arbitrary fraction that no formula is likely to favor."""
+    """Return the value of a variable: an arbitrary number that no formula is likely to favor."""
     if name == "infty":
         raise ValueError("infinity is not a number")
     draw = zlib.crc32(f"{name} {point}".encode())
+    if point in WHOLE_POINTS:
+        return Fraction(draw % 20 + 2)
     value = Fraction(draw % 99_991 + 31_013, 65_537)
     return -value if point == 3 or (point == 2 and draw & 1) else value
 
@@ -77,6 +81,26 @@ def _root(value: Fraction) -> Number:
     return complex(math.sqrt(value))
 
 
+def _factorial(x: Number) -> Number:
+    """Return x!, by the gamma function between whole numbers."""
+    if not isinstance(x, Fraction) or not -150 < x <= (1000 if x.denominator == 1 else 150):
+        raise ValueError("the factorial is too large")
+    if x.denominator != 1:
+        return complex(math.gamma(x + 1))
+    return Fraction(math.factorial(int(x)))
+
+
+def _binomial(n: Number, k: Number) -> Number:
+    """Return a binomial coefficient: exactly for a whole k, otherwise by the gamma function."""
+    if not isinstance(n, Fraction) or not isinstance(k, Fraction) or abs(n) > 10_000 or abs(k) > 10_000:
+        raise ValueError("the binomial coefficient is too large")
+    if n.denominator == k.denominator == 1 and n >= 0:
+        return Fraction(math.comb(int(n), int(k)))
+    if k.denominator == 1 and 0 <= k <= 100:
+        return Fraction(math.prod((n - i for i in range(int(k))), start=Fraction(1)) / math.factorial(int(k)))
+    return _factorial(n) / (complex(_factorial(k)) * complex(_factorial(n - k)))
+
+
 def _function(name: str, argument: Tree, extra: Tree | None, point: int) -> Number:
     x = _value(argument, point)
     if name == "sqrt":
@@ -97,16 +121,9 @@ def _function(name: str, argument: Tree, extra: Tree | None, point: int) -> Numb
     if name == "deg":
         return complex(x) * math.pi / 180
     if name == "!":
-        if not isinstance(x, Fraction) or x.denominator != 1 or not 0 <= x <= 1000:
-            raise ValueError("no factorial")
-        return Fraction(math.factorial(int(x)))
+        return _factorial(x)
     if name == "binom":
-        k = _value(extra, point) if extra else x
-        if not (isinstance(x, Fraction) and isinstance(k, Fraction) and x.denominator == k.denominator == 1):
-            raise ValueError("no binomial")
-        if not 0 <= k <= x <= 10_000:
-            raise ValueError("no binomial")
-        return Fraction(math.comb(int(x), int(k)))
+        return _binomial(x, _value(extra, point) if extra else x)
     if name in ("floor", "ceil"):
         if not isinstance(x, Fraction):
             if abs(x.imag) > _TOLERANCE or abs(x.real - round(x.real)) < _TOLERANCE:

@@ -183,10 +183,11 @@ class ExpressionReader(Tokens):
             if self.take("["):
                 degree = expression(self.sum())
                 self.need("]")
-            self.tight = True
-            inner = self.argument()
-            self.tight = False
-            return ("f", "sqrt", inner, degree)
+            kind, value = self.tokens[self.at]
+            if kind == "number":  # who writes \sqrt13 means all of 13, unlike TeX
+                self.at += 1
+                return ("f", "sqrt", ("n", Fraction(value), None), degree)
+            return ("f", "sqrt", self.argument(), degree)
         if name == "binom":
             return ("f", "binom", self.argument(), self.argument())
         if name in FUNCTIONS:

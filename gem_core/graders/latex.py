@@ -13,6 +13,8 @@ A tree consists of tuples. Expressions: ``("n", value, digits)`` with the decima
 
 from __future__ import annotations
 
+import re
+
 from gem_core.graders.expressions import DEEPEST, EXPRESSIONS, ExpressionReader, Tree, expression, fail
 from gem_core.graders.tokens import Unreadable
 
@@ -26,14 +28,25 @@ def read(text: str) -> Tree | None:
     """Return the tree of a tidied text, or None."""
     if not text or len(text) > LONGEST:
         return None
-    if "\\pm" in text or "\\mp" in text:  # one text per sign
-        plus = read(text.replace("\\pm", "+").replace("\\mp", "-"))
-        minus = read(text.replace("\\pm", "-").replace("\\mp", "+"))
-        return None if plus is None or minus is None else ("seq", "", "", [_value_of(plus), _value_of(minus)])
+    if "\\pm" in text or "\\mp" in text:
+        return _both_signs(text)
     try:
         return _AnswerReader(text).answer()
     except (Unreadable, ValueError, IndexError):
         return None
+
+
+def _both_signs(text: str) -> Tree | None:
+    r"""Return the values of a text with ``\\pm``, read once for each sign."""
+    if any(part.count("\\pm") + part.count("\\mp") > 1 for part in re.split(r"[,;]|and|or", text)):
+        return None  # the signs may be independent
+    plus = read(text.replace("\\pm", "+").replace("\\mp", "-"))
+    minus = read(text.replace("\\pm", "-").replace("\\mp", "+"))
+    if plus is None or minus is None:
+        return None
+    if plus[0] == minus[0] == "seq" and plus[1] in ("", "\\{"):  # the elements without a sign occur twice
+        return (*plus[:3], [*map(_value_of, plus[3]), *map(_value_of, minus[3])])
+    return ("seq", "", "", [_value_of(plus), _value_of(minus)])
 
 
 def _value_of(tree: Tree) -> Tree:
@@ -44,26 +57,48 @@ class _AnswerReader(ExpressionReader):
     """Reads the parts around expressions: lists, relations, unions, units, words, and brackets."""
 
     def answer(self) -> Tree:
-        if all(kind in ("words", "word") for kind, _ in self.tokens[:-1]) and (
-            len(self.tokens) > 2 or self.kind == "words"
+        if (
+            all(kind in ("words", "word") for kind, _ in self.tokens[:-1])
+            and (len(self.tokens) > 2 or self.kind == "words")
+            and not self.lists_letters()
         ):
             return ("text", " ".join(" ".join(value for _, value in self.tokens[:-1]).split()).casefold())
-        items = self.items("")
+        items = self.items()
         if self.kind != "end of text":
             raise Unreadable
+        if (
+            len(items) > 1
+            and self.links == {"or"}
+            and all(item[0] == "rel" and "=" not in item[2] for item in items)
+        ):
+            return ("union", items)
         return items[0] if len(items) == 1 else ("seq", "", "", items)
 
-    def items(self, end: str) -> list[Tree]:
+    def lists_letters(self) -> bool:
+        """Return whether the text is ``A and B``, which is a list rather than words."""
+        links = [value.strip().casefold() for _, value in self.tokens[1:-1:2]]
+        letters = self.tokens[:-1:2]
+        return bool(links) and len(self.tokens) % 2 == 0 and set(links) <= {"and", "or"} and all(
+            kind == "word" and len(value) == 1 for kind, value in letters
+        )  # fmt: skip
+
+    links: frozenset[str] | set[str] = frozenset()
+    """Separators of the elements that were read last."""
+
+    def items(self) -> list[Tree]:
         """Read the elements between separators."""
-        found = [self.element()]
+        items = [self.element()]
+        links: set[str] = set()
         while True:
             comma = self.take(",") or self.take(";")
-            link = self.kind == "words" and self.tokens[self.at][1].strip().casefold() in ("and", "or", "")
-            if link:
+            word = self.tokens[self.at][1].strip().casefold() if self.kind == "words" else None
+            if word in ("and", "or", ""):
                 self.at += 1
-            if not (comma or link):
-                return found
-            found.append(self.element())
+            elif not comma:
+                self.links = links
+                return items
+            links.add(word if word in ("and", "or") else ",")
+            items.append(self.element())
 
     def element(self) -> Tree:
         """Read a relation, a union or a single value."""
@@ -105,8 +140,14 @@ class _AnswerReader(ExpressionReader):
             unit = self.words()
             if unit in ("percent", "per cent"):
                 unit = "%"
-            if self.take("^"):
-                unit += f"^{self.unit_power()}"
+            while True:
+                if self.take("^"):
+                    unit += f"^{self.unit_power()}"
+                elif self.next == "/" and self.tokens[self.at + 1][0] in ("words", "word"):
+                    self.at += 1
+                    unit += f" per {self.words()}"
+                else:
+                    break
         elif self.kind == "sub":
             unit = f"base {self.tokens[self.at][1].strip('{} ')}"
             self.at += 1
@@ -143,7 +184,7 @@ class _AnswerReader(ExpressionReader):
         self.depth += 1
         if self.depth > DEEPEST:
             raise Unreadable
-        items = self.items(closing[0])
+        items = self.items()
         end = self.need(*closing)
         self.depth -= 1
         if opening == "|":

@@ -18,14 +18,19 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from gem_core.graders.choices import Choice, choice
 from gem_core.graders.expressions import Tree
 from gem_core.graders.latex import LONGEST, read
-from gem_core.graders.tokens import tidy
+from gem_core.graders.layout import tidy
 from gem_core.graders.values import same
+from gem_core.text import undecorated
 
 _NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}(?: +[A-Za-z]+){2}")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{(.*)\}", re.DOTALL)
+_RELATION = re.compile(r"\\(?:neq?|not|l[te]q?|g[te]q?|leqslant|geqslant|sim)(?![A-Za-z])|[<>]|!=|=")
+_SHORT_WORDS = frozenset(("no", "up", "on", "am", "pm"))
+"""Words of two letters that are equal in any case; other short words may be products of variables."""
 
 
 class MathVerdict(NamedTuple):
@@ -34,6 +39,10 @@ class MathVerdict(NamedTuple):
     correct: bool
     by: Literal["text", "tree", "symbolic", "timeout", "unread"]
     """The deciding step; "unread" if no step could read one of the two, which makes the answer wrong."""
+
+    def __bool__(self) -> bool:
+        """Return whether the answer is right, although a tuple of two fields would always be true."""
+        return self.correct
 
 
 def grade(answer: str, reference: str, *, symbolic: bool = True) -> bool:
@@ -66,22 +75,44 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> MathVerdict:
         return MathVerdict(False, "unread")
     if tidied == wanted.text:
         return MathVerdict(True, "text")
+    if wanted.choice is not None:
+        verdict = _same_choice(tidied, wanted.choice, symbolic)
+        if verdict is not None:
+            return verdict
+    word = undecorated(tidied)
+    if word == wanted.word:
+        return MathVerdict(True, "text")
+    if len(word) > 1 and word.isalpha() and wanted.word.isalpha():
+        if word.casefold() in _SHORT_WORDS and word.casefold() == wanted.word.casefold():
+            return MathVerdict(True, "text")
+        if word.isupper() and wanted.word.isupper():  # II and IV, or names of points: never products
+            return MathVerdict(False, "text")
     tree = read(tidied)
     if tree is not None and wanted.tree is not None:
         try:
-            verdict = same(tree, wanted.tree)
+            equal = same(tree, wanted.tree)
         except RecursionError:  # the caller is already deep in a recursion
-            verdict = None
-        if verdict is not None:
-            return MathVerdict(verdict, "tree")
+            equal = None
+        if equal is not None:
+            return MathVerdict(equal, "tree")
     if "".join(tidied.split()) == wanted.packed:
         return MathVerdict(True, "text")
     if not symbolic or not _worth_asking(tidied, tree, wanted):
         return MathVerdict(False, "unread")
-    from gem_core.graders.symbolic import equal
+    from gem_core.graders import symbolic as math_verify
 
-    found = equal(tidied, wanted.text)
-    return MathVerdict(bool(found), "timeout" if found is None else "symbolic")
+    equal = math_verify.equal(tidied, wanted.text)
+    return MathVerdict(bool(equal), "timeout" if equal is None else "symbolic")
+
+
+def _same_choice(answer: str, wanted: Choice, symbolic: bool) -> MathVerdict | None:
+    """Compare with a reference that names an option; None if the answer must be compared as an expression."""
+    chosen = choice(answer)
+    if chosen is None:
+        return judge(answer, wanted.text, symbolic=symbolic) if wanted.text else None
+    if chosen.letter != wanted.letter or not (chosen.text and wanted.text):
+        return MathVerdict(chosen.letter == wanted.letter, "text")
+    return judge(chosen.text, wanted.text, symbolic=symbolic)
 
 
 def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
@@ -91,7 +122,8 @@ def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
     balanced = answer.count("{") == answer.count("}") and (
         answer.count("(") + answer.count("[") == answer.count(")") + answer.count("]")
     )
-    return balanced and "==" not in answer and not _PROSE.search(answer)
+    relation = _RELATION.match(answer) is not None and _RELATION.match(wanted.text) is None
+    return balanced and not relation and "==" not in answer and not _PROSE.search(answer)
 
 
 def _plain_number(text: str) -> str:
@@ -113,13 +145,16 @@ class _Reference(NamedTuple):
     text: str
     packed: str
     """The text without spaces."""
+    word: str
+    r"""The text without ``\\text{...}`` around it."""
     tree: Tree | None
+    choice: Choice | None
 
 
 @lru_cache(maxsize=4096)  # shared by the samples of a group
 def _reference(text: str) -> _Reference:
     tidied = tidy(_unboxed(text))
-    return _Reference(tidied, "".join(tidied.split()), read(tidied))
+    return _Reference(tidied, "".join(tidied.split()), undecorated(tidied), read(tidied), choice(tidied))
 
 
 def _unboxed(text: str) -> str:

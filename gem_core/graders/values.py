@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from gem_core.graders.evaluation import Number, evaluate
+from gem_core.graders.evaluation import WHOLE_POINTS, Number, evaluate
 from gem_core.graders.expressions import EXPRESSIONS, Tree
-from gem_core.graders.units import UNITS
+from gem_core.graders.units import UNITS, measure
 
 _TOLERANCE = 1e-9
 _ROUNDED = 6
@@ -22,6 +22,9 @@ _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 def same(given: Tree, wanted: Tree) -> bool | None:
     """Return whether two answers mean the same; None if this module cannot tell."""
+    for tree in (given, wanted):
+        if tree[0] == "rel" and not _consistent(tree):
+            return False
     given, wanted = _bare(given, wanted), _bare(wanted, given)
     kinds = given[0], wanted[0]
     if "unit" in kinds:
@@ -32,18 +35,17 @@ def same(given: Tree, wanted: Tree) -> bool | None:
         return bool(given[1] == wanted[1])
     if kinds == ("rel", "rel"):
         return _same_relations(given, wanted)
+    if "union" in kinds:
+        return _same_unions(given, wanted)
     if "rel" in kinds:
+        if any(tree[0] == "rel" and "!=" in tree[2] for tree in (given, wanted)):
+            return False
         given, wanted = (_interval(tree) or tree for tree in (given, wanted))
         return None if "rel" in (given[0], wanted[0]) else same(given, wanted)
     if kinds == ("matrix", "matrix"):
         return _same_matrices(given[1], wanted[1])
     if "matrix" in kinds:
         return None
-    if "union" in kinds:
-        parts = [tree[1] if tree[0] == "union" else [tree] for tree in (given, wanted)]
-        if all(part[0] == "seq" and part[1] == "\\{" for both in parts for part in both):
-            return _unordered(*([item for part in both for item in part[3]] for both in parts))
-        return _unordered(*parts) or None  # (1,2] and (2,3] may be joined differently
     if kinds == ("seq", "seq"):
         return _same_sequences(given, wanted)
     if "seq" in kinds:  # one value against several
@@ -57,7 +59,8 @@ def same(given: Tree, wanted: Tree) -> bool | None:
 def _bare(tree: Tree, other: Tree) -> Tree:
     """Remove a leading name (x = 5) that the other side lacks, and turn words into a letter."""
     if tree[0] == "rel" and set(tree[2]) == {"="} and other[0] != "rel":
-        if tree[1][0][0] in ("v", "*") or len(tree[2]) > 1:  # x, or f(x)
+        constant = tree[1][0][0] in EXPRESSIONS and not _has_variable(tree[1][0])
+        if tree[1][0][0] in ("v", "*", "text") or len(tree[2]) > 1 or constant:  # x, f(x), Area, or 3 + 4
             return tuple(tree[1][-1])
         if tree[1][-1][0] == "v":
             return tuple(tree[1][0])
@@ -66,6 +69,35 @@ def _bare(tree: Tree, other: Tree) -> Tree:
     if tree[0] == "text" and tree[1] in ("all real numbers", "all reals", "real numbers"):
         return ("v", "blackboard R")
     return tree
+
+
+def _consistent(relation: Tree) -> bool:
+    """Return whether the constants in a chain of equations are equal; ``x = 73 = 72`` is wrong for any x."""
+    _, operands, signs = relation
+    constants = [side for side in operands if side[0] in EXPRESSIONS and not _has_variable(side)]
+    if set(signs) != {"="} or len(constants) < 2:
+        return True
+    return all(_same_expressions(side, constants[-1]) is not False for side in constants[:-1])
+
+
+def _has_variable(tree: Tree) -> bool:
+    if tree[0] == "v":
+        return tree[1] not in ("pi", "e", "i", "infty")
+    return any(_has_variable(part) for part in tree[1:] if isinstance(part, tuple))
+
+
+def _same_unions(given: Tree, wanted: Tree) -> bool | None:
+    """Compare unions of intervals or sets; an inequality counts as its interval."""
+    given_parts, wanted_parts = (
+        [_interval(part) or part for part in (tree[1] if tree[0] == "union" else [tree])]
+        for tree in (given, wanted)
+    )
+    if all(part[0] == "seq" and part[1] == "\\{" for part in (*given_parts, *wanted_parts)):
+        return _unordered(
+            [item for part in given_parts for item in part[3]],
+            [item for part in wanted_parts for item in part[3]],
+        )
+    return _unordered(given_parts, wanted_parts) or None  # (1,2] and (2,3] may be joined differently
 
 
 def _same_units(given: Tree, wanted: Tree) -> bool | None:
@@ -84,11 +116,16 @@ def _same_units(given: Tree, wanted: Tree) -> bool | None:
     names = _unit(unit), _unit(other)
     if not unit or not other or names[0] == names[1]:
         return equal
+    meaning, other_meaning = measure(unit), measure(other)
+    if meaning is not None and other_meaning is not None:
+        if not meaning.dimensions or not other_meaning.dimensions:  # square units
+            return equal
+        if meaning.dimensions != other_meaning.dimensions:
+            return False
+        scale = meaning.size / other_meaning.size
+        return _same_expressions(("*", ("n", scale, None), left) if scale != 1 else left, right)
     if "degree" in names and all(name.startswith("degree ") or name == "degree" for name in names):
         return equal  # one side does not name its scale
-    if unit in UNITS and other in UNITS and UNITS[unit][0] == UNITS[other][0]:
-        scale = UNITS[unit][1] / UNITS[other][1]
-        return _same_expressions(("*", ("n", scale, None), left), right)
     return False if equal is not None else None
 
 
@@ -197,7 +234,7 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
     if given == wanted:
         return True
     if given[0] == wanted[0] == "v":
-        return given[1] == wanted[1] or (len(given[1]) == 1 and given[1].lower() == wanted[1].lower())
+        return bool(given[1] == wanted[1])
     if (sign := _infinite(given)) or _infinite(wanted):
         return sign == _infinite(wanted)
     settled = valued = 0
@@ -207,11 +244,13 @@ def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
         if a is None or b is None:
             continue
         if not _equal(given, wanted, a, b):  # a difference at mixed signs only may come from branch cuts
+            if _of_whole_numbers(given) or _of_whole_numbers(wanted):
+                return _same_for_whole_numbers(given, wanted)
             return False if point < 2 and not (_doubtful(given) or _doubtful(wanted)) else None
         settled += 1
         if point == 1 and not (_branching(given) or _branching(wanted)):
             return True
-    if valued and not settled:  # 1/0, or a number too large to be the reference
+    if valued and not settled and not _has_variable(given):  # 1/0, or a number too large to be the reference
         return False
     return True if settled == 4 else None
 
@@ -250,6 +289,37 @@ def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
         distance = abs(float(value) - complex(other).real)
         return bool(distance <= 0.5 * 10.0 ** -literal[2] * (1 + 1e-6))
     return False
+
+
+_WHOLE = frozenset("nkmN")
+"""Variables that usually stand for whole numbers."""
+
+
+def _of_whole_numbers(tree: Tree) -> bool:
+    r"""Return whether an expression treats a variable as a whole number: ``n!``, ``(-1)^n``."""
+    kind = tree[0]
+    if kind == "f" and tree[1] in ("!", "binom", "floor", "ceil", "cos", "sin"):
+        return _names(tree[2]) <= _WHOLE and bool(_names(tree[2]))
+    if kind == "^" and _names(tree[2]) and _names(tree[2]) <= _WHOLE and not _has_variable(tree[1]):
+        base = evaluate(tree[1], 0)
+        return not isinstance(base, Fraction) or base < 0
+    return any(_of_whole_numbers(part) for part in tree[1:] if isinstance(part, tuple))
+
+
+def _names(tree: Tree) -> set[str]:
+    if tree[0] == "v":
+        return {tree[1]} - {"pi", "e", "i"}
+    return set().union(*(_names(part) for part in tree[1:] if isinstance(part, tuple)))
+
+
+def _same_for_whole_numbers(given: Tree, wanted: Tree) -> bool | None:
+    """Return whether two expressions agree for whole values of all variables."""
+    if not _names(given) | _names(wanted) <= _WHOLE:
+        return None
+    pairs = [(evaluate(given, point), evaluate(wanted, point)) for point in WHOLE_POINTS]
+    if any(a is not None and b is not None and not _equal(given, wanted, a, b) for a, b in pairs):
+        return False
+    return None if any(a is None or b is None for a, b in pairs) else True
 
 
 _BRANCHES = frozenset(["sqrt", "abs", "log", "ln", "asin", "acos", "atan", "arcsin", "arccos", "arctan"])

@@ -232,7 +232,6 @@ monday ~ \text{Monday}
 \text{yes} ~ Yes
 \text{(A)} ~ A
 (B) ~ B
-b ~ B
 C ~ \text{C}
 \textbf{D} ~ D
 \text{even} ~ even
@@ -320,6 +319,98 @@ e^-2x ~ xe^{-2}
 # what only the symbolic grader knows
 \int_0^1 2x\,dx ~ 1
 \sum_{k=1}^{10} k ~ 55
+# separators of thousands and currencies
+10,\!080 ~ 10080
+10080 ~ 10,\!080
+32348 ~ \$32,\!348
+11111111100 ~ 11,\! 111,\! 111,\! 100
+-1\,027 ~ -1027
+-1,\!027 ~ -1027
+(10,\!080, 5) ~ (10080, 5)
+12{,}500\text{ cm} ~ 12500
+72€ ~ 72
+€72 ~ 72
+£72 ~ 72
+£72 ~ 72 pounds
+\$5 ~ 500 \text{ cents}
+14, ~ 14
+14; ~ 14
+# fonts, colors, quotation marks and labels
+\boldsymbol{72} ~ 72
+\bm{72} ~ 72
+\bm{(1,2)} ~ (1,2)
+\textcolor{red}{72} ~ 72
+\color{red}{72} ~ 72
+{\color{red}72} ~ 72
+\underline{72} ~ 72
+\Large{72} ~ 72
+{\bf 72} ~ 72
+72\,{\rm cm} ~ 72 \text{ cm}
+**72** ~ 72
+`72` ~ 72
+"72" ~ 72
+= 72 ~ 72
+\approx 3.14159 ~ \pi
+Answer: 72 ~ 72
+The final answer is 72. ~ 72
+{1 \over 2} ~ 0.5
+√13 ~ \sqrt{13}
+\sqrt13 ~ \sqrt{13}
+90^{\text{o}} ~ 90
+90^o ~ 90^\circ
+90\degree ~ 90^\circ
+# plus and minus in a set
+-2, 1+\sqrt5, 1-\sqrt5 ~ \{1\pm\sqrt{5},-2\}
+\{1\pm\sqrt{5},-2\} ~ -2, 1+\sqrt5, 1-\sqrt5
+\pm 1, \pm 2 ~ -2, -1, 1, 2
+# areas and volumes
+864\text{ in}^2 ~ 864 \mbox{ inches}^2
+864 \text{ square inches} ~ 864 \mbox{ inches}^2
+5 sq cm ~ 5 cm^2
+5 \text{ sq. cm} ~ 5\text{ cm}^2
+5 cm^2 ~ 5\text{ cm}^2
+5 cm² ~ 5\text{ square centimeters}
+1 \text{ m}^2 ~ 10000 \text{ cm}^2
+8 \text{ cubic feet} ~ 8\text{ ft}^3
+60 mph ~ 60 \text{ miles per hour}
+36 \text{ km/h} ~ 10 \text{ m/s}
+# short words
+\text{No} ~ No
+NO ~ No
+Yes, ~ Yes
+\text{II} ~ II
+II ~ \text{II}
+\text{A, B, C} ~ A,B,C
+\text{A, C, B} ~ A,B,C
+\text{A and B} ~ A, B
+# choices
+(b) ~ B
+\textbf{(C)}\ 14 ~ (C)
+\textbf{(C) } 14 ~ C
+C ~ \textbf{(C)}\ 14
+14 ~ \textbf{(C)}\ 14
+(C) 14 ~ \textbf{(C)}\ 14
+Option C ~ C
+option (c) ~ (C)
+C) 14 ~ C
+C. ~ C
+\text{Answer: C} ~ C
+# identities of whole numbers
+\binom{n}{2} ~ \frac{n(n-1)}{2}
+\frac{n(n-1)}{2} ~ \binom{n}{2}
+\frac{(n+1)!}{n!} ~ n+1
+n+1 ~ \frac{(n+1)!}{n!}
+(-1)^{2n} ~ 1
+\cos(n\pi) ~ (-1)^n
+(-1)^{n+1} ~ -(-1)^n
+# inequalities joined by "or", chains of equations
+x<2 \text{ or } x>3 ~ (-\infty,2)\cup(3,\infty)
+x>3 or x<2 ~ (-\infty,2)\cup(3,\infty)
+x<2 \lor x>3 ~ x<2 \text{ or } x>3
+x = 3 + 4 = 7 ~ 7
+3 + 4 = 7 ~ 7
+A = \frac{1}{2}bh = 12 ~ 12
+y = x(x+1) = x^2+x ~ x^2+x
 # bases and ratios
 1010_2 ~ 1010_2
 1010_{2} ~ 1010_2
@@ -512,6 +603,61 @@ x≤3 ~ x\ge 3
 2^{3}^{2} ~ 64
 e^-x^2 ~ e^{-2x}
 e^-x^2 ~ e^{x^2}
+# signs and order that matter
+√13 ~ 3
+\sqrt13 ~ 3
+73 = 72 ~ 72
+x = 73 = 72 ~ 72
+x = 72 = 73 ~ 72
+x = 73 = 72 ~ x = 72
+\neq 72 ~ 72
+\ne 72 ~ 72
+x \neq 72 ~ 72
+< 72 ~ 72
+\approx 71 ~ 72
+a ~ A
+e ~ E
+x ~ X
+b ~ B
+AB ~ BA
+\text{AB} ~ BA
+10,\!080 ~ 1080
+10,\!080 ~ 10
+£72 ~ \$72
+72€ ~ \$72
+**72** ~ 73
+\textcolor{red}{72} ~ 73
+\bm{7}2 ~ 7
+90^{\text{o}} ~ 91
+\{1\pm\sqrt{5},-2\} ~ \{1\pm\sqrt{5},2\}
+-2, 1+\sqrt5 ~ \{1\pm\sqrt{5},-2\}
+\pm 1 \pm \sqrt{2} ~ 1+\sqrt{2}, -1-\sqrt{2}
+864\text{ in}^2 ~ 864 \text{ in}
+864\text{ in}^2 ~ 864 \text{ in}^3
+1 \text{ m}^2 ~ 100 \text{ cm}^2
+5 sq cm ~ 5 cm
+NO ~ ON
+\text{II} ~ III
+\text{A, B} ~ A,B,C
+\text{A, B, C} ~ A,B
+(a) ~ B
+\textbf{(C)}\ 14 ~ (D)
+\textbf{(C)}\ 15 ~ \textbf{(C)}\ 14
+\textbf{(D)}\ 14 ~ \textbf{(C)}\ 14
+Option C ~ D
+(C) or (D) ~ C
+not C ~ C
+C, D ~ C
+\binom{n}{2} ~ \frac{n(n+1)}{2}
+\frac{(n+1)!}{n!} ~ n
+(-1)^{n} ~ 1
+\cos(n\pi) ~ (-1)^{n+1}
+x<2 \text{ or } x>3 ~ (-\infty,2)\cup[3,\infty)
+x<2 \text{ and } x>3 ~ (-\infty,2)\cup(3,\infty)
+x<3 \text{ or } x>2 ~ (2,3)
+3 + 4 = 8 ~ 8
+Answer: 72 ~ 7
+The answer is not 72 ~ 72
 # adversarial strings
  ~ 5
 ? ~ 5

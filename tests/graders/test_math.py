@@ -13,6 +13,7 @@ from gem_core.graders import symbolic
 from gem_core.graders.latex import read
 from gem_core.graders.math import MathVerdict, grade, judge
 from tests.graders.pairs import PAIRS
+from tests.graders.styles import STYLED
 
 ONLY_SYMBOLIC = {r"\int_0^1 2x\,dx", r"\sum_{k=1}^{10} k", "(x,y)=(1,2)"}
 """Right answers of the labeled pairs that the built-in comparison cannot read."""
@@ -38,6 +39,26 @@ def test_labeled_pairs_without_math_verify(answer, reference, right):
 def test_labeled_pairs_with_math_verify():
     wrong = [(a, r, right) for a, r, right in PAIRS if grade(a, r) is not right]
     assert wrong == []
+
+
+def test_answers_in_the_styles_of_models_without_math_verify():
+    assert len(STYLED) >= 2000
+    assert sum(not pair.right for pair in STYLED) >= 1000
+    mistakes = [p for p in STYLED if judge(p.answer, p.reference, symbolic=False).correct is not p.right]
+    assert mistakes == []
+
+
+def test_a_verdict_is_true_only_for_a_right_answer():
+    assert judge("1/2", "0.5")
+    assert not judge("1/3", "0.5", symbolic=False)
+
+
+def test_an_undefined_answer_is_left_to_math_verify_only_if_it_has_variables(monkeypatch):
+    questions = []
+    monkeypatch.setattr(symbolic, "equal", lambda *texts: bool(questions.append(texts)))
+    assert judge(r"\frac{1}{0}", "5").by == "tree"
+    assert judge(r"(10^{400})!x", "x").by == "symbolic"
+    assert questions == [(r"(10^{400})!x", "x")]
 
 
 @pytest.mark.parametrize(("answer", "reference", "right"), [p for p in PAIRS if p[2]])
@@ -118,20 +139,20 @@ def test_every_plane_of_unicode_is_graded():
 
 
 def test_grading_from_a_thread():
-    found = []
-    thread = threading.Thread(target=lambda: found.append(grade("x+x", "2x", symbolic=False)))
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(grade("x+x", "2x", symbolic=False)))
     thread.start()
     thread.join()
-    assert found == [True]
+    assert verdicts == [True]
 
 
 @pytest.mark.skipif(not has_math_verify, reason="needs the extra 'math'")
 def test_math_verify_from_a_thread():
-    found = []
-    thread = threading.Thread(target=lambda: found.append(judge(r"\int_0^1 2x\,dx", "1")))
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(judge(r"\int_0^1 2x\,dx", "1")))
     thread.start()
     thread.join()
-    assert found == [MathVerdict(True, "symbolic")]
+    assert verdicts == [MathVerdict(True, "symbolic")]
 
 
 def test_out_of_time_is_wrong_and_said(monkeypatch):

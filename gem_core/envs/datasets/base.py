@@ -327,12 +327,12 @@ def references(row: Row, column: str, rows: Rows) -> list[str]:
     value = row.get(column)
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
         value = _listed(value)
-    found = [
+    answers = [
         str(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, (str, int, float))
     ]
-    if not found:
+    if not answers:
         raise DataError(f"{rows.name}: column {column!r} has no answer")
-    return found
+    return answers
 
 
 def _listed(text: str) -> Any:

@@ -122,17 +122,17 @@ def _image(image: Any, rows: Rows) -> dict[str, Any]:
     Raises:
         DataError: The entry is not an image; the message names the data set.
     """
-    given = image
+    source = image
     if isinstance(image, dict):  # the format of the hub: bytes, and the original file name
-        given = image.get("bytes") or image.get("path")
+        source = image.get("bytes") or image.get("path")
     try:
-        if isinstance(given, str) and given.startswith("data:"):
-            return image_part(image_bytes(given))
-        if isinstance(given, str):
-            return image_part(_beside(rows.name, given).read_bytes())
-        return image_part(given)
+        if isinstance(source, str) and source.startswith("data:"):
+            return image_part(image_bytes(source))
+        if isinstance(source, str):
+            return image_part(_beside(rows.name, source).read_bytes())
+        return image_part(source)
     except OSError as error:
-        raise DataError(f"{rows.name}: the image {given!r} cannot be read ({error.strerror})") from error
+        raise DataError(f"{rows.name}: the image {source!r} cannot be read ({error.strerror})") from error
     except DataError as error:
         raise DataError(f"{rows.name}: {error}") from None
 
@@ -145,7 +145,7 @@ def _beside(data: str, file: str) -> Path:
     """
     place = Path(data).expanduser()
     folder = (place if place.is_dir() else place.parent).resolve()
-    found = (folder / file).resolve()
-    if not found.is_relative_to(folder):
+    path = (folder / file).resolve()
+    if not path.is_relative_to(folder):
         raise DataError(f"the image {file!r} is outside the folder of the data")
-    return found
+    return path

@@ -6,8 +6,8 @@ from gem_core.data import Row
 from gem_core.envs.datasets.base import Graded, references
 from gem_core.envs.datasets.math import MathEnv
 from gem_core.graders.latex import read
+from gem_core.graders.layout import tidy
 from gem_core.graders.math import judge
-from gem_core.graders.tokens import tidy
 
 
 class LiteralEnv(MathEnv):

@@ -1,0 +1,168 @@
+"""Removes layout from mathematical answers: fonts, colors, separators of thousands, signs of Unicode."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+from gem_core.graders.units import UNITS
+
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
+_SUPER = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_VULGAR = re.compile(r"(\d*)\s*([¼-¾⅐-⅞])")
+_UNICODE = {
+    "−": "-", "–": "-", "—": "-", "×": "*", "·": "*", "⋅": "*", "∙": "*", "÷": "/", "⁄": "/", "∕": "/",
+    "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
+    "≠": r"\ne ", "∪": r"\cup ", "∅": r"\emptyset ", "∈": r"\in ", "°": r"^\circ ", "±": r"\pm ",
+    "ℝ": r"\mathbb{R}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ", "′": "'",
+    "∨": r"\lor ", "≈": r"\approx ",
+}  # fmt: skip
+_UNICODE_ANY = re.compile("|".join(map(re.escape, _UNICODE)))
+_QUOTES = ((r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"))
+_CURRENCIES = {"€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", r"\$": "dollar"}
+_CURRENCY_BEFORE = re.compile(r"([+-]?)\s*(€|£|¥|₹|\\\$)\s*([+-]?[\d.](?:[\d.,]|\\!|\{,\}|\s(?=\d))*)")
+_CURRENCY_AFTER = re.compile(r"(?<=\d)\s*([€£¥₹]|\\\$)")
+_LABEL = re.compile(
+    r"(?:(?:so|thus|therefore|hence),?\s+)?(?:the\s+)?(?:(?:final|correct)\s+)?answer(?:\s+is\b|\s*[:=])"
+    r"\s*[:=]?(?!\s*not\b)\s*|\\?(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])\s*|=(?!=)\s*",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}\s*|,\s*\\!\s*)(?=\d{3})")
+_FONT = re.compile(
+    r"\\(?:boldsymbol|bm|pmb|underline|emph|ensuremath|mathstrut|boldmath|bfseries|itshape|bf|it|sf|tt|tiny"
+    r"|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s*"
+    r"|\\(?:textcolor|color)\s*\{[^{}]*\}\s*"
+)
+_BRACE = re.compile(r"\\.|[{}]")
+_ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]*)\}|\\(?:hbox|textnormal|textup|textsf|texttt|textsc)\s*(?=\{)")
+_OVER = re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}")
+_DEGREE = re.compile(
+    r"\^\s*\{?\s*\\degree\s*\}?|\\degree(?![A-Za-z])"
+    r"|(?<=\d)\s*\^\s*(?:o(?![A-Za-z])|\{\s*(?:o|\\(?:text|mathrm)\s*\{o\})\s*\}|\\(?:text|mathrm)\s*\{o\})"
+)
+_DROPPED = re.compile(
+    r"\\(?:left|right|displaystyle|textstyle|bigl|bigr|Bigl|Bigr|big|Big|bigg|Bigg|limits|quad|qquad|hfill)"
+    r"(?![A-Za-z])\.?|(?<!\\)\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
+)
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\{?(\d+)\}?")
+_SPACED = re.compile(r"(?<![\w.,^/])(\d{1,3}(?: \d{3})+)(?= *(?:[A-Za-z\\%^=)}]|\Z))")
+_MIXED = re.compile(r"(\d+) +(\d+ */ *\d+)")
+_GROUP = re.compile(
+    r"\\(?:text(?:bf|it|rm)?|mbox|(?P<math>math(?:rm|bf|it|sf|tt)))\s*\{(?P<content>[^{}]*)\}"
+)
+_QUANTITY = re.compile(r"[-+]?\.?\d[\d.,/ ]*%?(?P<unit>[A-Za-z][A-Za-z/ ]*)?")
+_FORMULA = re.compile(r"(?=.*[(\[=])(?=.*\d)(?!.*[A-Za-z]{2}).*")
+_LETTERS = re.compile(r"[A-Za-z](?:(?:\s*,\s*(?:and\s+)?|\s+and\s+)[A-Za-z])+")
+_AFTER_NUMBER = re.compile(r"(?:[\d)}%]|\\circ)\s*\Z")
+
+
+def tidy(text: str) -> str:
+    """Return the text without layout commands, dollar signs, thousands separators and Unicode signs."""
+    text = _unquoted(text.strip())
+    if not text.isascii():
+        text = _VULGAR.sub(_vulgar, text)
+        text = _SUPER.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
+        text = _currency(_UNICODE_ANY.sub(lambda m: _UNICODE[m[0]], text))
+        text = unicodedata.normalize("NFKC", text)
+    if "\\" in text or "$" in text or "~" in text:
+        text = _without_commands(text)
+    if "=" in text or "nswer" in text or "NSWER" in text or "\\a" in text:
+        text = _unlabeled(text)
+    if "^" in text or "\\degree" in text:
+        text = _DEGREE.sub(r"^\\circ ", text)
+    text = text.strip().rstrip(".,; ")
+    if text[:1] == "{" and "," not in text:  # {1,2} is a set
+        while _is_group(text):
+            text = text[1:-1].strip(" .;")
+    if "," in text:
+        text = _SEPARATOR.sub("", text)
+        if not any(mark in text for mark in "([") and "\\{" not in text:
+            text = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
+    if " " in text:
+        text = _SPACED.sub(lambda m: m[1].replace(" ", ""), text)
+        text = _MIXED.sub(r"(\1+\2)", text)
+    return text
+
+
+def _without_commands(text: str) -> str:
+    if "\\$" in text:
+        text = _currency(text)
+    text = _SEPARATOR.sub("", text)
+    if "\\" in text:
+        text = _OVER.sub(r"\\frac{\1}{\2}", _FONT.sub("", text))
+        text = _ROMAN.sub(lambda m: r"\text{" + m[1] + "}" if m[1] else r"\text", text)
+    text = _DROPPED.sub(" ", text).strip()
+    text = _REPEATING.sub(_repeating, text)
+    text = text.replace("\\%", "%").replace("dfrac", "frac").replace("tfrac", "frac").replace("cfrac", "frac")
+    if "\\text" in text or "\\m" in text:
+        text = _GROUP.sub(_content, text)
+    return text.strip()
+
+
+def _unquoted(text: str) -> str:
+    """Return the text without quotation marks or Markdown around all of it."""
+    for start, end in _QUOTES:
+        if text.startswith(start) and text.endswith(end) and len(text) > len(start) + len(end):
+            inside = text[len(start) : -len(end)]
+            if start not in inside and end not in inside:
+                return inside.strip()
+    return text
+
+
+def _is_group(text: str) -> bool:
+    """Return whether one pair of braces is around the whole text."""
+    if not text.startswith("{") or not text.endswith("}") or text.endswith("\\}"):
+        return False
+    depth = 0
+    for brace in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if not depth:
+            return brace.end() == len(text)
+    return False
+
+
+def _unlabeled(text: str) -> str:
+    """Return the text without ``the answer is`` and without a leading equals or approximately sign."""
+    label = _LABEL.match(text)
+    return text[label.end() :] if label else text
+
+
+def _currency(text: str) -> str:
+    """Return the text with a currency sign as a unit after the number."""
+    text = _CURRENCY_BEFORE.sub(lambda m: rf"{m[1]}{m[3].rstrip('., ')}\text{{ {_CURRENCIES[m[2]]}}}", text)
+    return _CURRENCY_AFTER.sub(lambda m: rf"\text{{ {_CURRENCIES[m[1]]}}}", text)
+
+
+def _content(match: re.Match[str]) -> str:
+    r"""Return the content of a text group that is math: ``\text{5 cm}``, ``\mathbf{42}``, ``\mathrm{i}``.
+
+    A letter after a number is a unit, except for i.
+    """
+    content = match["content"].strip()
+    after_number = _AFTER_NUMBER.search(match.string, max(0, match.start() - 9), match.start())
+    if len(content) == 1 and content.isalpha():
+        opened = content == "i" or not after_number
+    elif after_number:
+        opened = False
+    elif match["math"]:
+        opened = any(map(str.isdigit, content))
+    elif quantity := _QUANTITY.fullmatch(content):
+        units = (quantity["unit"] or "").replace("/", " ").split()
+        opened = all(len(unit) > 2 or unit in UNITS for unit in units)
+    else:
+        opened = (_FORMULA.fullmatch(content) or _LETTERS.fullmatch(content)) is not None
+    return f" {content} " if opened else match[0]
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    top, bottom = unicodedata.normalize("NFKC", match[2]).split("\u2044")
+    return f"({match[1] or 0}+{top}/{bottom})"
+
+
+def _repeating(match: re.Match[str]) -> str:
+    whole, fixed, again = match.groups()
+    scale = 10 ** len(fixed)
+    value = Fraction(int(whole + fixed or "0"), scale) + Fraction(int(again), scale * (10 ** len(again) - 1))
+    return f"({value})" if len(again) < 20 else match[0]
