@@ -296,7 +296,7 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def consistency(session: nox.Session) -> None:
     """Compare the records of the trainers' sessions with gem_core; with ROLL_HOME ROLL's, too."""
-    trainers = "verl,openrlhf,oat,rl2" + (",roll" if os.environ.get("ROLL_HOME") else "")
+    trainers = "verl,openrlhf,oat,rl2,trl" + (",roll" if os.environ.get("ROLL_HOME") else "")
     page = "runs/consistency/index.html"
     session.run("gem-core", "consistency", "--trainers", trainers, "--html", page)
 

@@ -190,11 +190,11 @@ def retokenized(kind: Any, tokenizer: Any) -> Patch:
     return patch
 
 
-def own_seeds(module: Any) -> Patch:
-    """Return a fault in `module.task_of`, which gives each sample of a group its own seed."""
+def own_seeds(module: Any, name: str = "task_of") -> Patch:
+    """Return a fault in a module's function from rows to tasks: each sample of a group gets its own seed."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        original, seen = module.task_of, set()
+        original, seen = getattr(module, name), set()
 
         def task_of(row: Any) -> Any:
             task = original(row)
@@ -203,6 +203,6 @@ def own_seeds(module: Any) -> Patch:
             seen.add(task["seed"])
             return task
 
-        monkeypatch.setattr(module, "task_of", task_of)
+        monkeypatch.setattr(module, name, task_of)
 
     return patch

@@ -34,6 +34,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "GemConfig": "config",
         "GemGRPOTrainer": "trainer",
+        "environment": "tool_loop",
         "episode_return": "dataset",
         "rollout": "playing",
         "tasks": "dataset",

@@ -1,0 +1,117 @@
+"""The shared step of all trainers in TRL's own trainer, in this process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from gem_trl import playing
+from gem_trl.config import GemConfig
+from gem_trl.dataset import task_prompt
+
+from gem_core.consistency import Played
+from gem_core.engines.sampling import BatchingPolicy
+from gem_core.rollout import Episode, Generation, without_tokens
+from tests.consistency.assemble import episode_of, turn_ids_of
+from tests.consistency.scenario import (
+    GAMMA,
+    MAX_TURNS,
+    SAMPLES,
+    TASKS,
+    TOKENS,
+    TOKENS_PER_TURN,
+    Scenario,
+    Scripted,
+    tasks,
+)
+from tests.trainers.spies.gem_script import Script
+from tests.trainers.trl import harness
+
+OPTIONS = GemConfig(
+    gamma=GAMMA,
+    max_turns=MAX_TURNS,
+    max_tokens_per_turn=TOKENS_PER_TURN,
+    max_tokens=TOKENS,
+    wrappers="named",
+)
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Return TRL's settings for the step: one update on all episodes."""
+    return {
+        "per_device_train_batch_size": TASKS * SAMPLES,
+        "gradient_accumulation_steps": 1,
+        "num_generations": SAMPLES,
+        "max_completion_length": 4096,
+        "max_steps": 1,
+        "shuffle_dataset": False,
+        **changes,
+    }
+
+
+def make_trainer(
+    folder: Path, shared: Scenario, options: GemConfig = OPTIONS, **changes: Any
+) -> harness.Spied:
+    return harness.Spied(
+        str(shared.model),
+        args=harness.config(folder, **settings(**changes)),
+        train_dataset=Dataset.from_list([task_prompt(task) for task in tasks()]),
+        gem=options,
+    )
+
+
+def answer_from_script(monkeypatch: pytest.MonkeyPatch, shared: Scenario) -> None:
+    """Let the sampler answer from the script instead of the model."""
+    scripted = Scripted(Script(shared.script))
+
+    async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+        return await scripted.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
+
+    monkeypatch.setattr(BatchingPolicy, "generate", generate)
+
+
+def carried(episodes: Iterable[Episode]) -> list[tuple[list[int], Episode]]:
+    """Return tokens and outline of each episode, as `tests.consistency.assemble.from_rows` takes them."""
+    return [
+        (episode.episode_row().token_ids if episode.trainable else [], without_tokens(episode))
+        for episode in episodes
+    ]
+
+
+def replay(trainer: Any, episodes: list[Played], pad_id: int) -> list[list[float]]:
+    """Return the advantages of each turn that a trainer computes for played episodes.
+
+    Args:
+        trainer: A `GRPOTrainer`; its rollout is replaced by the episodes.
+        episodes: Trainable episodes, with the samples of a task next to each other.
+        pad_id: Any token.
+    """
+    made = [episode_of(played) for played in episodes]
+    if getattr(trainer, "gem_rollout", None) is not None:
+        trainer.gem_rollout.episodes = made
+    columns = playing.columns(made, pad_id)
+    trainer.rollout_func = lambda prompts, of: columns
+    output = trainer._generate_and_score_completions([{"prompt": "task"} for _ in made])
+    mask = output["completion_mask"] * output["tool_mask"]
+    advantages = output["advantages"]
+    if advantages.dim() == 1:
+        advantages = advantages[:, None].expand_as(mask)
+    found = []
+    for on, row in zip(mask.tolist(), advantages.tolist(), strict=True):
+        turns = {turn: value for turn, value in zip(turn_ids_of(on), row, strict=True) if turn >= 0}
+        spread = [
+            {value for turn, value in zip(turn_ids_of(on), row, strict=True) if turn == number}
+            for number in turns
+        ]
+        assert all(len(values) == 1 for values in spread), "the tokens of a turn have different advantages"
+        found.append(list(turns.values()))
+    return found
+
+
+def tokens_of(of_turns: list[float], played: Played) -> list[float]:
+    """Return a value for each token of a row; that of another token than a response is arbitrary."""
+    return [of_turns[turn] for turn in itertools.accumulate(played.turn_ids, max, initial=0)][1:]
