@@ -3,6 +3,7 @@
     python benchmarks/study.py normalization    # ReBN, plain REINFORCE, a zero-advantage control
     python benchmarks/study.py gamma            # gamma 0.9 versus 0.999
     python benchmarks/study.py tools            # ReBN and plain REINFORCE on a task that requires a tool
+    python benchmarks/study.py estimators       # six estimators on the game of the estimator exam
 
 Each run is a separate `gem-core train` command; two run at a time, with one thread each. An interrupted
 study continues where it stopped. It writes ``runs.jsonl``, with one `Record` per line, to
@@ -53,6 +54,9 @@ class Study:
         return [metric for metric, _ in self.panels if metric.startswith("gem/")]
 
 
+ESTIMATORS = ("reinforce", "rebn", "grpo", "rloo", "mt_grpo", "gigpo")
+"""Estimators whose learning curves are compared with the estimator exam."""
+
 STUDIES = {
     "normalization": Study(
         title="game:GuessTheNumber-v0-easy, gamma 0.9, three seeds",
@@ -82,6 +86,16 @@ STUDIES = {
         options="--gamma 0.9 --lr 0.003",
         variants={"ReBN": "--estimator rebn", "REINFORCE": "--estimator reinforce"},
         panels=(("gem/success", "success"), ("gem/tool_calls", "tool calls"), ("gem/return", "return")),
+    ),
+    "estimators": Study(
+        title="GuessTheNumber from 1 to 7 in 3 turns, six estimators",
+        env="game:GuessTheNumber-v0(max_number=7, max_turns=3)",
+        # Without regularizer and clipping, and with one update per step, the scale of an estimator has no
+        # effect, as in the exam.
+        options="--steps 80 --episodes-per-step 64 --group-size 8 --minibatches 1 --kl 0 "
+        "--max-grad-norm 1000 --lr 0.003 --lr-schedule constant",
+        variants={name: f"--estimator {name}" for name in ESTIMATORS},
+        panels=(("gem/return", "return"), ("gem/success", "success"), ("train/entropy", "entropy per token")),
     ),
 }
 

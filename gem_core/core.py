@@ -57,6 +57,9 @@ class InfoKeys(TypedDict, total=False):
     state_key: str
     """Key of the state after this step, for estimators that compare turns from the same state; without it,
     the key is a hash of all observations since the reset."""
+    reward_components: dict[str, float]
+    """Components of the reward of this step, by name, for estimators that normalize each one (GDPO); see
+    `Env.reward_components`."""
     use_tool: bool
     """Whether the last action was a tool call."""
     tool_error: str
@@ -127,6 +130,9 @@ class Env:
 
     shows_images: bool = False
     """Whether observations may hold images (`gem_core.images`), which not every model can be shown."""
+
+    reward_components: tuple[str, ...] = ()
+    """Names of the components of the reward, if steps report them as ``info["reward_components"]``."""
 
     spec: EnvSpec | None = None
     """How `make` built this environment; None if the constructor was called directly."""

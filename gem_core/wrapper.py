@@ -52,6 +52,7 @@ class Wrapper(Env):
     format_error_reward: float = _forwarded()
     oracle_certain: bool = _forwarded()
     shows_images: bool = _forwarded()
+    reward_components: tuple[str, ...] = _forwarded()
     spec: EnvSpec | None = _forwarded()
     random: Random = _forwarded()
     _running: bool = _forwarded()

@@ -45,6 +45,10 @@ Scope: TypeAlias = Literal["collected", "trained"]
 remain for training after the trainer dropped some."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
+Truncation: TypeAlias = Literal["keep", "mask"]
+"""What happens to truncated episodes: keep them as if they had terminated, or mask them."""
+TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
+
 EstimatorFunction: TypeAlias = Callable[..., Any]
 Need: TypeAlias = Literal[
     "group_ids",

@@ -25,6 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         examples=[
             "rebn grpo --tasks stop --budget 5000",
             "--html exam.html",
+            "grpo --tasks stop --batch-sizes 64,4096 --group-sizes 2,4,8,16",
             "my_package.credit:my_estimator --workers 1 --json",
         ],
         details=(
@@ -50,10 +51,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--batch-sizes", metavar="SIZES", default="8,64,512", help="episodes per batch (default 8,64,512)"
     )
+    parser.add_argument("--group-sizes", metavar="SIZES", default="8", help="episodes per group (default 8)")
     parser.add_argument(
-        "--group-size", type=positive_int, default=8, metavar="N", help="episodes per group (default 8)"
-    )
-    parser.add_argument("--gamma", metavar="NUMBERS", default="1", help="discounts per turn (default 1)")
+        "--gammas", metavar="NUMBERS", default="1",
+        help="discounts per turn; certificates are for the largest (default 1)",
+    )  # fmt: skip
     parser.add_argument(
         "--aggregation",
         default="token-sum",
@@ -69,6 +71,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
         help="processes; the results do not depend on it (default: one per core)",
     )  # fmt: skip
+    parser.add_argument(
+        "--resume", metavar="FOLDER", help="keep finished parts in this folder, and continue from them"
+    )
     parser.add_argument("--html", metavar="FILE", help="also write a page with plots")
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -79,11 +84,12 @@ def run(args: argparse.Namespace) -> int:
     from gem_core import exam
 
     chosen = [_load(name) for name in args.estimators] or None
+    groups = _numbers("--group-sizes", args.group_sizes, int)
     settings: dict[str, Any] = {
-        "group_size": args.group_size,
         "budget": args.budget,
         "seed": args.seed,
         "workers": args.workers,
+        "resume": args.resume,
     }
     with _console.progress("exam", 1.0) as advance:
         result = exam.run(
@@ -91,16 +97,13 @@ def run(args: argparse.Namespace) -> int:
             tasks=args.tasks.split(",") if args.tasks else None,
             stages=args.stages.split(","),
             batch_sizes=_numbers("--batch-sizes", args.batch_sizes, int),
-            gamma=_numbers("--gamma", args.gamma, float),
+            group_size=groups,
+            gamma=_numbers("--gammas", args.gammas, float),
             advance=advance,
             **settings,
         )
     if args.html:
-        from gem_core.exam.page import write_page
-        from gem_core.exam.sweeps import sweep_gamma, sweep_turns
-
-        _console.note("measuring discounts and numbers of turns for the page")
-        write_page(result, sweep_gamma(chosen, **settings), sweep_turns(chosen, **settings), args.html)
+        _write_page(args.html, result, chosen, groups[0], settings)
     if args.json:
         rounded = [{key: _rounded(value) for key, value in asdict(row).items()} for row in result.results]
         _console.print_json(
@@ -116,12 +119,33 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _write_page(
+    out: str,
+    result: Exam,
+    chosen: list[str | Callable[..., Any]] | None,
+    group: int,
+    settings: dict[str, Any],
+) -> None:
+    from gem_core.exam.page import write_page
+    from gem_core.exam.sweeps import sweep_gamma, sweep_groups, sweep_turns
+
+    sweeps: dict[str, Exam] = {}
+    for name, sweep, more in (
+        ("gammas", sweep_gamma, {"group_size": group}),
+        ("groups", sweep_groups, {}),
+        ("turns", sweep_turns, {"group_size": group}),
+    ):
+        with _console.progress(f"{name} for the page", 1.0) as advance:
+            sweeps[name] = sweep(chosen, advance=advance, **more, **settings)
+    write_page(result, out, **sweeps)
+
+
 def _print(result: Exam, aggregation: str) -> None:
     rows = []
     for certificate in result.certificates:
         if certificate.aggregation == aggregation:
             bias = f"{certificate.bias:.1%}"
-            if certificate.verdict == "unbiased":
+            if certificate.verdict in ("unbiased", "not decided"):
                 bias = f"<{max(certificate.bias, 0.001):.1%}"
             gain = relative_snr(result, certificate.estimator, aggregation)
             rows.append(

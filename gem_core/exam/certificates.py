@@ -2,6 +2,7 @@
 
 Every certificate has an error rate of 1%: an estimator that is unbiased on all tasks is called otherwise in
 at most 1% of exams, as is one whose bias falls as 1/B. Each test has level 1% divided by the number of tests.
+Where no test rejects, but the intervals do not exclude a large bias, the verdict is "not decided".
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ ERROR_RATE = 0.01
 NEGLIGIBLE = 0.1
 """Share of the bias at a finite batch size below which the extrapolated bias counts as 0."""
 
-UNBIASED, VANISHING, BIASED = "unbiased", "bias falls as 1/B", "biased"
+LARGEST = 0.1
+"""Largest relative bias that an interval may leave open in a verdict of "unbiased" or "bias falls as 1/B"; a
+bias of 10% is a cosine of 0.995."""
+
+UNBIASED, VANISHING, BIASED, UNDECIDED = "unbiased", "bias falls as 1/B", "biased", "not decided"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Cell:
         task: Name of the task.
         stage: Stage of learning.
         batch_size: Episodes per batch.
+        group_size: Episodes per group.
         enumerated: Whether the expectation is exact instead of sampled.
         gradients: Gradients of the estimator.
         exact: float64 (R, A), the exact gradient.
@@ -37,6 +43,7 @@ class Cell:
     task: str
     stage: str
     batch_size: int
+    group_size: int
     enumerated: bool
     gradients: Gradients
     exact: FloatArray
@@ -50,10 +57,10 @@ class Certificate:
     Attributes:
         estimator: Name.
         aggregation: Key of `measure.AGGREGATIONS`.
-        verdict: "unbiased", "bias falls as 1/B", or "biased".
-        bias: Relative bias that the verdict is about. Unbiased: the largest upper end of a 95% interval.
-            Otherwise the largest bias, at the smallest batch size if it falls as 1/B and at the largest if it
-            does not.
+        verdict: "unbiased", "bias falls as 1/B", "biased", or "not decided".
+        bias: Relative bias that the verdict is about. Unbiased or not decided: the largest upper end of a 95%
+            interval. Otherwise the largest bias, at the smallest batch size if it falls as 1/B and at the
+            largest if it does not.
         bias_low: Lower end of the 95% interval of `bias`.
         bias_high: Upper end.
         task: Task with that bias.
@@ -79,6 +86,8 @@ class Certificate:
         where = f"{self.task}, {self.stage}, B={self.batch_size}"
         if self.verdict == UNBIASED:
             return f"unbiased (within {self.bias:.1%})"
+        if self.verdict == UNDECIDED:
+            return f"not decided (below {self.bias:.1%} on {where})"
         if self.verdict == VANISHING:
             return f"bias falls as 1/B ({self.bias:.1%} on {where})"
         return f"biased by {self.bias:.1%} on {where}"
@@ -98,8 +107,9 @@ def certify(estimator: str, aggregation: str, cells: Sequence[Cell]) -> Certific
     persistent = [cell for cell, p_value in limits if p_value < level]
     sampled = sorted((cell for cell in cells if not cell.enumerated), key=lambda cell: cell.batch_size)
     if not rejected and not persistent:
-        worst, verdict = max(cells, key=lambda cell: cell.bias.bias_high), UNBIASED
+        worst = max(cells, key=lambda cell: cell.bias.bias_high)
         size = worst.bias.bias_high
+        verdict = UNBIASED if size <= LARGEST else UNDECIDED
     elif limits and not persistent:
         smallest = [cell for cell in sampled if cell.batch_size == sampled[0].batch_size]
         worst, verdict = max(smallest, key=lambda cell: cell.bias.bias), VANISHING
@@ -115,7 +125,7 @@ def certify(estimator: str, aggregation: str, cells: Sequence[Cell]) -> Certific
 
 
 def _limits(cells: Sequence[Cell]) -> list[tuple[Cell, float]]:
-    """Test the bias in the limit of large batches, for every task and stage with two sampled batch sizes.
+    """Test the bias in the limit of large batches, for every policy and group size with two batch sizes.
 
     The limit is extrapolated from the two largest sizes B as if the bias fell as 1/B. Terms of higher order
     leave a small rest, so a limit below a tenth of the bias at the smaller size counts as 0.
@@ -123,10 +133,10 @@ def _limits(cells: Sequence[Cell]) -> list[tuple[Cell, float]]:
     Returns:
         The cell of the largest batch size and the p-value.
     """
-    by_policy: dict[tuple[str, str], list[Cell]] = {}
+    by_policy: dict[tuple[str, str, int], list[Cell]] = {}
     for cell in cells:
         if not cell.enumerated:
-            by_policy.setdefault((cell.task, cell.stage), []).append(cell)
+            by_policy.setdefault((cell.task, cell.stage, cell.group_size), []).append(cell)
     limits = []
     for group in by_policy.values():
         if len(group) < 2:
@@ -195,7 +205,10 @@ REASONS: Mapping[str, str] = {
         "luck, as in GRPO."
     ),
     "remax": "The greedy episode is played separately, so its return is independent of the actions.",
-    "rae": "The baseline of the role was fixed before the batch, so it is independent of the actions.",
+    "rae": (
+        "The baseline of a role comes from other episodes (of the batch, as here, or of earlier batches), "
+        "which are independent of the actions."
+    ),
     "gae": (
         "With exact values, temporal differences have the exact advantage as their expectation for every "
         "lambda. A learned critic makes the estimator biased by its error if lambda < 1."

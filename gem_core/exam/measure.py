@@ -1,8 +1,7 @@
 """Sample the gradients of estimators, and compare their expectation with the exact gradient.
 
-All estimators and aggregations see the same batches. The sampled gradients are adjusted with control
-variates of known expectation, such as plain REINFORCE. The coefficients of one half of the batches come from
-the other half, so the adjustment adds no bias.
+All estimators and aggregations see the same batches, and their gradients are adjusted with the same control
+variates.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gem_core.exam.bias import Gradients
+from gem_core.exam.controls import Adjustment, control_variates
 from gem_core.exam.episodes import Episodes, Path, draw_starts, join_paths, paths_from, sample
 from gem_core.exam.exact import gradient, solve
 from gem_core.exam.inputs import Candidate, Chunk, RewardsRejected
@@ -28,9 +28,6 @@ AGGREGATIONS = {
     "token-mean": "mean over the tokens of the batch",
 }
 """How the loss of the tokens of a batch becomes one number."""
-
-BLOCKS = 64
-"""Number of blocks into which the batches are averaged, for intervals and tests."""
 
 CHUNK = 200_000
 """Largest number of turns to play at a time."""
@@ -90,6 +87,7 @@ def sample_gradients(
     moments = {candidate.name: np.zeros(6) for candidate in candidates}
     rejected: dict[str, str] = {}
     controls = []
+    greedy = any("baselines" in candidate.needs for candidate in candidates)
     per_chunk = max(1, CHUNK // (batch_size * task.limit))
     for first in range(0, batches, per_chunk):
         count = min(per_chunk, batches - first)
@@ -97,7 +95,7 @@ def sample_gradients(
         chunk = Chunk(sample(task, policy, starts, random), batch_size, group_size, solution, random)
         played = chunk.played
         scatter = Scatter(played, batch_size)
-        controls.append(_controls(task, policy, gamma, chunk, scatter))
+        controls.append(control_variates(chunk, gamma, scatter, greedy=greedy))
         weights = {name: aggregation_weights(played, batch_size, name) for name in aggregations}
         true_advantages = played.advantages(solution)
         for candidate in candidates:
@@ -106,11 +104,9 @@ def sample_gradients(
             moments[candidate.name] += _moments(advantages, true_advantages)
             for name in aggregations:
                 sums[candidate.name, name].append(scatter(weights[name] * advantages))
-    control = np.concatenate(controls)
+    adjusted = Adjustment(np.concatenate(controls))
     gradients = {
-        key: _adjusted(np.concatenate(parts), control, exact)
-        for key, parts in sums.items()
-        if key[0] not in rejected
+        key: adjusted(np.concatenate(parts), exact) for key, parts in sums.items() if key[0] not in rejected
     }
     credit = {name: _correlation(values) for name, values in moments.items() if name not in rejected}
     return Measured(batches, gradients, credit, rejected)
@@ -218,75 +214,6 @@ class Scatter:
         """Return float64 (batches, rows, actions)."""
         sums = np.bincount(self._index, weights, math.prod(self._shape)).reshape(self._shape)
         return np.asarray(sums - sums.sum(-1, keepdims=True) * self._policy)
-
-
-def _controls(
-    task: TableTask, policy: FloatArray, gamma: float, chunk: Chunk, scatter: Scatter
-) -> FloatArray:
-    """Return control variates with expectation 0, float64 (batches, rows, actions, 7).
-
-    They are sums of ``score * weight`` over the turns, minus their known expectation. The last two multiply
-    the scores of an episode with what the other episodes of its group or batch earned, which are independent.
-    """
-    played, size = chunk.played, chunk.batch_size
-    lengths = played.lengths.astype(np.float64)
-    episode = played.episode_of
-    to_go = played.returns(gamma)
-    first = np.cumsum(played.lengths) - played.lengths
-    whole = to_go[first]
-    values = chunk.values
-    after = np.append(values[1:], 0.0)
-    after[first + played.lengths - 1] = 0.0  # also after the limit
-    temporal = chunk.rewards + gamma * after - values
-    excess = whole - values[first]
-    visits = chunk.solution.visits
-    level = float((visits * chunk.solution.values[:-1, :-1]).sum() / visits.sum())
-    sums = np.add.reduceat(to_go - level, first)
-    weights = [
-        to_go,
-        whole[episode],
-        temporal,
-        np.ones(len(to_go)),
-        values,
-        (_sum_of_others(excess, chunk.group_size) / max(1, chunk.group_size - 1))[episode],
-        (_sum_of_others(sums, size) / np.maximum(1, _sum_of_others(lengths, size)))[episode],
-    ]
-    per_turn = gradient(task, policy, gamma, "per turn")
-    nothing = np.zeros(task.shape)
-    expectations = [per_turn, gradient(task, policy, gamma, "discounted"), per_turn, *[nothing] * 4]
-    columns = [scatter(w / size) - mean for w, mean in zip(weights, expectations, strict=True)]
-    return np.stack(columns, axis=-1)
-
-
-def _sum_of_others(values: FloatArray, size: int) -> FloatArray:
-    """Return, for each episode, the sum over the other episodes of its group of `size` consecutive ones."""
-    groups = values.reshape(-1, size)
-    return np.asarray((groups.sum(1, keepdims=True) - groups).ravel())
-
-
-def _adjusted(raw: FloatArray, control: FloatArray, exact: FloatArray) -> Gradients:
-    """Adjust the gradients (batches, rows, actions) of all batches with the controls, and average blocks."""
-    count = len(raw)
-    halves = (slice(0, count // 2), slice(count // 2, count))
-    coefficients = [_coefficients(raw[half], control[half]) for half in halves]
-    blocks, own = [], []
-    for half, mine, other in zip(halves, coefficients, coefficients[::-1], strict=True):
-        adjusted = raw[half] - np.einsum("brac,rc->bra", control[half], other)
-        flat = adjusted.reshape(len(adjusted), -1)
-        blocks += [part.mean(0) for part in np.array_split(flat, min(BLOCKS // 2, len(flat)))]
-        own.append((raw[half].mean(0) - np.einsum("rac,rc->ra", control[half].mean(0), mine)).ravel())
-    flat = raw.reshape(count, -1)
-    sizes = np.linalg.norm(flat, axis=1)
-    cosines = np.divide(flat @ exact, sizes, out=np.zeros(count), where=sizes > 0) / np.linalg.norm(exact)
-    return Gradients(np.array(blocks), np.array(own), float(flat.var(0).sum()), float(cosines.mean()))
-
-
-def _coefficients(raw: FloatArray, control: FloatArray) -> FloatArray:
-    """Return the least-squares coefficients of the controls in each row, float64 (rows, controls)."""
-    x, y = control - control.mean(0), raw - raw.mean(0)
-    products = np.einsum("brac,brad->rcd", x, x, optimize=True)
-    inverse = np.linalg.pinv(products, rcond=1e-10, hermitian=True)
-    return np.asarray(np.einsum("rcd,rd->rc", inverse, np.einsum("brac,bra->rc", x, y, optimize=True)))
 
 
 def _moments(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -24,14 +24,22 @@ svg.plot { max-width: 100%; height: auto; }
 _WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 300, 190, 46, 26, 190
 
 
-def write_page(exam: Exam, gammas: Exam | None, turns: Exam | None, out: str | Path) -> None:
+def write_page(
+    exam: Exam,
+    out: str | Path,
+    *,
+    gammas: Exam | None = None,
+    groups: Exam | None = None,
+    turns: Exam | None = None,
+) -> None:
     """Write the page.
 
     Args:
         exam: Results.
-        gammas: Results of `sweeps.sweep_gamma`; None leaves out the plot.
-        turns: Results of `sweeps.sweep_turns`; None leaves out the plot.
         out: Path of the HTML file.
+        gammas: Results of `sweeps.sweep_gamma`; None leaves out the plot.
+        groups: Results of `sweeps.sweep_groups`; None leaves out the plot.
+        turns: Results of `sweeps.sweep_turns`; None leaves out the plot.
     """
     rows = "".join(
         f"<tr><td>{html.escape(certificate.estimator)}</td>"
@@ -48,6 +56,7 @@ def write_page(exam: Exam, gammas: Exam | None, turns: Exam | None, out: str | P
         f"{rows}</table><h2>Relative bias against batch size</h2>{bias_plots(exam)}"
         f"<h2>Signal-to-noise ratio against batch size</h2>{snr_plots(exam)}"
         + (f"<h2>Cosine against discount</h2>{gamma_plots(gammas)}" if gammas else "")
+        + (f"<h2>Relative bias against size of group</h2>{group_plots(groups)}" if groups else "")
         + (f"<h2>Cosine against turns, sparse chain</h2>{turns_plot(turns)}" if turns else "")
         + f"<h2>Settings</h2><pre>{html.escape(json.dumps(exam.config))}</pre>"
     )
@@ -67,6 +76,11 @@ def snr_plots(exam: Exam) -> str:
 def gamma_plots(exam: Exam) -> str:
     """Return one plot per task of the cosine to the gradient of the undiscounted return, against gamma."""
     return _per_task(exam, "gamma", "cosine", x_label="gamma", log_x=False)
+
+
+def group_plots(exam: Exam) -> str:
+    """Return one plot per task of the relative bias against the number of episodes per group."""
+    return _per_task(exam, "group_size", "bias", x_label="group", log_y=True)
 
 
 def turns_plot(exam: Exam) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,9 +19,11 @@ from gem_core.advantages.registry import Estimator, get_estimator, list_estimato
 from gem_core.errors import ConfigError
 from gem_core.exam.bias import Bias, compare
 from gem_core.exam.certificates import Cell, Certificate, certify
+from gem_core.exam.controls import BLOCKS
 from gem_core.exam.exact import STAGES, Reference, gradient, policies_at, solve
 from gem_core.exam.inputs import INPUTS, Candidate
-from gem_core.exam.measure import AGGREGATIONS, BLOCKS, Measured, enumerate_gradients, sample_gradients
+from gem_core.exam.measure import AGGREGATIONS, Measured, enumerate_gradients, sample_gradients
+from gem_core.exam.store import Store
 from gem_core.exam.task import FloatArray, TableTask
 from gem_core.exam.tasks import get_task, list_tasks
 
@@ -141,6 +144,17 @@ class _Job:
     budget: int
     seed: int
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Everything that the measurement depends on, besides code."""
+        task = self.task
+        return (
+            task.name, task.limit, task.start, task.probability, task.next_state, task.rewards, task.rows,
+            task.tokens, task.keys, self.policy, self.stage, self.gamma, self.batch_size, self.group_size,
+            self.enumerated, [candidate.name for candidate in self.candidates], self.aggregations,
+            self.budget, self.seed,
+        )  # fmt: skip
+
 
 def run(
     estimators: Chosen | Sequence[Chosen] | None = None,
@@ -148,12 +162,13 @@ def run(
     tasks: Sequence[str | TableTask] | None = None,
     stages: Sequence[str] = ("initial", "halfway"),
     batch_sizes: Sequence[int] = BATCH_SIZES,
-    group_size: int = 8,
+    group_size: int | Sequence[int] = 8,
     gamma: float | Sequence[float] = 1.0,
     aggregations: Sequence[str] = tuple(AGGREGATIONS),
     budget: int = 60_000,
     seed: int = 0,
     workers: int = 1,
+    resume: str | Path | None = None,
     advance: Callable[[float], None] = lambda done: None,
 ) -> Exam:
     """Compare estimators with exact gradients.
@@ -165,15 +180,17 @@ def run(
             and `VARIANTS`.
         tasks: Names of tasks, or tasks; None takes all.
         stages: Stages of learning: keys of `exact.STAGES`.
-        batch_sizes: Episodes per batch, multiples of `group_size`.
-        group_size: Episodes that share a first state, and a group id.
-        gamma: Discount per turn, or several.
+        batch_sizes: Episodes per batch, multiples of every group size.
+        group_size: Episodes that share a first state, and a group id; or several such numbers.
+        gamma: Discount per turn, or several; certificates are for the largest.
         aggregations: Keys of `measure.AGGREGATIONS`.
         budget: Number of turns to play for each task, stage, discount and batch size; at least 256 batches
             of up to 64 episodes, or 64 larger ones, are played.
         seed: Seed of all randomness.
         workers: Number of processes. The results do not depend on it. With more than one, functions must be
             importable.
+        resume: Folder for finished parts of the exam. An exam with the same arguments continues from them.
+            None keeps nothing.
         advance: Called with the completed share of the work, from 0 to 1.
 
     Returns:
@@ -186,19 +203,23 @@ def run(
     candidates, skipped = _candidates(estimators)
     chosen = [task if isinstance(task, TableTask) else get_task(task) for task in tasks or list_tasks()]
     gammas = [float(value) for value in np.atleast_1d(gamma)]
-    _check(stages, batch_sizes, group_size, gammas, aggregations, budget)
+    groups = [group_size] if isinstance(group_size, int) else list(group_size)
+    _check(stages, batch_sizes, groups, gammas, aggregations, budget)
+    # (episodes per batch, episodes per group, whether all batches are enumerated)
+    shapes = [(size, size, True) for size in ENUMERATED]
+    shapes += [(size, group, False) for group in groups for size in sorted(batch_sizes)]
     jobs = [
-        _Job(task, stage, policy, discount, size, size if exact else group_size, exact, candidates,
-             tuple(aggregations), budget, seed)
+        _Job(task, stage, policy, discount, *shape, candidates, tuple(aggregations), budget, seed)
         for task in chosen
         for stage, policy in zip(stages, policies_at(task, stages), strict=True)
         for discount in gammas
-        for exact, sizes in ((True, ENUMERATED), (False, sorted(batch_sizes)))
-        for size in sizes
-    ]  # fmt: skip
+        for shape in shapes
+    ]
+    store = None if resume is None else Store(resume, candidates)
     results: list[Result] = []
     cells: dict[tuple[str, str], list[Cell]] = {}
-    for job, measured in zip(jobs, _run_jobs(jobs, check_int("workers", workers, 1), advance), strict=True):
+    check_int("workers", workers, 1)
+    for job, measured in zip(jobs, _run_jobs(jobs, workers, store, advance), strict=True):
         for name, reason in measured.rejected.items():
             skipped[f"{name} on {job.task.name}"] = reason
         exact = gradient(job.task, job.policy)
@@ -206,7 +227,7 @@ def run(
             bias = compare(gradients, exact)
             results.append(_result(job, measured, name, aggregation, bias))
             if job.gamma == max(gammas):
-                where = (job.task.name, job.stage, job.batch_size, job.enumerated)
+                where = (job.task.name, job.stage, job.batch_size, job.group_size, job.enumerated)
                 cells.setdefault((name, aggregation), []).append(Cell(*where, gradients, exact, bias))
     judged = {name for name, _ in cells}
     for candidate in candidates:
@@ -218,7 +239,7 @@ def run(
         "tasks": [task.name for task in chosen],
         "stages": list(stages),
         "batch_sizes": list(batch_sizes),
-        "group_size": group_size,
+        "group_sizes": groups,
         "gamma": gammas,
         "aggregations": list(aggregations),
         "budget": budget,
@@ -250,44 +271,55 @@ def _candidates(estimators: Chosen | Sequence[Chosen] | None) -> tuple[tuple[Can
 def _check(
     stages: Sequence[str],
     batch_sizes: Sequence[int],
-    group_size: int,
+    groups: Sequence[int],
     gammas: Sequence[float],
     aggregations: Sequence[str],
     budget: int,
 ) -> None:
-    check_int("group_size", group_size, 1)
     check_int("budget", budget, 1)
+    if not (stages and batch_sizes and groups and aggregations and gammas):
+        raise ConfigError("stages, batch_sizes, group_size, aggregations and gamma must not be empty")
     for stage in stages:
         check_choice("stages", stage, STAGES)
     for name in aggregations:
         check_choice("aggregations", name, AGGREGATIONS)
     for gamma in gammas:
         check_number("gamma", gamma, 0, 1)
-    for size in batch_sizes:
-        if check_int("batch_sizes", size, 1) % group_size:
-            raise expected("batch_sizes", size, f"a multiple of group_size={group_size}")
-    if not (stages and batch_sizes and aggregations and gammas):
-        raise ConfigError("stages, batch_sizes, aggregations and gamma must not be empty")
+    for group in groups:
+        check_int("group_size", group, 1)
+        for size in batch_sizes:
+            if check_int("batch_sizes", size, 1) % group:
+                raise expected("batch_sizes", size, f"a multiple of group_size={group}")
 
 
-def _run_jobs(jobs: list[_Job], workers: int, advance: Callable[[float], None]) -> list[Measured]:
-    """Run the jobs, the longest first, and return their results in the order of `jobs`."""
-    results: dict[int, Measured] = {}
+def _run_jobs(
+    jobs: list[_Job], workers: int, store: Store | None, advance: Callable[[float], None]
+) -> list[Measured]:
+    """Run the jobs that are not in the store, the longest first; return the results of all, in order."""
+    paths = [store.path(*job.parts) for job in jobs] if store else []
+    stored = {number: Store.load(path) for number, path in enumerate(paths)}
+    results = {number: measured for number, measured in stored.items() if measured is not None}
+
+    def finish(number: int, measured: Measured) -> None:
+        results[number] = measured
+        if store:
+            Store.save(paths[number], measured)
+        advance(len(results) / len(jobs))
+
+    left = [number for number in range(len(jobs)) if number not in results]
     if workers == 1:
-        for number, job in enumerate(jobs):
-            results[number] = _measure(job)
-            advance((number + 1) / len(jobs))
-        return list(results.values())
-    try:
-        pickle.dumps(jobs[0].candidates)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
-    order = sorted(range(len(jobs)), key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        futures = {number: pool.submit(_measure, jobs[number]) for number in order}
-        for number in order:
-            results[number] = futures[number].result()
-            advance(len(results) / len(jobs))
+        for number in left:
+            finish(number, _measure(jobs[number]))
+    else:
+        try:
+            pickle.dumps(jobs[0].candidates)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
+        left.sort(key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            futures = {pool.submit(_measure, jobs[number]): number for number in left}
+            for future in as_completed(futures):
+                finish(futures[future], future.result())
     return [results[number] for number in range(len(jobs))]
 
 

@@ -327,3 +327,37 @@ def trainable_turn_rewards(episodes: Iterable[Episode]) -> list[list[float]]:
         if episode.trainable:
             rewards.append(episode.rewards)
     return rewards
+
+
+def trainable_reward_components(episodes: Iterable[Episode]) -> list[list[list[float]]]:
+    """Return the components of the turn rewards of the trainable episodes, for the estimator GDPO.
+
+    The components are what steps reported as ``info["reward_components"]``, in the order of their names; a
+    component that a step did not report is 0. Where the components do not sum to the reward, as with the
+    penalty of a wrapper, the rest is a further component, the last one.
+
+    Returns:
+        One list per episode, with one list of components per turn.
+
+    Raises:
+        ConfigError: No step reported components.
+    """
+    trainable = [episode for episode in episodes if episode.trainable]
+    reported = [[turn.info.get("reward_components") or {} for turn in episode.turns] for episode in trainable]
+    names = sorted({name for turns in reported for turn in turns for name in turn})
+    if trainable and not names:
+        envs = ", ".join(sorted({episode.env_id for episode in trainable}))
+        raise ConfigError(f"{envs}: no step reported info['reward_components'], which the estimator needs")
+    rests = [
+        [reward - math.fsum(turn.values()) for reward, turn in zip(episode.rewards, turns, strict=True)]
+        for episode, turns in zip(trainable, reported, strict=True)
+    ]
+    size = max((abs(reward) for episode in trainable for reward in episode.rewards), default=0.0)
+    has_rest = any(abs(rest) > 1e-9 * size for turns in rests for rest in turns)
+    return [
+        [
+            [*(float(turn.get(name, 0.0)) for name in names), *([rest] if has_rest else [])]
+            for turn, rest in zip(turns, turn_rests, strict=True)
+        ]
+        for turns, turn_rests in zip(reported, rests, strict=True)
+    ]

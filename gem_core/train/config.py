@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
-from gem_core.advantages.registry import NEEDS, get_estimator
+from gem_core.advantages.registry import NEEDS, TRUNCATIONS, Truncation, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -29,7 +29,7 @@ _FROM_ONE = (
 )  # fmt: skip
 """Options that are whole numbers of at least 1."""
 
-SUPPLIES = ("group_ids", "lengths", "state_keys", "agent_ids", "values")
+SUPPLIES = ("group_ids", "lengths", "state_keys", "reward_components", "agent_ids", "values")
 """What this trainer supplies to estimators besides rewards and mask."""
 
 
@@ -64,6 +64,9 @@ class TrainConfig(EpisodeLimits):
     ] = "rebn"
     gamma: Annotated[float, "discount factor per turn"] = 1.0
     lam: Annotated[float, "lambda of gae, per turn"] = 0.95
+    truncation: Annotated[
+        Truncation, "truncated episodes: 'keep' treats them as terminated, 'mask' gives them no advantage"
+    ] = "keep"
     zero_advantages: Annotated[bool, "set every advantage to 0, as a negative control"] = False
     # rollouts
     steps: Annotated[int, "rounds of rollout and update"] = 120
@@ -174,6 +177,7 @@ class TrainConfig(EpisodeLimits):
         check_number("lr", self.lr, above=0, optional=True)
         for name in ("temperature", "max_grad_norm", "clip"):
             check_number(name, getattr(self, name), above=0)
+        check_choice("truncation", self.truncation, TRUNCATIONS)
         check_choice("lr_schedule", self.lr_schedule, get_args(Schedule))
         check_choice("loss_scale", self.loss_scale, get_args(LossScale))
         check_choice("dtype", self.dtype, get_args(Dtype))

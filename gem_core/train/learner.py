@@ -14,7 +14,7 @@ from gem_core.advantages.registry import get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import AppendContext, Episode
-from gem_core.rollout.trajectory import trainable_turn_rewards
+from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
 from gem_core.train.config import TrainConfig
 from gem_core.train.objective import Batch, make_batch, policy_loss, score_tokens, token_weights
@@ -124,6 +124,10 @@ class Learner:
             needs["lengths"] = [[len(turn.response_ids) for turn in episode.turns] for episode in episodes]
         if "state_keys" in estimator.needs:
             needs["state_keys"] = [episode.state_keys() for episode in episodes]
+        if "reward_components" in estimator.needs:
+            needs["reward_components"] = trainable_reward_components(episodes)
+        if config.truncation == "mask":
+            needs["truncated"] = [episode.truncated for episode in episodes]
         if "agent_ids" in estimator.needs:
             needs["agent_ids"] = [(episode.env_id, episode.metadata.get("agent")) for episode in episodes]
         values: list[list[float]] = []

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy
 from gem_core.rollout.concurrency import play_tasks
@@ -40,9 +41,18 @@ def require_environments(config: TrainConfig) -> None:
     """Build and close every environment once, so that mistakes are reported before a model is made.
 
     Raises:
-        ConfigError: An environment cannot be built, or no environment has an agent that `agent_model` names.
+        ConfigError: An environment cannot be built, has no reward components for an estimator that needs
+            them, or no environment has an agent that `agent_model` names.
         GemError: An environment cannot be made; see `EnvChoice.make`.
     """
+    if "reward_components" in get_estimator(config.estimator).needs:
+        for source in config.sources:
+            with source.make(config.wrappers or ()) as env:
+                if not env.reward_components:
+                    raise ConfigError(
+                        f"estimator={config.estimator!r} needs reward_components, which {source.label} does "
+                        "not declare (Env.reward_components)"
+                    )
     agents: set[str] = set()
     with contextlib.closing(EnvPool(config.wrappers or ())) as envs:
         for source in _every_source(config):

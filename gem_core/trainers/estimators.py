@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from gem_core.advantages.registry import (
     NEEDS,
     SCOPES,
     TRAINER_NAMES,
+    TRUNCATIONS,
     Estimator,
     Need,
     Scope,
+    Truncation,
     get_estimator,
 )
 from gem_core.advantages.returns import returns
@@ -31,11 +33,6 @@ if TYPE_CHECKING:
     import torch
 
     from gem_core.advantages.tensors import Advantages
-
-
-Truncation: TypeAlias = Literal["keep", "mask"]
-"""What happens to truncated episodes: keep them as if they had terminated, or mask them."""
-TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
 
 @dataclass(frozen=True)

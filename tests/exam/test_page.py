@@ -20,7 +20,7 @@ SETTINGS = {"tasks": ["stop"], "stages": ["initial"], "budget": 1000, "aggregati
 def test_the_page_holds_certificates_and_plots(tmp_path) -> None:
     exam = run(["rebn", "grpo"], batch_sizes=[8, 64], **SETTINGS)
     gammas = run(["rebn", "grpo"], batch_sizes=[8], gamma=[1.0, 0.9], **SETTINGS)
-    write_page(exam, gammas, None, tmp_path / "page.html")
+    write_page(exam, tmp_path / "page.html", gammas=gammas)
     text = (tmp_path / "page.html").read_text()
     assert text.count("<svg") == 3
     assert text.count("<polyline") == 6

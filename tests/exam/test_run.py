@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import runpy
+import sys
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from gem_core.advantages import rebn, returns
 from gem_core.errors import ConfigError, UnknownName
 from gem_core.exam import Exam, get_task, run
 from gem_core.exam.bias import compare
-from gem_core.exam.certificates import BIASED, REASONS, UNBIASED, VANISHING
+from gem_core.exam.certificates import BIASED, LARGEST, REASONS, UNBIASED, UNDECIDED, VANISHING
 from gem_core.exam.exact import gradient
 from gem_core.exam.inputs import Candidate
 from gem_core.exam.measure import enumerate_gradients
+from gem_core.exam.store import Store
 
+run_module = sys.modules["gem_core.exam.run"]  # the attribute of the package is the function
 SMALL = {"tasks": ["stop", "tool"], "stages": ["initial"], "batch_sizes": [64, 256], "budget": 20_000}
 
 VERDICTS = {
@@ -118,6 +122,80 @@ def test_the_documented_numbers_of_the_stop_task(exam: Exam) -> None:
 def test_workers_do_not_change_the_results() -> None:
     settings = {"tasks": ["stop"], "stages": ["initial"], "batch_sizes": [8], "budget": 2000}
     assert run(["rebn", "remax"], **settings) == run(["rebn", "remax"], workers=2, **settings)
+
+
+def test_an_interrupted_exam_continues_from_its_finished_parts(tmp_path, monkeypatch) -> None:
+    settings = {"tasks": ["stop"], "stages": ["initial"], "batch_sizes": [8, 64], "budget": 2000}
+    whole = run(["rebn", "grpo"], **settings)
+    measure, calls = run_module._measure, []
+
+    def interrupted(job):
+        calls.append(job)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return measure(job)
+
+    monkeypatch.setattr(run_module, "_measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(["rebn", "grpo"], resume=tmp_path, **settings)
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+    shares: list[float] = []
+    assert run(["rebn", "grpo"], resume=tmp_path, advance=shares.append, **settings) == whole
+    assert len(calls) == 3 + 2
+    assert shares == [0.75, 1.0]
+    assert run(["rebn", "grpo"], resume=tmp_path, **settings) == whole
+    assert len(calls) == 5
+    run(["rebn", "grpo"], resume=tmp_path, **{**settings, "seed": 1})
+    assert len(calls) == 9
+    source = tmp_path / "changed.py"
+    source.write_text("def f(rewards):\n    return rewards\n")
+    paths = [Store(tmp_path, [Candidate.of(function)]).path("x") for function in _versions(source)]
+    assert len(set(paths)) == 2
+    scope: dict = {}
+    exec("def g(rewards): return rewards", scope)
+    with pytest.raises(ConfigError, match="'g': resume needs an estimator with a source file"):
+        run(scope["g"], resume=tmp_path, **settings)
+
+
+def _versions(source):
+    """Yield a function from a file, before and after the file changes."""
+    scope = runpy.run_path(str(source))
+    yield scope["f"]
+    source.write_text(source.read_text() + "# changed\n")
+    yield scope["f"]
+
+
+def test_the_size_of_a_group_can_be_swept() -> None:
+    settings = {"tasks": ["stop"], "stages": ["initial"], "aggregations": ["token-sum"], "budget": 20_000}
+    found = run(["grpo", "rloo"], batch_sizes=[16, 64], group_size=[2, 16], **settings)
+    rows = {(r.estimator, r.batch_size, r.group_size): r for r in found.results if r.batches}
+    assert len(rows) == 8
+    assert rows["grpo", 64, 16].bias_high < rows["grpo", 64, 2].bias_low
+    assert found.certificate("grpo").verdict == BIASED
+    assert found.certificate("rloo").verdict == UNBIASED
+    with pytest.raises(ConfigError, match="batch_sizes=8: expected a multiple of group_size=16"):
+        run("rebn", batch_sizes=[8], group_size=[8, 16])
+
+
+def test_controls_leave_no_noise_in_estimators_that_subtract_something_independent() -> None:
+    names = ("reinforce", "gae", "remax", "rloo", "dr_grpo", "rae", "mt_grpo(compared='return')")
+    found = run(names, tasks=["guess", "chain-dense"], stages=["late"], batch_sizes=[8], budget=2000,
+                aggregations=["token-sum"])  # fmt: skip
+    assert max(row.bias_high for row in found.results) < 1e-6
+    assert {certificate.verdict for certificate in found.certificates} == {UNBIASED}
+
+
+def half(turn_rewards):
+    """An unbiased estimator that no control matches: returns in every second episode."""
+    return [2 * (number % 2) * g for number, g in enumerate(returns(turn_rewards))]
+
+
+def test_too_little_data_for_a_small_bound_is_not_decided() -> None:
+    settings = {"tasks": ["guess"], "stages": ["late"], "batch_sizes": [8], "aggregations": ["token-sum"]}
+    certificate = run(half, budget=100, **settings).certificates[0]
+    assert certificate.verdict == UNDECIDED
+    assert certificate.bias > LARGEST
+    assert str(certificate).startswith("not decided (below ")
 
 
 def test_a_discount_has_three_references() -> None:

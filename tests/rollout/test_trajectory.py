@@ -8,7 +8,7 @@ import pytest
 
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.trajectory import trainable_turn_rewards
+from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 
 
 def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Episode:
@@ -134,3 +134,28 @@ def test_both_views_give_the_same_policy_gradient() -> None:
     for ours, theirs in zip(gradient(one_row), gradient(turn_rows), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
         assert ours.abs().sum() > 0
+
+
+def reported(*turns: tuple[float, dict[str, float] | None], trainable: bool = True) -> Episode:
+    made = episode(*(reward for reward, _ in turns), trainable=trainable)
+    for turn, (_, components) in zip(made.turns, turns, strict=True):
+        turn.info = {} if components is None else {"reward_components": components}
+    return made
+
+
+def test_reward_components_are_those_that_steps_reported() -> None:
+    first = reported((-0.1, {"cost": -0.1}), (1.0, {"answer": 1.0, "cost": 0.0}))
+    second = reported((0.5, {"answer": 0.5}))
+    failed = reported((9.0, {"other": 9.0}), trainable=False)
+    assert trainable_reward_components([first, failed, second]) == [[[0.0, -0.1], [1.0, 0.0]], [[0.5, 0.0]]]
+
+
+def test_the_rest_of_a_reward_is_a_component() -> None:
+    penalized = reported((0.75, {"answer": 1.0}), (-0.5, None))
+    assert trainable_reward_components([penalized]) == [[[1.0, -0.25], [0.0, -0.5]]]
+
+
+def test_episodes_without_reward_components_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"no step reported info\['reward_components'\]"):
+        trainable_reward_components([episode(1.0)])
+    assert trainable_reward_components([episode(1.0, trainable=False)]) == []

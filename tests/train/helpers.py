@@ -54,6 +54,23 @@ class Faulty(GuessTheNumber):
 gem_core.register("faulty:Faulty-v0", "tests.train.helpers:Faulty")
 
 
+class Parts(GuessTheNumber):
+    """The easy game with a cost per turn, which reports both components of its reward."""
+
+    reward_components = ("end", "play")
+
+    def __init__(self) -> None:
+        super().__init__(1, 3, 2)
+
+    def step(self, action: str) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        info["reward_components"] = {"end": reward, "play": -0.05}
+        return observation, reward - 0.05, terminated, truncated, info
+
+
+gem_core.register("parts:Parts-v0", "tests.train.helpers:Parts")
+
+
 def options(model: Any, out: Any, **changes: Any) -> dict[str, Any]:
     """Return keyword arguments of `TrainConfig` for a run of about a second."""
     return {

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
+from gem_core.advantages import gdpo  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
 from gem_core.train import TrainConfig, train  # noqa: E402
@@ -127,6 +128,29 @@ def test_every_estimator_gives_its_advantages_and_changes_the_weights(estimator,
             assert credit == pytest.approx(expected, abs=1e-5)
     if estimator == "gae":
         assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # starts as zeros
+
+
+def test_a_reward_with_components_and_masked_truncation(tiny_folder, tmp_path):
+    """GDPO gets the components of the environment; with truncation="mask", truncated episodes get nothing."""
+    config = TrainConfig(
+        **options(
+            tiny_folder, tmp_path, env=["parts:Parts-v0"], estimator="gdpo", truncation="mask", group_size=4,
+            episodes_per_step=16, steps=1, trace_every=1, trace_episodes=16, eval_episodes=0,
+        )
+    )  # fmt: skip
+    train(config)
+    episodes = traced(tmp_path, 1)
+    expected = gdpo(
+        [episode.rewards for episode in episodes],
+        [episode.metadata["group"] for episode in episodes],
+        [[list(turn.info["reward_components"].values()) for turn in episode.turns] for episode in episodes],
+        gamma=config.gamma,
+        truncated=[episode.truncated for episode in episodes],
+    )
+    assert {episode.truncated for episode in episodes} == {True, False}
+    for episode, advantages in zip(episodes, expected, strict=True):
+        assert [turn.advantage for turn in episode.turns] == pytest.approx(advantages.tolist(), abs=1e-6)
+        assert not episode.truncated or not any(turn.advantage for turn in episode.turns)
 
 
 def by_hand(estimator, episodes, gamma):

@@ -87,6 +87,9 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
         ({"eval_env": ["game:GuessTheNumber-v0(max_number='x')"]}, "max_number"),
         ({"device": "cuda:99"}, "device 'cuda:99' does not exist"),
         ({"agent_model": ["user=tiny"]}, "there is no agent 'user'"),
+        ({"estimator": "gdpo", "group_size": 2}, "'gdpo' needs reward_components, which game:GuessTheNumber"),
+        ({"estimator": "remax"}, "'remax' needs baselines"),
+        ({"truncation": "bootstrap"}, "truncation='bootstrap': expected keep or mask"),
     ],
 )
 def test_a_mistake_shows_before_the_tiny_model_is_made(changes, said, tmp_path, capsys):
