@@ -147,7 +147,7 @@ class _Half:
         centered = (control - means[:, None]).reshape(flat)
         products = centered.transpose(0, 2, 1) @ centered
         energy = np.diagonal(products.sum(0))[:PER_ROW]
-        prior = PRIOR * energy / max(1, np.count_nonzero(centered[..., 0]))
+        prior = PRIOR * energy / max(1, int(np.count_nonzero(centered[..., 0])))
         return cls(
             control.reshape(flat),
             means,

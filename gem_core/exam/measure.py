@@ -120,7 +120,7 @@ def enumerate_gradients(
     batch_size: int,
     gamma: float,
     aggregations: Sequence[str],
-    most: int = 2500,
+    most: int = 1000,
 ) -> Measured:
     """Compute exact expectations, as a sum over all possible batches of one group.
 

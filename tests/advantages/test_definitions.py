@@ -18,6 +18,8 @@ NAMES = [
     "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "rloo",
 ]  # fmt: skip
 EPS = 1e-8
+DTYPES = ("float64", "float32", "bfloat16")
+"""Types of the rewards, values, and reward components of a trainer's batch."""
 
 
 def batch(seed: int = 0) -> dict[str, Any]:
@@ -193,7 +195,9 @@ def test_the_numpy_form_is_the_definition(name: str, options: dict[str, Any], ga
         np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
-def on_tokens(data: dict[str, Any], masked: set[int], device: str = "cpu") -> dict[str, Any]:
+def on_tokens(
+    data: dict[str, Any], masked: set[int], device: str = "cpu", dtype: str = "float64"
+) -> dict[str, Any]:
     """Return the batch as tensors; each turn is a context token and its response tokens."""
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     width = 1 + max(int(sum(lengths)) + len(lengths) for lengths in data["lengths"])
@@ -210,17 +214,19 @@ def on_tokens(data: dict[str, Any], masked: set[int], device: str = "cpu") -> di
             at += 1 + length
     for row in masked:
         ids[row] = -1
-    tensors = {"rewards": rewards, "ids": ids, "values": values, "reward_components": components}
-    return {**data, "lengths": None, **{name: tensor.to(device) for name, tensor in tensors.items()}}
+    floats = {"rewards": rewards, "values": values, "reward_components": components}
+    tensors = {name: tensor.to(device, getattr(torch, dtype)) for name, tensor in floats.items()}
+    return {**data, "lengths": None, "ids": ids.to(device), **tensors}
 
 
 def without(data: dict[str, Any], rows: set[int]) -> dict[str, Any]:
     return {name: [item for row, item in enumerate(items) if row not in rows] for name, items in data.items()}
 
 
-def compare_with_tensors(name: str, options: dict[str, Any], device: str) -> None:
-    data, masked = batch(1), {3, 10}
-    tokens = on_tokens(data, masked, device)
+def compare_with_tensors(name: str, options: dict[str, Any], device: str, dtype: str = "float32") -> None:
+    """Compare both forms on numbers that the dtype can represent."""
+    data, masked = rounded(batch(1), dtype), {3, 10}
+    tokens = on_tokens(data, masked, device, dtype)
     result = get_estimator(name).tensors()(
         tokens["rewards"],
         tokens["ids"] >= 0,
@@ -239,9 +245,22 @@ def compare_with_tensors(name: str, options: dict[str, Any], device: str) -> Non
         np.testing.assert_allclose(result.advantages[row].cpu().numpy(), spread, rtol=0, atol=1e-6 * size)
 
 
+def rounded(data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Return the data with the token numbers rounded to a dtype of torch."""
+    torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+
+    def to_dtype(array: Any) -> Any:
+        return torch.as_tensor(array).to(getattr(torch, dtype)).double().numpy()
+
+    return data | {key: list(map(to_dtype, data[key])) for key in ("rewards", "reward_components", "values")}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_the_torch_form_equals_the_numpy_form_with_masked_rows(name: str, options: dict[str, Any]) -> None:
-    compare_with_tensors(name, options, "cpu")
+def test_the_torch_form_equals_the_numpy_form_with_masked_rows(
+    name: str, options: dict[str, Any], dtype: str
+) -> None:
+    compare_with_tensors(name, options, "cpu", dtype)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
@@ -249,7 +268,8 @@ def test_the_torch_form_equals_the_numpy_form_on_cuda(name: str, options: dict[s
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    compare_with_tensors(name, options, "cuda")
+    for dtype in DTYPES:
+        compare_with_tensors(name, options, "cuda", dtype)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)

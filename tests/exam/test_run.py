@@ -153,7 +153,7 @@ def test_an_interrupted_exam_continues_from_its_finished_parts(tmp_path, monkeyp
     assert len(set(paths)) == 2
     scope: dict = {}
     exec("def g(rewards): return rewards", scope)
-    with pytest.raises(ConfigError, match="'g': resume needs an estimator with a source file"):
+    with pytest.raises(ConfigError, match="'g' has no source file; resume needs one for each estimator"):
         run(scope["g"], resume=tmp_path, **settings)
 
 

@@ -19,6 +19,7 @@ from gem_core.train.config import TrainConfig
         ({"eval_env": ["game:Nothing-v0"]}, UnknownEnv, "unknown environment"),
         ({"env": ["game:Mastermind-v0=0"]}, ConfigError, "weight above 0"),
         ({"estimator": "rebm"}, UnknownName, "rebn"),
+        ({"truncation": "bootstrap"}, ConfigError, "truncation='bootstrap': expected keep or mask"),
         ({"estimator": "grpo"}, ConfigError, "group_size=1: expected at least 2"),
         ({"estimator": "rloo"}, ConfigError, "group_size=1: expected at least 2"),
         ({"group_size": 3}, ConfigError, "episodes_per_step=512: expected a multiple of group_size=3"),

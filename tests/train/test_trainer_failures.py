@@ -89,7 +89,6 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
         ({"agent_model": ["user=tiny"]}, "there is no agent 'user'"),
         ({"estimator": "gdpo", "group_size": 2}, "'gdpo' needs reward_components, which game:GuessTheNumber"),
         ({"estimator": "remax"}, "'remax' needs baselines"),
-        ({"truncation": "bootstrap"}, "truncation='bootstrap': expected keep or mask"),
     ],
 )
 def test_a_mistake_shows_before_the_tiny_model_is_made(changes, said, tmp_path, capsys):
