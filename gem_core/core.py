@@ -167,7 +167,11 @@ class Env:
         Returns:
             The first observation and an info dict.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} called Env.reset(), which starts no episode: call "
+            "self.begin_episode(seed) instead, or derive an environment written for GEM from "
+            "gem_core.compat.Env"
+        )
 
     def step(self, action: str) -> StepResult:
         """Take one whole response of the model.
@@ -191,8 +195,10 @@ class Env:
         if self.blocking:
             from gem_core._util.threads import in_thread  # asyncio: a third of the time of `import gem_core`
 
+            if options is None:  # also for a reset without the parameter
+                return await in_thread(self.reset, seed)
             return await in_thread(self.reset, seed, options=options)
-        return self.reset(seed, options=options)
+        return self.reset(seed) if options is None else self.reset(seed, options=options)
 
     async def astep(self, action: str) -> StepResult:
         """`step` for async callers: inline, or in a thread if the environment is `blocking`."""

@@ -100,6 +100,11 @@ def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (
     factory = _load_entry_point(env_spec)
     entry_points.check_arguments(env_spec.id, factory, kwargs)
     env: Env = factory(**kwargs)
+    if not isinstance(env, Env):
+        raise ConfigError(
+            f"{env_spec.id}: {type(env).__name__} is not an environment; derive it from gem_core.Env, "
+            "or from gem_core.compat.Env if it was written for GEM"
+        )
     for wrapper in env_spec.wrappers:
         env = _apply_wrapper(env, wrapper)
     env.spec = replace(env_spec, kwargs=kwargs)

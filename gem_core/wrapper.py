@@ -116,6 +116,8 @@ class Wrapper(Env):
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if type(self).reset is not Wrapper.reset:  # overridden without an async version
             return await super().areset(seed, options=options)
+        if options is None:  # also for an areset without the parameter
+            return self.on_reset(*await self.env.areset(seed))
         result = self.on_reset(*await self.env.areset(seed, options=self._inner_options(options)))
         self._restore_fields(options)
         return result

@@ -169,7 +169,9 @@ class EnvCalls:
 
     async def reset(self, seed: int | None, options: ResetOptions | None) -> Observation:
         """Reset the environment and return the first observation as the model sees it."""
-        value = await self._call("reset", seed, options=options)
+        value = await (
+            self._call("reset", seed) if options is None else self._call("reset", seed, options=options)
+        )
         try:
             observation, info = value
             return _shown(observation, info)

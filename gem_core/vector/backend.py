@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gem_core.core import Env, StepResult
+from gem_core.errors import ConfigError
 from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 
 Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
@@ -48,6 +49,13 @@ class Backend(abc.ABC):
     def close(self) -> None:
         """Close every environment, end every thread and process, and wake a `wait` in another thread."""
 
+    def envs(self) -> list[Env | None]:
+        """Return the environments, if they are in this process."""
+        raise ConfigError(
+            f"backend {self.name!r} keeps its environments in other processes: use 'inline' or 'thread' to "
+            "access them"
+        )
+
 
 class InlineBackend(Backend):
     """Runs one environment after the other in the caller's thread; best for fast environments."""
@@ -69,6 +77,9 @@ class InlineBackend(Backend):
         """Combine `submit` and `wait`, for speed; return results in the order of `indices`."""
         slots = self._slots
         return [slots[i].step(action) for i, action in zip(indices, actions, strict=True)]
+
+    def envs(self) -> list[Env | None]:
+        return [slot.env for slot in self._slots]
 
     def close(self) -> None:
         for slot in self._slots:

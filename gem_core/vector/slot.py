@@ -173,6 +173,11 @@ class Slot:
             except Exception:
                 logger.warning("env %d: close() failed", self._index, exc_info=True)
 
+    @property
+    def env(self) -> Env | None:
+        """The environment; None after a failure, until the next reset."""
+        return self._env
+
     # -- parts --------------------------------------------------------------------------------
 
     def _start(self, seed: int | None = None, options: ResetOptions | None = None) -> ResetResult:
@@ -181,7 +186,8 @@ class Slot:
             self._rebuilds += 1
             if seed is None and self._seed is not None:
                 seed = rebuilt_seed(self._seed, self._losses, self._rebuilds)
-        observation, info = self._env.reset(seed, options=options)
+        env = self._env
+        observation, info = env.reset(seed) if options is None else env.reset(seed, options=options)
         _check_observation("reset()", observation, info)
         return observation, info
 

@@ -60,6 +60,9 @@ class ThreadBackend(WorkerBackend):
                 return []
             self._finish(*reply)
 
+    def envs(self) -> list[Env | None]:
+        return [None if slot is None else slot.env for slot in self._slots]
+
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True, timeout=GRACE)
         with self._lock:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from gem_core._util.checks import check_int
-from gem_core.core import Info, Observation, ResetOptions, StepResult
+from gem_core.core import Env, Info, Observation, ResetOptions, StepResult
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
 from gem_core.vector.backend import InlineBackend
 from gem_core.vector.mailbox import Mailbox
@@ -86,6 +86,15 @@ class VectorEnv:
     def backend(self) -> str:
         """Name of the backend in use, after ``auto`` has chosen."""
         return self._backend.name
+
+    @property
+    def envs(self) -> list[Env | None]:
+        """The environments, wrappers included; None for one that failed and is not rebuilt yet.
+
+        Raises:
+            ConfigError: The backend keeps its environments in other processes.
+        """
+        return self._backend.envs()
 
     # -- lockstep -----------------------------------------------------------------------------
 

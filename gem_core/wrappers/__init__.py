@@ -15,6 +15,7 @@ _WRAPPERS = {
     "concat_chat": "gem_core.wrappers.chat:ConcatChat",
     "concat_chat_on_reset": "gem_core.wrappers.chat:ConcatChatOnReset",
     "episode_statistics": "gem_core.wrappers.episode:EpisodeStatistics",
+    "episode_tracking": "gem_core.wrappers.episode:EpisodeStatistics",  # GEM's name
     "retry": "gem_core.wrappers.retry:Retry",
     "time_limit": "gem_core.wrappers.episode:TimeLimit",
     "tools": "gem_core.wrappers.tools:Tools",

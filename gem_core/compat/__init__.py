@@ -1,0 +1,15 @@
+"""GEM's API under GEM's names, for programs that were written for GEM.
+
+    import gem_core.compat as gem
+    from gem_core.compat.wrappers.wrapper_factory import get_wrapper_fns
+
+The modules have the paths of GEM's. Everything they do is done by the rest of gem_core; new programs use that
+directly.
+"""
+
+from __future__ import annotations
+
+from gem_core.compat.core import Env
+from gem_core.compat.envs.registration import make, make_vec, print_envs, register
+
+__all__ = ["Env", "make", "make_vec", "print_envs", "register"]

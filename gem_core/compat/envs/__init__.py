@@ -1,0 +1,1 @@
+"""GEM's environments under GEM's module names."""

@@ -1,0 +1,7 @@
+"""`CodeEnv`."""
+
+from __future__ import annotations
+
+from gem_core.envs.datasets.code import CodeEnv
+
+__all__ = ["CodeEnv"]

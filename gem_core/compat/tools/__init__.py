@@ -1,0 +1,1 @@
+"""GEM's tools under GEM's module names."""

@@ -1,0 +1,1 @@
+"""GEM's helpers under GEM's module names."""

@@ -1,0 +1,1 @@
+"""GEM's vector environments under GEM's module names."""

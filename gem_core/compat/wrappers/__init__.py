@@ -1,0 +1,1 @@
+"""GEM's wrappers under GEM's module names."""

@@ -1,0 +1,7 @@
+"""`EpisodeTrackingWrapper`, here called `EpisodeStatistics`."""
+
+from __future__ import annotations
+
+from gem_core.wrappers.episode import EpisodeStatistics as EpisodeTrackingWrapper
+
+__all__ = ["EpisodeTrackingWrapper"]
