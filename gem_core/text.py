@@ -26,7 +26,8 @@ _PLACEHOLDER = 30
 """Maximum number of characters of a box that may be a placeholder."""
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
-_INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS}}}")
+_INTEGER = re.compile("[+-]?[0-9]+")
+_LARGEST: int = 10**_DIGITS
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox)\s*\{")
 _BLANK = re.compile(r"(?<!\\)\\(?:[ ,;:!]|q?quad(?![A-Za-z]))|~")
 _DECORATIONS = 4
@@ -230,10 +231,17 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
 
 
 def integer(text: str) -> int | None:
-    """Return the whole number in `text`: up to 18 ASCII digits with an optional sign; else None."""
+    """Return the whole number in `text`, ASCII digits with an optional sign; else None.
+
+    A number of more than 18 digits is returned as 10**18 or -10**18, which is out of range everywhere.
+    """
     if len(text) <= _DIGITS and text.isascii() and text.isdigit():
         return int(text)  # the usual case, three times as fast
-    return int(text) if _INTEGER.fullmatch(text) else None
+    if not _INTEGER.fullmatch(text):
+        return None
+    if len(text.lstrip("+-0")) > _DIGITS:
+        return -_LARGEST if text[0] == "-" else _LARGEST
+    return int(text.lstrip("+-0") or "0") * (-1 if text[0] == "-" else 1)
 
 
 def integers(text: str) -> list[int] | None:

@@ -1,25 +1,25 @@
-r"""Null policies: players that give one answer without understanding the task.
+r"""Null policies: players that give answers without reading what the environment replies.
 
 `POLICIES` holds the policies, and `FORMS` the formats in which environments expect answers. `play` plays all
 of them on one item. If such a policy is often rewarded, the environment has few possible answers, a skewed
-distribution of answers, or a scorer that can be fooled; `gem_core.checker.floors` has the measured success
-rates.
+distribution of answers, a routine that wins blindly, or a scorer that can be fooled;
+`gem_core.checker.floors` has the measured success rates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from gem_core._util.seeds import derive_rng
 from gem_core.core import Env
 from gem_core.observations import render_observation
-from gem_core.text import last_boxed
+from gem_core.text import boxes, last_boxed
 
-NullPolicy = Callable[[str, Random], str]
-"""Function that takes a prompt and a random generator, and returns an answer."""
+NullPolicy = Callable[[str, Random], tuple[str, ...]]
+"""Function that takes the first prompt and a random generator, and returns answers to repeat in turn."""
 
 FORMS: dict[str, str] = {
     "boxed": "\\boxed{%s}",
@@ -38,33 +38,37 @@ _LONGEST = 50_000
 """Maximum number of characters of a prompt that are read."""
 
 
-def _constant(text: str) -> NullPolicy:
-    return lambda prompt, random: text
+def _constant(*answers: str) -> NullPolicy:
+    return lambda prompt, random: answers
 
 
-def _first_number(prompt: str, random: Random) -> str:
+def _first_number(prompt: str, random: Random) -> tuple[str, ...]:
     match = _NUMBER.search(prompt)
-    return match[0] if match else ""
+    return (match[0] if match else "",)
 
 
-def _last_number(prompt: str, random: Random) -> str:
+def _last_number(prompt: str, random: Random) -> tuple[str, ...]:
     numbers: list[str] = _NUMBER.findall(prompt)
-    return numbers[-1] if numbers else ""
+    return (numbers[-1] if numbers else "",)
 
 
-def _first_option(prompt: str, random: Random) -> str:
+def _first_option(prompt: str, random: Random) -> tuple[str, ...]:
     """Return the first of several quoted alternatives, else the first list item, else the first word."""
     match = _ALTERNATIVES.search(prompt) or _ITEM.search(prompt) or _WORD.search(prompt)
-    return match[match.lastindex or 0].strip() if match else ""
+    return (match[match.lastindex or 0].strip() if match else "",)
 
 
-def _random_word(prompt: str, random: Random) -> str:
+def _random_word(prompt: str, random: Random) -> tuple[str, ...]:
     words = _WORD.findall(prompt)
-    return random.choice(words) if words else ""
+    return (random.choice(words) if words else "",)
 
 
-def _shown_box(prompt: str, random: Random) -> str:
-    return last_boxed(prompt) or ""
+def _shown_box(prompt: str, random: Random) -> tuple[str, ...]:
+    return (last_boxed(prompt) or "",)
+
+
+def _shown_boxes(prompt: str, random: Random) -> tuple[str, ...]:
+    return tuple(boxes(prompt))[::-1] or ("",)
 
 
 POLICIES: dict[str, NullPolicy] = {
@@ -75,9 +79,19 @@ POLICIES: dict[str, NullPolicy] = {
     "first option": _first_option,
     "random word": _random_word,
     "shown box": _shown_box,
-    "question": lambda prompt, random: prompt,
+    "question": lambda prompt, random: (prompt,),
+    "shown boxes in turn": _shown_boxes,
+    "counting": _constant(*map(str, range(1, 1000))),
+    "letters": _constant(*"etaoinsrhldcumfpgwybvkxjqz"),
+    "circle": _constant("up", "left", "down", "right"),
+    "wide circle": _constant("up", "up", "left", "left", "down", "down", "right", "right"),
+    "zigzag": _constant("down", "left", "down", "right"),
 }
-"""Null policies by name; ``shown box`` repeats the box in which the prompt shows the answer format."""
+"""Null policies by name.
+
+``shown box`` repeats the last box of the prompt, which shows the answer format. The policies from ``shown
+boxes in turn`` on give several answers in turn.
+"""
 
 
 class NullOutcome(NamedTuple):
@@ -94,7 +108,7 @@ class NullOutcome(NamedTuple):
 def play(
     env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 1000
 ) -> Iterator[NullOutcome]:
-    """Play every policy in each form on one item, with the same answer in every turn.
+    """Play every policy in each form on one item.
 
     Args:
         env: Environment, which is reset and left in an arbitrary state.
@@ -109,17 +123,18 @@ def play(
     prompt = _text(render_observation(observation, info))[:_LONGEST]
     stateful = env.spec is None or env.spec.stateful
     start = env.get_state() if stateful else None
-    known: dict[str, tuple[bool, float, bool]] = {}
+    known: dict[tuple[str, ...], _Result] = {}
     for form in forms:
         for name, policy in POLICIES.items():
-            answer = FORMS[form] % policy(prompt, derive_rng(name, seed))
-            if answer not in known:
+            answers = tuple(FORMS[form] % answer for answer in policy(prompt, derive_rng(name, seed)))
+            result = known.get(answers) or known.get(answers[:1])
+            if result is None or (result.turns > 1 and answers not in known):
                 if known and start is not None:
                     env.set_state(start)
                 elif known:
                     env.reset(seed=seed)
-                known[answer] = _episode(env, answer, max_turns)
-            yield NullOutcome(form, name, *known[answer])
+                result = known[answers] = _episode(env, answers, max_turns)
+            yield NullOutcome(form, name, result.success, result.total_reward, result.readable)
 
 
 def readable_forms(outcomes: Iterable[NullOutcome]) -> list[str]:
@@ -132,15 +147,22 @@ def readable_forms(outcomes: Iterable[NullOutcome]) -> list[str]:
     return [form for form in FORMS if form in read and (form != "command" or "program" not in read)]
 
 
-def _episode(env: Env, answer: str, max_turns: int) -> tuple[bool, float, bool]:
+class _Result(NamedTuple):
+    success: bool
+    total_reward: float
+    readable: bool
+    turns: int
+
+
+def _episode(env: Env, answers: Sequence[str], max_turns: int) -> _Result:
     total, readable = 0.0, False
-    for _ in range(max_turns):
-        _, reward, terminated, truncated, info = env.step(answer)
+    for turn in range(max_turns):
+        _, reward, terminated, truncated, info = env.step(answers[turn % len(answers)])
         total += reward
         readable = readable or info.get("invalid") != "format"
         if terminated or truncated:
-            return bool(info.get("success")), total, readable
-    return False, total, readable
+            return _Result(bool(info.get("success")), total, readable, turn + 1)
+    return _Result(False, total, readable, max_turns)
 
 
 def _text(observation: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.messages import error_line
-from gem_core.checker.rules import rule
+from gem_core.checker.rules import ignores_options, rule
 from gem_core.checker.subject import (
     Frame,
     Recording,
@@ -205,7 +205,9 @@ def forks_are_equal_and_independent(subject: Subject) -> None:
 
 @rule("stateful")
 def resets_start_from_a_state(subject: Subject) -> None:
-    """`reset(options={"state": ...})` continues from a saved state."""
+    """`reset(options={"state": ...})` continues from a saved state, unless options are ignored."""
+    if ignores_options(subject):
+        skip("reset ignores its options")
     for recording in subject.recordings():
         half = len(recording.actions) // 2
         env, other = subject.fresh(), subject.fresh()

@@ -233,5 +233,5 @@ def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, A
     if index is None:
         return options.get("state"), None
     if options.get("state") is not None:
-        raise ConfigError("reset options 'index' and 'state' do not go together")
+        raise ConfigError("reset options 'index' and 'state' cannot be combined")
     return None, check_int("index", index, 0, num_items - 1)

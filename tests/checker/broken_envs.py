@@ -293,12 +293,6 @@ class StepsAfterEnd(Sound):
 
 
 @breaks("unknown_options")
-class IgnoresOptions(Sound):
-    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
-        return super().reset(seed)
-
-
-@breaks("unknown_options")
 class OptionsAreKeyError(Sound):
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         return super().reset(seed, options=options and {"state": options["state"]})

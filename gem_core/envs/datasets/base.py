@@ -185,7 +185,7 @@ class DataSetEnv(Env):
         options = options or {}
         state, index = options.get("state"), options.get("index")
         if state is not None and index is not None:
-            raise ConfigError("reset options 'index' and 'state' do not go together")
+            raise ConfigError("reset options 'index' and 'state' cannot be combined")
         self.begin_episode(seed)
         if state is not None:
             self.resume_episode(state)

@@ -35,7 +35,7 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
     state_fields = (*TurnBasedEnv.state_fields, "cols", "cells", "shown", "entries")
 
     def __init__(
-        self, hardcore: bool | None = False, max_turns: int | None = 100, num_words: int | None = 5
+        self, hardcore: bool | None = False, max_turns: int | None = 80, num_words: int | None = 5
     ) -> None:
         """Set the size, or have it drawn at each reset.
 

@@ -11,7 +11,7 @@ from gem_core.envs.games.fifteen_solver import goal, shortest_way, slides
 from gem_core.envs.games.grid import OPPOSITE
 from gem_core.text import direction
 
-_SIZES = ((2, 10), (3, 20), (4, 50))
+_SIZES = ((3, 10), (3, 20), (4, 50))
 _SEARCH = 2000
 """Number of positions the oracle searches for one move, about 0.05 s."""
 
@@ -32,14 +32,14 @@ class FifteenPuzzle(TurnBasedEnv[str]):
     finds one among 2,000 positions (nearly always for 2 and 3 rows), and otherwise undoes the slides.
     """
 
-    state_fields = (*TurnBasedEnv.state_fields, "rows", "tiles", "way_back")
+    state_fields = (*TurnBasedEnv.state_fields, "rows", "tiles", "solution")
 
-    def __init__(self, num_rows: int | None = 2, max_turns: int | None = 20) -> None:
+    def __init__(self, num_rows: int | None = 3, max_turns: int | None = 20) -> None:
         """Set the size, or have it drawn at each reset.
 
         Args:
             num_rows: Number of rows, and of columns, of the board.
-            max_turns: Turn limit. None (together with `num_rows`) draws (rows, turns) from (2, 10),
+            max_turns: Turn limit. None (together with `num_rows`) draws (rows, turns) from (3, 10),
                 (3, 20) and (4, 50) at each reset.
 
         Raises:
@@ -55,20 +55,20 @@ class FifteenPuzzle(TurnBasedEnv[str]):
         most = min(self.turn_limit, 20 * self.rows * self.rows)  # more slides do not mix the board any better
         self._mix(self.random.randint((most + 1) // 2, most))
         if self._solved():  # only with 2 rows, where 12 slides can lead back to the start
-            self._slide(self.way_back[-1])
+            self._slide(self.solution[-1])
 
     def _mix(self, count: int) -> None:
         """Slide tiles of the solved board at random, none straight back."""
         turns, draw = _turns(self.rows), self.random.random
         tiles = list(goal(self.rows))
         blank, back = len(tiles) - 1, ""
-        self.way_back: list[str] = []  # moves that solve the board, the next one last
+        self.solution: list[str] = []  # moves that solve the board, the next one last
         for _ in range(count):
             options = turns[blank, back]
             source, back = options[int(draw() * len(options))]
             tiles[blank] = tiles[source]
             blank = source
-            self.way_back.append(back)
+            self.solution.append(back)
         tiles[blank] = 0
         self.tiles = tiles
 
@@ -108,7 +108,7 @@ class FifteenPuzzle(TurnBasedEnv[str]):
 
     def best_move(self) -> str:
         way = shortest_way(tuple(self.tiles), self.rows, _SEARCH) if self.rows <= 4 else None
-        return self.way_back[-1] if way is None else way[0]
+        return self.solution[-1] if way is None else way[0]
 
     # -- plumbing -----------------------------------------------------------------------------
 
@@ -137,10 +137,10 @@ class FifteenPuzzle(TurnBasedEnv[str]):
             source = blank - 1
         tile = tiles[source]
         tiles[blank], tiles[source] = tile, 0
-        if self.way_back and self.way_back[-1] == move:
-            self.way_back.pop()
+        if self.solution and self.solution[-1] == move:
+            self.solution.pop()
         else:
-            self.way_back.append(OPPOSITE[move])
+            self.solution.append(OPPOSITE[move])
         return tile
 
 

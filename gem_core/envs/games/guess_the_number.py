@@ -29,7 +29,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
     state_fields = (*TurnBasedEnv.state_fields, "low", "high", "number", "guesses")
 
     def __init__(
-        self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 10
+        self, min_number: int | None = 1, max_number: int | None = 20, max_turns: int | None = 6
     ) -> None:
         """Set the range, or have it drawn at each reset.
 
@@ -70,7 +70,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
 
     def play(self, move: int) -> MoveResult:
         if not self.low <= move <= self.high:
-            return f"{move} is not from {self.low} to {self.high}.", 0.0, "illegal"
+            return f"Guesses must be from {self.low} to {self.high}.", 0.0, "illegal"
         before = move in self.guesses
         self.guesses.append(move)
         if move == self.number:

@@ -77,11 +77,14 @@ class Mastermind(TurnBasedEnv[list[int]]):
         self.guesses: list[list[int]] = []
 
     def rules(self) -> str:
-        different = "" if self.duplicate_numbers else " different"
+        if self.duplicate_numbers:
+            different, rule = "", "A number may occur more than once. "
+        else:
+            different, rule = " different", "The numbers of each guess must be different, too. "
         return (
             f"Find the hidden code of {len(self.code)}{different} numbers from 1 to {self.num_numbers} in at "
             f"most {self.turn_limit} turns. After each guess you are told how many of its numbers are in the "
-            "right place, and how many others occur in the code at another place. "
+            f"right place, and how many others occur in the code at another place. {rule}"
             f"Give each guess as \\boxed{{{' '.join(['n'] * len(self.code))}}}."
         )
 
@@ -94,7 +97,7 @@ class Mastermind(TurnBasedEnv[list[int]]):
         if min(move) < 1 or max(move) > self.num_numbers:
             return f"The numbers are from 1 to {self.num_numbers}.", 0.0, "illegal"
         if not self.duplicate_numbers and len(set(move)) < length:
-            return "The numbers of the code are all different.", 0.0, "illegal"
+            return "The numbers of a guess must all be different.", 0.0, "illegal"
         black, white = pegs(move, self.code)
         self.guesses.append(move)
         reward = 0.0

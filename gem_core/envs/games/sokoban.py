@@ -42,7 +42,7 @@ class Sokoban(TurnBasedEnv[str]):
         self,
         dim_room: Sequence[int] | None = (6, 6),
         num_boxes: int | None = 3,
-        max_turns: int | None = 100,
+        max_turns: int | None = 50,
     ) -> None:
         """Set the size, or have it drawn at each reset.
 

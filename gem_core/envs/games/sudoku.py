@@ -12,7 +12,7 @@ from gem_core.envs.games.sudoku_solver import candidates
 from gem_core.errors import ConfigError
 from gem_core.text import integers
 
-_SIZES = ((6, 15, 4), (31, 50, 9))
+_SIZES = ((6, 12, 4), (31, 50, 9))
 _FEWEST = {4: 4, 9: 24}
 """Number of given cells of the bundled puzzles, by scale."""
 
@@ -38,13 +38,13 @@ class Sudoku(TurnBasedEnv[list[int]]):
 
     state_fields = (*TurnBasedEnv.state_fields, "scale", "cells", "solution", "empty")
 
-    def __init__(self, clues: int | None = 30, max_turns: int | None = 100, scale: int | None = 9) -> None:
+    def __init__(self, clues: int | None = 30, max_turns: int | None = 60, scale: int | None = 9) -> None:
         """Set the size, or have it drawn at each reset.
 
         Args:
             clues: Number of given cells: 4 to 15 of 16, or 24 to 80 of 81.
             max_turns: Turn limit. None (together with the two others) draws (clues, turns, scale) from
-                (6, 15, 4) and (31, 50, 9) at each reset.
+                (6, 12, 4) and (31, 50, 9) at each reset.
             scale: Number of rows and of columns: 4 or 9.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Tower of Hanoi: move a tower of disks from the first of three pegs to the last."""
+"""Tower of Hanoi: bring all disks to one of three pegs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ _SEPARATORS = str.maketrans("", "", " ,->\t\n")
 
 
 class TowerofHanoi(TurnBasedEnv[str]):
-    r"""Move all disks from peg A to peg C, one at a time, never a larger one onto a smaller one.
+    r"""Move all disks to the target peg, one at a time, never a larger one onto a smaller one.
+
+    Each episode draws the target peg and a legal position in which the largest disk is on another peg, so no
+    fixed sequence of moves wins every episode. The shortest solution has from 2**(n - 1) to 2**n - 1 moves.
 
     Action: ``\boxed{A C}`` moves the top disk of A to C; ``A,C``, ``AC`` and ``A->C`` are read
     alike, in either case. A move that breaks the rules or names no peg is illegal.
 
-    Rewards: 1 when all disks are on C. The last turn, if its move is legal, earns the fraction
-    of the disks on C. A format error ends the episode with -0.1.
+    Rewards: 1 when all disks are on the target. The last turn, if its move is legal, earns the fraction
+    of the disks on the target. A format error ends the episode with -0.1.
 
-    `max_return` is 1. The oracle plays the shortest solution from any position: 2**n - 1 moves from
-    the start. Every registered variant has that many turns, so there it always reaches the maximum.
+    `max_return` is 1. The oracle plays the shortest solution from any position. Every registered variant has
+    at least 2**n - 1 turns, so there it always reaches the maximum.
     """
 
-    state_fields = (*TurnBasedEnv.state_fields, "pegs")
+    state_fields = (*TurnBasedEnv.state_fields, "pegs", "target")
 
     def __init__(self, num_disks: int | None = 4, max_turns: int | None = 20) -> None:
         """Set the size, or have it drawn at each reset.
@@ -46,14 +49,18 @@ class TowerofHanoi(TurnBasedEnv[str]):
 
     def new_game(self) -> None:
         disks, self.turn_limit = self.size or self.random.choice(_SIZES)
-        self.pegs: list[list[int]] = [list(range(disks, 0, -1)), [], []]
+        self.target = self.random.randrange(3)
+        self.pegs: list[list[int]] = [[], [], []]
+        self.pegs[(self.target + self.random.randint(1, 2)) % 3].append(disks)
+        for disk in range(disks - 1, 0, -1):
+            self.pegs[self.random.randrange(3)].append(disk)
 
     def rules(self) -> str:
         disks = sum(map(len, self.pegs))
         return (
             f"Tower of Hanoi with {disks} disks on three pegs, A, B and C; disk 1 is the smallest. "
-            f"Bring all disks to peg C in at most {self.turn_limit} turns. A turn moves the top disk of one "
-            "peg to another peg, and a disk never lies on a smaller one. "
+            f"Bring all disks to peg {_PEGS[self.target]} in at most {self.turn_limit} turns. "
+            "A turn moves the top disk of one peg to another peg, and a disk never lies on a smaller one. "
             "Give each move as \\boxed{X Y}: from peg X to peg Y."
         )
 
@@ -80,12 +87,12 @@ class TowerofHanoi(TurnBasedEnv[str]):
         if pegs[target] and pegs[target][-1] < disk:
             return f"Disk {disk} cannot lie on disk {pegs[target][-1]}.", 0.0, "illegal"
         pegs[target].append(pegs[source].pop())
-        if not pegs[0] and not pegs[1]:
-            return "All disks are on peg C.", 1.0, "solved"
+        if not pegs[source] and not pegs[3 - source - target] and target == self.target:
+            return f"All disks are on peg {move[1]}.", 1.0, "solved"
         return f"Disk {disk} moved from {move[0]} to {move[1]}.", 0.0, "continue"
 
     def progress(self) -> float:
-        return len(self.pegs[2]) / sum(map(len, self.pegs))
+        return len(self.pegs[self.target]) / sum(map(len, self.pegs))
 
     def limit_reward(self) -> float:
         return self.progress()
@@ -103,7 +110,7 @@ class TowerofHanoi(TurnBasedEnv[str]):
         which makes the third peg the target of the smaller disks; the smallest disk that must move goes
         first.
         """
-        wanted, move = 2, (0, 2)
+        wanted, move = self.target, (0, 0)
         where = {disk: peg for peg, disks in enumerate(self.pegs) for disk in disks}
         for disk in sorted(where, reverse=True):
             if where[disk] != wanted:

@@ -64,7 +64,7 @@ class WikiGame(TurnBasedEnv[str]):
 
     def __init__(
         self,
-        max_turns: int | None = 10,
+        max_turns: int | None = 20,
         backend: str = "bundled",
         trawler_kwargs: Mapping[str, Any] | None = None,
         page_summary_length: Sequence[Any] = (100, "characters"),

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from gem_core.envs.games.data import read_lines
 
-Grade: TypeAlias = Literal["common", "rare", "other"]
+Grade: TypeAlias = Literal["common", "rare", "other", "never-hidden"]
 
 
 @cache
 def words(grade: Grade, length: int) -> tuple[str, ...]:
-    """Return the words of a grade in alphabetical order; lengths are 3 to 10, for ``other`` 3 to 6."""
+    """Return the words of a grade in alphabetical order.
+
+    Lengths are 3 to 10, for ``other`` and ``never-hidden`` 3 to 6. Words of the last grade are on a list of
+    offensive words, which also holds words such as ``dog``: no game hides them, but a guess may be one.
+    """
     return _by_length(grade).get(length, ())
 
 
 @cache
 def dictionary(length: int) -> frozenset[str]:
     """Return the words of all grades."""
-    return frozenset((*words("common", length), *words("rare", length), *words("other", length)))
+    return frozenset(word for grade in get_args(Grade) for word in words(grade, length))
 
 
 @cache

@@ -67,7 +67,7 @@ def test_an_index_and_a_state_do_not_go_together():
     env = math_env()
     env.reset(seed=0)
     state = env.get_state()
-    with pytest.raises(ConfigError, match="'index' and 'state' do not go together"):
+    with pytest.raises(ConfigError, match="'index' and 'state' cannot be combined"):
         env.reset(options={"index": 3, "state": state})
     env.reset(options={"index": 3, "state": None})
     assert env.index == 3

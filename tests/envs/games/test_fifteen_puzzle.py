@@ -14,7 +14,7 @@ from tests.envs.games.players import oracle_return, say
 def start(tiles: list[int], turns: int = 10) -> FifteenPuzzle:
     env = FifteenPuzzle(num_rows=round(len(tiles) ** 0.5), max_turns=turns)
     env.reset(seed=0)
-    env.tiles, env.way_back = tiles, []
+    env.tiles, env.solution = tiles, []
     return env
 
 
@@ -74,8 +74,8 @@ def test_every_board_is_unsolved_and_can_be_solved_in_time(rows):
         env.reset(seed=seed)
         drawn.add(tuple(env.tiles))
         assert tuple(env.tiles) != goal(rows)
-        assert len(env.way_back) <= 12
-        for move in list(reversed(env.way_back)):
+        assert len(env.solution) <= 12
+        for move in list(reversed(env.solution)):
             last = env.step(say(move))
         assert last[1:4] == (1.0, True, False)
     assert len(drawn) > (8 if rows == 2 else 100)
@@ -88,7 +88,7 @@ def test_the_known_way_stays_right_whatever_is_played():
         if env.step(env.sample_random_action())[2]:
             return
         copy = env.spawn(same_state=True)
-        rewards = [copy.step(say(move))[1] for move in list(reversed(copy.way_back))]
+        rewards = [copy.step(say(move))[1] for move in list(reversed(copy.solution))]
         assert sum(rewards) == 1.0
 
 

@@ -48,7 +48,7 @@ def test_repeated_or_illegal_guess_earns_nothing_at_the_limit(last):
     assert (reward, terminated, truncated) == (0.0, False, True)
 
 
-@pytest.mark.parametrize("guess", ["0", "-3", "11", "999999"])
+@pytest.mark.parametrize("guess", ["0", "-3", "11", "999999", "1" + "0" * 17, "9" * 30, "-" + "9" * 5000])
 def test_out_of_range_is_illegal_and_uses_a_turn(guess):
     env = start(7)
     _, reward, terminated, truncated, info = env.step(rf"\boxed{{{guess}}}")

@@ -12,8 +12,8 @@ from gem_core.errors import ConfigError
 def start(disks: int = 3, turns: int = 10, pegs: list[list[int]] | None = None) -> TowerofHanoi:
     env = TowerofHanoi(num_disks=disks, max_turns=turns)
     env.reset(seed=0)
-    if pegs is not None:
-        env.pegs = pegs
+    env.target = 2
+    env.pegs = [list(range(disks, 0, -1)), [], []] if pegs is None else pegs
     return env
 
 
@@ -109,12 +109,43 @@ def test_oracle_takes_a_shortest_way_from_every_position():
             assert away[str(env.pegs)] == away[str(pegs)] - 1
 
 
-@pytest.mark.parametrize(("variant", "moves"), [("", 15), ("-easy", 7), ("-hard", 31)])
-def test_oracle_wins(variant, moves):
+@pytest.mark.parametrize(("variant", "disks"), [("", 4), ("-easy", 3), ("-hard", 5)])
+def test_oracle_wins_in_at_most_two_to_the_n_minus_1_moves(variant, disks):
     env = gem_core.make(f"game:TowerofHanoi-v0{variant}")
-    env.reset(seed=0)
-    rewards = [env.step(env.oracle_action())[1] for _ in range(moves)]
-    assert rewards == [0.0] * (moves - 1) + [1.0]
+    lengths = set()
+    for seed in range(40):
+        env.reset(seed=seed)
+        rewards = [0.0]
+        while env._running:
+            rewards.append(env.step(env.oracle_action())[1])
+        assert rewards == [0.0] * (len(rewards) - 1) + [1.0]
+        lengths.add(len(rewards) - 1)
+    assert 2 ** (disks - 1) <= min(lengths) < max(lengths) <= 2**disks - 1
+
+
+def test_episodes_differ_in_start_and_target():
+    env = gem_core.make("game:TowerofHanoi-v0-easy")
+    starts = set()
+    for seed in range(300):
+        observation, _ = env.reset(seed=seed)
+        assert f"all disks to peg {'ABC'[env.target]} in" in observation
+        assert 3 not in env.pegs[env.target]
+        starts.add((str(env.pegs), env.target))
+    assert len(starts) > 45  # of 54
+
+
+def test_a_fixed_sequence_of_moves_rarely_wins():
+    """The solution of the tower on A, for each target, is the best such sequence known."""
+    env = gem_core.make("game:TowerofHanoi-v0-easy")
+    wins = 0
+    for seed in range(200):
+        env.reset(seed=seed)
+        for move in ("A C", "A B", "C B", "A C", "B A", "B C", "A C"):
+            *_, info = env.step(rf"\boxed{{{move}}}")
+            if "success" in info:
+                wins += info["success"]
+                break
+    assert wins < 25
 
 
 def test_random_variant_draws_its_size():
@@ -122,7 +153,7 @@ def test_random_variant_draws_its_size():
     drawn = set()
     for seed in range(50):
         env.reset(seed=seed)
-        drawn.add((len(env.pegs[0]), env.turn_limit))
+        drawn.add((sum(map(len, env.pegs)), env.turn_limit))
     assert drawn == {(3, 10), (4, 20), (5, 35)}
 
 
