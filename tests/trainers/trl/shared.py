@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from gem_trl import playing
 from gem_trl.config import GemConfig
 from gem_trl.dataset import task_prompt
 
 from gem_core.consistency import Played
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode, Generation, without_tokens
+from gem_core.tasks import TaskRow
 from tests.consistency.assemble import episode_of, turn_ids_of
 from tests.consistency.scenario import (
     GAMMA,
@@ -82,20 +82,20 @@ def carried(episodes: Iterable[Episode]) -> list[tuple[list[int], Episode]]:
     ]
 
 
-def replay(trainer: Any, episodes: list[Played], pad_id: int) -> list[list[float]]:
-    """Return the advantages of each turn that a trainer computes for played episodes.
+def replay(trainer: Any, episodes: list[Played]) -> list[list[float]]:
+    """Return the advantage of each turn that a trainer computes for played episodes.
 
     Args:
-        trainer: A `GRPOTrainer`; its rollout is replaced by the episodes.
+        trainer: A `GRPOTrainer` with the rollout of gem_trl, which returns these episodes.
         episodes: Trainable episodes, with the samples of a task next to each other.
-        pad_id: Any token.
     """
-    made = [episode_of(played) for played in episodes]
-    if getattr(trainer, "gem_rollout", None) is not None:
-        trainer.gem_rollout.episodes = made
-    columns = playing.columns(made, pad_id)
-    trainer.rollout_func = lambda prompts, of: columns
-    output = trainer._generate_and_score_completions([{"prompt": "task"} for _ in made])
+
+    async def play(*unused: Any) -> list[Episode]:
+        return [episode_of(played) for played in episodes]
+
+    trainer.rollout_func._play = play
+    rows = [task_prompt(TaskRow(env_id=p.env_id, env_kwargs={}, seed=p.seed, index=0)) for p in episodes]
+    output = trainer._generate_and_score_completions(rows)
     mask = output["completion_mask"] * output["tool_mask"]
     advantages = output["advantages"]
     if advantages.dim() == 1:

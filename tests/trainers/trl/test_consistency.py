@@ -46,7 +46,7 @@ def test_other_options_on_the_same_episodes(tmp_path: Path, shared_step: Scenari
             shared.OPTIONS, estimator=case.estimator, gamma=case.gamma, estimator_options=options
         ).checked()
         trainer._choice = gem.choose_estimator(played=True)
-        return shared.replay(trainer, episodes, pad_id=0)
+        return shared.replay(trainer, episodes)
 
     found = judge_cases(shared_step, "trl", CASES, advantages)
     assert max(found.values()) <= ADVANTAGE_TOLERANCE, found
@@ -75,7 +75,7 @@ def test_trls_own_advantages_point_elsewhere(tmp_path: Path, shared_step: Scenar
         trainer = ours if name == "rebn" else stock
         for option, value in {"scale_rewards": "group", **STOCK.get(name, {})}.items():
             setattr(trainer, option, value)
-        values = shared.replay(trainer, episodes, pad_id=0)
+        values = shared.replay(trainer, episodes)
         return [shared.tokens_of(of_turns, p) for of_turns, p in zip(values, episodes, strict=True)]
 
     found = judge_stock(shared_step, "trl", ["rebn", *STOCK], tokens)

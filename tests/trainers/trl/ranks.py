@@ -1,0 +1,70 @@
+"""Steps in one of several processes, for `test_ranks`: ``torchrun --nproc_per_node 2 -m ... FOLDER``.
+
+The first step is the shared one, with a script in the place of the model. The others have groups that are
+split over the ranks, with sampled responses and one estimator each. Each rank writes what it consumed.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gem_trl.dataset import tasks
+
+from gem_core.rollout import Episode
+from tests.consistency.scenario import SAMPLES, TASKS, scenario
+from tests.trainers.trl import harness, shared
+
+ESTIMATORS = ("rebn", "grpo", "rloo", "reinforce_plus_plus_baseline")
+ROWS = 6
+"""Rows per rank; with four samples per task, the second group is on both of two ranks."""
+
+
+def lengths(episode: Episode) -> list[int]:
+    return [len(turn.response_ids) for turn in episode.turns]
+
+
+def main() -> None:
+    folder, world = Path(sys.argv[1]), 2
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    made = scenario()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shared.answer_from_script(monkeypatch, made)
+        trainer = shared.make_trainer(folder, made, per_device_train_batch_size=TASKS * SAMPLES // world)
+        trainer.train()
+    (update,), (episodes,) = trainer.updates, trainer.rollouts
+    found["shared"] = {"update": update, "carried": shared.carried(episodes)}
+    for estimator in ESTIMATORS:
+        trainer = harness.Spied(
+            harness.MODEL,
+            args=harness.config(
+                folder,
+                per_device_train_batch_size=ROWS,
+                gradient_accumulation_steps=1,
+                num_generations=4,
+                max_steps=1,
+            ),
+            train_dataset=tasks([harness.GAME], ROWS),
+            gem=replace(harness.gem(), estimator=estimator),
+        )
+        trainer.train()
+        (update,), (episodes,) = trainer.updates, trainer.rollouts
+        (metrics,) = trainer.logged("gem/return")
+        found[estimator] = {
+            "rows": update.rows,
+            "episodes": [(e.seed, e.rewards, lengths(e), e.episode_row().token_ids) for e in episodes],
+            "metrics": metrics,
+        }
+    assert trainer.accelerator.num_processes == world
+    torch.save(found, folder / f"rank-{trainer.accelerator.process_index}.pt")
+    trainer.accelerator.wait_for_everyone()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

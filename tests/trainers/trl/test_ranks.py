@@ -1,0 +1,98 @@
+"""Two processes compute what one process would: statistics, baselines and the gradient of all episodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.consistency import Record, compare
+from tests.consistency import assemble
+from tests.consistency.scenario import Scenario
+from tests.trainers.evidence import GAMMA, Row, Update
+from tests.trainers.processes import ROOT, run_to_the_end
+from tests.trainers.trl.ranks import ESTIMATORS
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("GEM_CORE_TRL"), reason="starts two processes: `nox -s trl` does"
+)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory, shared_step: Scenario) -> list[dict[str, Any]]:
+    """What each rank consumed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    env = {
+        **os.environ,
+        "ACCELERATE_USE_CPU": "1",  # `accelerate launch --cpu --num_processes 2` starts one process
+        "OMP_NUM_THREADS": "1",
+        "GEM_CONSISTENCY": str(shared_step.folder),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += ["-m", "tests.trainers.trl.ranks", str(folder)]
+    run_to_the_end(command, folder=folder, env=env, timeout=280).check()
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def test_the_shared_step_on_two_ranks(ranks: list[dict[str, Any]], shared_step: Scenario) -> None:
+    from transformers import AutoModelForCausalLM
+
+    parts = [rank["shared"] for rank in ranks]
+    rows = [row for part in parts for row in part["update"].rows]
+    episodes = assemble.from_rows(rows, [carried for part in parts for carried in part["carried"]])
+    core = shared_step.core()
+    model = AutoModelForCausalLM.from_pretrained(shared_step.model, attn_implementation="eager").float()
+    first: Update = parts[0]["update"]
+    for mine, other in zip(first.gradients, parts[1]["update"].gradients, strict=True):
+        assert mine is not None
+        torch.testing.assert_close(mine, other)
+    gradient = assemble.gradient_difference(first, core, model)
+    record = Record("trl", {}, "", core.model, episodes, gradient=gradient)
+    comparison = compare(core, record)
+    assert comparison.equal, comparison
+    assert comparison.levels[3].equal
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_group_may_be_on_two_ranks(ranks: list[dict[str, Any]], estimator: str) -> None:
+    parts = [rank[estimator] for rank in ranks]
+    played = [part["episodes"] for part in parts]
+    seeds = [{seed for seed, *_ in mine} for mine in played]
+    assert seeds[0] & seeds[1]  # a group is on both ranks
+    everything = [episode for mine in played for episode in mine]
+    wanted = expected(estimator, everything)
+    alone = [values for mine in played for values in expected(estimator, mine)]
+    assert max(np.abs(a - b).max() for a, b in zip(wanted, alone, strict=True)) > 0.01
+    start = 0
+    for part, mine in zip(parts, played, strict=True):
+        of_rank = list(zip(mine, wanted[start : start + len(mine)], strict=True))
+        start += len(mine)
+        for row in part["rows"]:
+            turns = turns_of(row)
+            same = [values for (*_, tokens), values in of_rank if tokens == row.prompt + row.response]
+            assert any(turns == pytest.approx(list(values), abs=1e-5) for values in same)
+    count = sum(len(rewards) for _, rewards, *_ in everything)
+    mean = sum(sum(rewards) for _, rewards, *_ in everything) / len(everything)
+    for part in parts:
+        assert part["metrics"]["rebn/turns"] == count
+        assert part["metrics"]["gem/return"] == pytest.approx(mean)
+
+
+def expected(estimator: str, episodes: list[Any]) -> list[Any]:
+    """Return the advantages of one process with these episodes."""
+    seeds, rewards, lengths, _ = zip(*episodes, strict=True)
+    supplied = {"group_ids": seeds, "lengths": lengths}
+    form = get_estimator(estimator)
+    return list(form.reference()(rewards, gamma=GAMMA, **{name: supplied[name] for name in form.needs}))
+
+
+def turns_of(row: Row) -> list[float]:
+    """Return the advantage of each turn of a row."""
+    ids = assemble.turn_ids_of(row.mask)
+    return [row.advantages[ids.index(turn)] for turn in range(max(ids) + 1)]
