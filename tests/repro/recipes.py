@@ -61,7 +61,7 @@ def started_by(script: Path, *more: str, **environment: str) -> list[str]:
     """Run the script with a stub of the program that it starts; return the words of the command line."""
     folder = script.parent / "stubs"
     folder.mkdir(exist_ok=True)
-    for name in ("python", "torchrun", "gem-core"):
+    for name in ("python", "torchrun", "accelerate", "gem-core"):
         (folder / name).write_text(STUB)
         (folder / name).chmod(0o755)
     words = folder / "words"

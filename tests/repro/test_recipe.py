@@ -11,6 +11,7 @@ import gem_oat.repro
 import gem_openrlhf.repro
 import gem_rl2.repro
 import gem_roll.repro
+import gem_trl.repro
 import gem_verl.repro
 import pytest
 
@@ -31,6 +32,7 @@ WRITERS: dict[str, Any] = {
     "oat": gem_oat.repro.write,
     "rl2": gem_rl2.repro.write,
     "roll": gem_roll.repro.write,
+    "trl": gem_trl.repro.write,
 }
 
 
@@ -121,6 +123,11 @@ def test_what_cannot_be_honored_anywhere_is_refused(changed: dict[str, Any], mes
             "rl2",
             {"context": "rebuild", "updates_per_step": 8},
             ["updates_per_step: RL2 needs more than 49 episodes"],
+        ),
+        (
+            "trl",
+            {"context": "rebuild", "samples_per_task": 1},
+            ["context: TRL trains on episode rows", "samples_per_task: TRL needs at least 2 episodes"],
         ),
         ("roll", {"env": [f"{GUESS}=2", MASTERMIND]}, ["env: ROLL gives each environment a whole number"]),
     ],

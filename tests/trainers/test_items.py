@@ -17,6 +17,7 @@ from gem_openrlhf.labels import openrlhf_row
 from gem_openrlhf.labels import task_of as openrlhf_task
 from gem_rl2.rows import rl2_row
 from gem_rl2.rows import task_of as rl2_task
+from gem_trl.dataset import prompt_task, task_prompt
 from gem_verl.dataset import GemDataset
 from gem_verl.rows import task_of as verl_task
 
@@ -56,6 +57,7 @@ PLUGINS: dict[str, Through] = {
     "oat": through_oat,
     "rl2": through_rows(rl2_row, lambda row: rl2_task(row["extra_info"])),
     "roll": through_roll,
+    "trl": through_rows(task_prompt, lambda row: prompt_task(row["prompt"])),
 }
 
 

@@ -26,7 +26,7 @@ GEM_SETTINGS = (
     ("vllm_structured_outputs_regex", None, "would change the responses of every turn"),
 )
 """The same, for episodes played by GEM."""
-SAMPLER_SETTINGS = (
+SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("min_p", 0.0, SAMPLER),
     ("repetition_penalty", 1.0, SAMPLER),
     ("generation_kwargs", ({},), SAMPLER),

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from datasets import Dataset
-
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks, read_task
@@ -17,8 +15,8 @@ REMEDY = "make the rows with gem_trl.tasks or `gem-core export --to trl`"
 NO_IMAGES = "gem_trl trains on text only; train on it with verl, OpenRLHF or `gem-core train`"
 
 
-def tasks(envs: str | Sequence[str], num: int, *, seed: int = 0, split: Split = "train") -> Dataset:
-    """Return a data set of tasks, with one row per task; TRL repeats each row ``num_generations`` times.
+def tasks(envs: str | Sequence[str], num: int, *, seed: int = 0, split: Split = "train") -> Any:
+    """Return a `datasets.Dataset` with one row per task; TRL repeats each row ``num_generations`` times.
 
     Args:
         envs: Environments, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
@@ -30,6 +28,8 @@ def tasks(envs: str | Sequence[str], num: int, *, seed: int = 0, split: Split = 
     Raises:
         GemError: An environment cannot be built, or `num` is out of range.
     """
+    from datasets import Dataset
+
     sources = [EnvChoice.parse(env) for env in ([envs] if isinstance(envs, str) else envs)]
     for source in sources:
         source.check_buildable(no_images=NO_IMAGES)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from gem_core._util.files import write_atomically
 from gem_core.tasks import TaskRow
+from gem_trl.dataset import task_prompt
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     """Write one row per task, as in `gem_trl.tasks`; TRL repeats each row ``num_generations`` times."""
-    write_atomically(path, (json.dumps({"prompt": json.dumps(row)}) + "\n" for row in rows))
+    write_atomically(path, (json.dumps(task_prompt(row)) + "\n" for row in rows))

@@ -45,7 +45,8 @@ class Rollout:
         gem: Checked options.
 
     Attributes:
-        episodes: Episodes of the last call, in the order of the prompts.
+        tasks: Tasks of the last call, in the order of the prompts.
+        episodes: Their episodes.
     """
 
     def __init__(self, gem: GemConfig) -> None:
@@ -55,6 +56,7 @@ class Rollout:
         self._player: EpisodePlayer | None = None
         self._step = -1
         self._calls: Counter[str] = Counter()
+        self.tasks: list[TaskRow] = []
         self.episodes: list[Episode] = []
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
@@ -68,7 +70,7 @@ class Rollout:
         """
         if not isinstance(trainer, GRPOTrainer):
             raise ConfigError(f"gem_trl.rollout: {type(trainer).__name__} is not a GRPOTrainer")
-        tasks = [prompt_task(prompt) for prompt in prompts]
+        self.tasks = [prompt_task(prompt) for prompt in prompts]
         tokenizer, step = trainer._tokenizer, int(trainer.state.global_step)
         if self._player is None:
             kwargs = trainer.args.chat_template_kwargs
@@ -79,12 +81,10 @@ class Rollout:
         self._calls[split] += 1
         name = f"{split}/{step}/{self._calls[split]}/{trainer.accelerator.process_index}"
         with open_policy(trainer, self._player, name) as policy:
-            self.episodes = self._run(self._play(tasks, policy, trainer, split, name))
+            self.episodes = self._run(self._play(policy, trainer, split, name))
         return columns(self.episodes, tokenizer.pad_token_id)
 
-    async def _play(
-        self, tasks: Sequence[TaskRow], policy: Policy, trainer: GRPOTrainer, split: str, name: str
-    ) -> list[Episode]:
+    async def _play(self, policy: Policy, trainer: GRPOTrainer, split: str, name: str) -> list[Episode]:
         assert self._player is not None
         limits = [context_limit(trainer.model, self._gem.max_tokens)]
         if trainer.use_vllm:
@@ -100,7 +100,7 @@ class Rollout:
                     max_total_tokens=min((limit for limit in limits if limit is not None), default=None),
                     max_response_tokens=trainer.max_completion_length,
                 )
-                for number, task in enumerate(tasks)
+                for number, task in enumerate(self.tasks)
             )
         )
 

@@ -12,7 +12,6 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError, UnsupportedTrainer
-from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
 from gem_core.rollout.rows import turn_ids_of
 from gem_core.tasks import EnvChoice
@@ -64,7 +63,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             check_dataset(bound.get("eval_dataset"), "eval_dataset", self.gem.wrappers, for_training=False)
             bound |= {"reward_funcs": episode_return, "rollout_func": self.gem_rollout}
         self._scores = torch.zeros(0)
-        self._evaluated: list[Episode] = []
+        self._evaluated: list[tuple[str, Episode]] = []
         self._evaluation: tuple[str, int | None] = ("eval", None)
         super().__init__(**bound)
         if played and not self.use_vllm and getattr(self.accelerator.state, "fsdp_plugin", None) is not None:
@@ -76,30 +75,31 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         if self.gem_rollout is None:
             turn_ids, turns = turn_ids_from_mask(mask), self._scored_turns(mask)
-            outlines = [None] * len(turns)
+            outlines = []
         else:
             episodes = self.gem_rollout.episodes
             turn_ids = _turn_ids(episodes, mask)
             turns = [EpisodeTurns.of(episode, self._choice.needs) for episode in episodes]
-            outlines = [without_tokens(episode) for episode in episodes]
-        everything = gather_object(list(zip(turns, outlines, strict=True)))
+            labels = [EnvChoice(task["env_id"], task["env_kwargs"]).label for task in self.gem_rollout.tasks]
+            outlines = list(zip(labels, map(without_tokens, episodes), strict=True))
+        every_turns, played = gather_object(turns), gather_object(outlines)
         samples = self.num_generations if training else self.num_generations_eval
-        groups = [number // samples for number in range(len(everything))]  # as in TRL's own advantages
-        advantages, stats = self._choice.compute_turns([turns for turns, _ in everything], groups)
+        groups = [number // samples for number in range(len(every_turns))]  # as in TRL's own advantages
+        advantages, stats = self._choice.compute_turns(every_turns, groups)
         first = self.accelerator.process_index * len(turns)
         values = torch.zeros(mask.shape)
         for row, of_turns in enumerate(advantages[first : first + len(turns)]):
             values[row] = torch.tensor([*of_turns, 0.0])[turn_ids[row].cpu()]  # -1 takes the last value
         output["advantages"] = values.to(mask.device)
         self._log_advantages([float(of_turns.mean()) if len(of_turns) else 0.0 for of_turns in advantages])
-        played = [outline for _, outline in everything if outline is not None]
-        if training and played and not stats.count:
-            raise nothing_trainable(played, f"step {self.state.global_step + 1}")
-        if training:
-            for name, value in batch_metrics(played, stats).items():
-                self._metrics["train"][name].append(value)
-        else:
+        if not training:
             self._evaluated += played
+            return output
+        episodes = [episode for _, episode in played]
+        if episodes and not stats.count:
+            raise nothing_trainable(episodes, f"step {self.state.global_step + 1}")
+        for name, value in batch_metrics(episodes, stats).items():
+            self._metrics["train"][name].append(value)
         return output
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -143,9 +143,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._evaluated and f"{prefix}_runtime" in logs:
             played = self._evaluated[:size]  # ranks repeat episodes at the end so that all have equally many
             self._evaluated = []
-            logs.update({f"{prefix}_{name}": value for name, value in evaluation_metrics(played).items()})
-            labeled = [(EnvChoice(each.env_id, each.env_kwargs).label, each) for each in played]
-            logs.update(evaluation_logs(labeled, f"{prefix}_{{env}}/{{metric}}"))
+            logs.update(evaluation_logs([("", episode) for _, episode in played], f"{prefix}_{{metric}}"))
+            logs.update(evaluation_logs(played, f"{prefix}_{{env}}/{{metric}}"))
         super().log(logs, start_time)
 
 

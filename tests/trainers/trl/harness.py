@@ -178,7 +178,13 @@ class Recorded:
 
 
 def train(
-    folder: Path, envs: Any = GAME, *, options: GemConfig | None = None, num: int = 64, **changes: Any
+    folder: Path,
+    envs: Any = GAME,
+    *,
+    options: GemConfig | None = None,
+    num: int = 64,
+    peft_config: Any = None,
+    **changes: Any,
 ) -> Spied:
     """Train, and return the trainer."""
     trainer = Spied(
@@ -186,6 +192,7 @@ def train(
         args=config(folder, **changes),
         train_dataset=tasks(envs, num),
         gem=options or gem(wrappers="spy"),
+        peft_config=peft_config,
     )
     trainer.train()
     return trainer

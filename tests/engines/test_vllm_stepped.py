@@ -1,0 +1,95 @@
+"""vLLM's synchronous engine as a policy, with a stub of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gem_core.engines.vllm import SteppedVllmPolicy
+
+
+class StubEngine:
+    """Stub of ``vllm.LLMEngine``: answers each request with its prompt, one token per step."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+        self.steps = self.most = 0
+        self.params: list[Any] = []
+        self.open: dict[str, tuple[list[int], Any, int]] = {}
+
+    def add_request(self, request_id: str, prompt: dict[str, list[int]], params: Any) -> None:
+        assert request_id not in self.open
+        self.open[request_id] = (prompt["prompt_token_ids"], params, 0)
+        self.params.append(params)
+        self.most = max(self.most, len(self.open))
+
+    def step(self) -> list[Any]:
+        self.steps += 1
+        if self.steps == self.fails_at:
+            raise RuntimeError("the engine broke")
+        outputs = []
+        for name, (prompt, params, made) in list(self.open.items()):
+            ids = prompt[: made + 1]
+            done = len(ids) == min(len(prompt), params.max_tokens)
+            self.open[name] = (prompt, params, made + 1)
+            reason = ("stop" if len(ids) == len(prompt) else "length") if done else None
+            logprobs = [{token: SimpleNamespace(logprob=-0.5)} for token in ids]
+            sample = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=reason)
+            outputs.append(SimpleNamespace(request_id=name, finished=done, outputs=[sample]))
+            if done:
+                del self.open[name]
+        return outputs
+
+
+@pytest.fixture(autouse=True)
+def stub_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stub of the package, with the class of the sampling parameters."""
+    module = ModuleType("vllm")
+    module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", module)
+
+
+def play(engine: StubEngine, **options: Any) -> list[Any]:
+    policy = SteppedVllmPolicy(engine, {"temperature": 0.5, "min_p": 0.1}, **options)
+
+    async def episode(number: int) -> Any:
+        prompt = [number, 2, 3][: number + 1]
+        first = await policy.generate(prompt, max_tokens=2, request_id=str(number))
+        prompt += [*first.token_ids, 9]
+        return first, await policy.generate(prompt, max_tokens=5, request_id=str(number))
+
+    async def everything() -> list[Any]:
+        return await asyncio.gather(*map(episode, range(3)), return_exceptions=True)
+
+    return asyncio.run(everything())
+
+
+def test_the_turns_of_all_episodes_share_the_engine() -> None:
+    engine = StubEngine()
+    answers = play(engine, stop_id=7, seed=3)
+    assert [first.token_ids for first, _ in answers] == [[0], [1, 2], [2, 2]]
+    assert [first.finish_reason for first, _ in answers] == ["stop", "stop", "length"]
+    assert [second.token_ids for _, second in answers] == [[0, 0, 9], [1, 2, 1, 2, 9], [2, 2, 3, 2, 2]]
+    assert answers[0][0].logprobs == [-0.5]
+    assert engine.most == 3
+    assert engine.steps == 7  # an episode continues while others still wait for their first turn
+    first = engine.params[0]
+    assert (first.temperature, first.min_p, first.stop_token_ids, first.max_tokens) == (0.5, 0.1, [7], 2)
+    assert len({params.seed for params in engine.params}) == 6
+
+
+def test_the_same_seed_gives_the_same_requests() -> None:
+    engines = [StubEngine(), StubEngine(), StubEngine()]
+    for engine, seed in zip(engines, (3, 3, 4), strict=True):
+        play(engine, seed=seed)
+    seeds = [sorted(params.seed for params in engine.params) for engine in engines]
+    assert seeds[0] == seeds[1] != seeds[2]
+    assert engines[0].params[0].stop_token_ids == []
+
+
+def test_an_error_of_the_engine_reaches_every_episode() -> None:
+    assert [str(answer) for answer in play(StubEngine(fails_at=1))] == ["the engine broke"] * 3

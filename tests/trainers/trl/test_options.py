@@ -1,0 +1,182 @@
+"""Unsupported options are rejected in one line, before a model is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gem_trl
+import pytest
+from gem_trl import GemConfig, GemGRPOTrainer, episode_return, rollout, tasks
+from gem_trl import trainer as gem_trainer
+from trl import GRPOTrainer, RLOOConfig, RLOOTrainer
+
+from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
+from tests.trainers import chaos
+from tests.trainers.trl import harness
+
+assert chaos  # registers environments
+
+
+def make(tmp_path: Path, *, options: GemConfig | None = None, dataset: Any = None, **changes: Any) -> Any:
+    """Build a trainer whose model does not exist, so that nothing but a rejection can come first."""
+    names = ("tools", "environment_factory", "rollout_func", "eval_dataset")
+    arguments = {name: changes.pop(name) for name in names if name in changes}
+    return GemGRPOTrainer(
+        "no/such/model",
+        args=harness.config(tmp_path, **changes),
+        train_dataset=tasks(harness.GAME, 4) if dataset is None else dataset,
+        gem=options or harness.gem(),
+        **arguments,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale_rewards": "batch"}, "scale_rewards=batch: belongs to TRL's own advantages"),
+        ({"scale_rewards": "none"}, "scale_rewards=none: "),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation="),
+        ({"mask_truncated_completions": True}, "mask_truncated_completions=True: would drop episodes after"),
+        ({"reward_weights": [1.0]}, "reward_weights=[1.0]: the return of an episode is its only reward"),
+        ({"min_p": 0.1}, "min_p=0.1: has no effect on the sampler"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty=1.1: has no effect"),
+        ({"generation_kwargs": {"num_beams": 2}}, "generation_kwargs={'num_beams': 2}: has no effect"),
+        ({"cache_implementation": "static"}, "cache_implementation=static: has no effect"),
+        ({"use_transformers_continuous_batching": True}, "use_transformers_continuous_batching=True: has"),
+        ({"use_vllm": True, "vllm_mode": "server"}, "vllm_mode=server: gem_trl plays episodes with vLLM"),
+        ({"use_vllm": True, "vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size=2: gem_trl supports"),
+        ({"use_vllm": True, "vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode=True: TRL wakes"),
+        ({"use_vllm": True, "vllm_structured_outputs_regex": "a"}, "vllm_structured_outputs_regex=a: would"),
+        ({"tools": [len]}, "tools: gem_trl plays the episodes itself"),
+        ({"environment_factory": object}, "environment_factory: gem_trl plays the episodes itself"),
+        ({"rollout_func": len}, "rollout_func: gem_trl plays the episodes itself"),
+    ],
+)  # fmt: skip
+def test_settings_of_trl(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        make(tmp_path, **changes)
+    assert str(refusal.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "rbn"}, "unknown estimator 'rbn'. Did you mean rebn"),
+        (
+            {"estimator": "gae"},
+            "gae needs values (a critic's value of each turn), which this trainer does not",
+        ),
+        ({"estimator": "remax"}, "remax needs baselines"),
+        ({"gamma": 1.5}, "gem.gamma=1.5: expected a number from 0 to 1"),
+        ({"estimator_options": {"dof": 1}}, "unknown option 'gem.estimator_options.dof' of rebn"),
+        ({"estimator_options": "[1]"}, "gem.estimator_options='[1]': expected a JSON object"),
+        ({"max_tokens": 0}, "gem.max_tokens=0: expected a whole number of at least 1"),
+        ({"max_turns": 0}, "gem.max_turns=0: expected"),
+        ({"context": "rebuild"}, "gem.context=rebuild: TRL trains on episode rows"),
+        ({"context": "whole"}, "gem.context='whole': expected append or rebuild"),
+        ({"modules": "no_such_module"}, "gem.modules no_such_module: No module named 'no_such_module'"),
+        ({"wrappers": "no_such"}, "train_dataset, row 0: unknown wrapper 'no_such'"),
+    ],
+)
+def test_options_of_gem(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(GemError) as refusal:
+        make(tmp_path, options=GemConfig(**options))
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prompt": "What is 2+2?"}], "train_dataset, row 0: the prompt 'What is 2+2?' is not a task"),
+        ([{"prompt": [{"role": "user", "content": "Hi"}]}], "is not a task"),
+        ([{"prompt": "3"}], "the prompt '3' is not a task (it is not a JSON object)"),
+        ([{"question": "x"}], "the prompt 'None' is not a task"),
+        ([{"prompt": json.dumps({"env_id": "game:Gues-v0", "seed": 1})}], "row 0: unknown environment"),
+        ([{"prompt": json.dumps({"env_id": "test:Shades", "seed": 1})}], "test:Shades shows images, but"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_not_playable(
+    rows: list[dict[str, Any]], message: str, tmp_path: Path, spy: Path
+) -> None:
+    from datasets import Dataset
+
+    for arguments in (
+        {"dataset": Dataset.from_list(rows)},
+        {"eval_dataset": {"one": Dataset.from_list(rows)}},
+    ):
+        with pytest.raises(GemError) as refusal:
+            make(tmp_path, **arguments)
+        assert message.replace("train_dataset,", "").strip() in str(refusal.value)
+    assert "eval_dataset['one'], row 0" in str(refusal.value)
+
+
+def test_a_task_in_a_stream_is_checked_when_it_is_played(tmp_path: Path) -> None:
+    played = rollout(harness.gem())
+    with pytest.raises(ConfigError, match=r"'hello' is not a task .*; make the rows with gem_trl.tasks"):
+        played(["hello"], GRPOTrainer.__new__(GRPOTrainer))
+
+
+def test_zero_3_without_gathered_weights(tmp_path: Path) -> None:
+    args = harness.config(tmp_path, ds3_gather_for_generation=False)
+    args.hf_deepspeed_config = SimpleNamespace(is_zero3=lambda: True)
+    with pytest.raises(ConfigError, match="ds3_gather_for_generation=False: the sampler needs the gathered"):
+        GemGRPOTrainer("no/such/model", args=args, train_dataset=tasks(harness.GAME, 4), gem=harness.gem())
+
+
+def test_another_loss_of_trl(tmp_path: Path) -> None:
+    class Another(GRPOTrainer):  # type: ignore[misc]
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            raise NotImplementedError
+
+    Another.__module__ = "trl.experimental.another"
+
+    class Mixed(GemGRPOTrainer, Another):
+        pass
+
+    with pytest.raises(UnsupportedTrainer, match="the loss of Another may not accept an advantage per token"):
+        Mixed("no/such/model", args=harness.config(tmp_path), gem=harness.gem())
+
+
+def test_trainers_that_are_not_grpo(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="rollout_func"):
+        RLOOTrainer(
+            harness.MODEL, args=RLOOConfig(str(tmp_path), use_cpu=True, bf16=False),
+            reward_funcs=episode_return, train_dataset=tasks(harness.GAME, 4), rollout_func=rollout(),
+        )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"gem_trl.rollout: SimpleNamespace is not a GRPOTrainer"):
+        rollout()([], SimpleNamespace())
+
+
+def test_the_mask_of_the_loss_must_cover_the_responses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = gem_trainer.Rollout.__call__
+
+    def without_mask(self: Any, *args: Any) -> Any:
+        columns = original(self, *args)
+        del columns["env_mask"]
+        return columns
+
+    monkeypatch.setattr(gem_trainer.Rollout, "__call__", without_mask)
+    with pytest.raises(ConfigError, match="TRL's mask of the loss does not cover exactly the responses"):
+        harness.train(tmp_path, options=harness.gem(), max_steps=1)
+
+
+def test_the_package_lists_what_it_exports() -> None:
+    assert {"GemConfig", "GemGRPOTrainer", "episode_return", "rollout", "tasks"} <= set(dir(gem_trl))
+    with pytest.raises(AttributeError, match="it has GemConfig, GemGRPOTrainer"):
+        gem_trl.GemTrainer  # noqa: B018
+
+
+def test_train_and_eval_tasks_never_share_a_task() -> None:
+    train, evaluation = (
+        tasks([harness.GAME, harness.OTHER], 20, seed=3),
+        tasks(harness.GAME, 20, split="eval"),
+    )
+    assert set(train.column_names) == {"prompt"}
+    seeds = [{json.loads(row["prompt"])["seed"] for row in data} for data in (train, evaluation)]
+    assert not seeds[0] & seeds[1]
+    assert tasks(harness.GAME, 3, seed=3)["prompt"] == tasks([harness.GAME], 3, seed=3)["prompt"]

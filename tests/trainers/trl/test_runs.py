@@ -1,0 +1,176 @@
+"""Runs with failing environments, evaluation, a resumed run, and TRL's own rollouts and advantages."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gem_trl import GemGRPOTrainer, episode_return, rollout, tasks
+from trl import GRPOTrainer
+
+from gem_core.errors import EnvError
+from gem_core.rollout import read_traces
+from tests.advantages.oracle import standardized
+from tests.trainers import chaos
+from tests.trainers.evidence import assert_update_is_right, played
+from tests.trainers.trl import harness
+
+
+def test_environments_that_fail_in_every_way(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:
+    options = harness.gem(
+        wrappers="spy",
+        on_env_error="retry",
+        max_env_retries=1,
+        step_timeout=float(chaos.STEP_TIMEOUT),
+        traces=str(tmp_path / "traces"),
+    )
+    trainer = harness.train(
+        tmp_path, [chaos.CHAOS, harness.GAME], options=options, per_device_train_batch_size=8, max_steps=2
+    )
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    episodes, failed = played(spy, tokenizer), 0
+    for step, (update, metrics) in enumerate(zip(trainer.updates, trainer.logged("gem/return"), strict=True)):
+        assert_update_is_right(update, episodes, tokenizer, model)
+        chaos.assert_rates_are_right(metrics, [e for e in traces if e.metadata["step"] == step])
+        failed += sum(row.is_pad for row in update.rows)
+    assert failed == sum(not episode.trainable for episode in traces)
+    chaos.assert_every_failure_is_counted(traces, spy)
+
+
+def test_a_step_without_a_trainable_episode_is_one_clear_error(tmp_path: Path) -> None:
+    trainer = harness.Spied(
+        harness.MODEL, args=harness.config(tmp_path), train_dataset=tasks("test:Raises", 8), gem=harness.gem()
+    )
+    # Adam's momentum would move the weights even with a gradient of zero.
+    weights = [p.detach().clone() for p in trainer.model.parameters()]
+    with pytest.raises(EnvError, match=r"step 1: no episode is trainable: 8 of 8 .* the environment broke"):
+        trainer.train()
+    assert all(map(torch.equal, weights, trainer.model.parameters()))
+
+
+def test_evaluation_of_several_environments_and_data_sets(tmp_path: Path, spy: Path) -> None:
+    options = harness.gem(traces=str(tmp_path / "traces"))
+    args = harness.config(
+        tmp_path,
+        max_steps=1,
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=4,
+        num_generations_eval=1,
+    )
+    sets = {
+        "mix": tasks([harness.GAME, harness.OTHER], 10, split="eval"),
+        "few": tasks(harness.GAME, 3, split="eval"),
+    }
+    trainer = GemGRPOTrainer(
+        harness.MODEL, args=args, train_dataset=tasks(harness.GAME, 8), eval_dataset=sets, gem=options
+    )
+    trainer.train()
+    episodes = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
+    assert len(episodes) == 13
+    logged = {k: v for entry in trainer.state.log_history for k, v in entry.items() if k.startswith("eval_")}
+    for env in (harness.GAME, harness.OTHER):
+        mine = [e.total_reward for e in episodes[:10] if e.env_id == env]
+        assert len(mine) == 5
+        assert logged[f"eval_mix_{env}/gem/return"] == pytest.approx(sum(mine) / 5)
+    total = [e.total_reward for e in episodes[:10]]
+    assert logged["eval_mix_gem/return"] == pytest.approx(sum(total) / 10)
+    assert logged["eval_few_gem/return"] == pytest.approx(sum(e.total_reward for e in episodes[10:]) / 3)
+    assert not any(key.startswith("eval_few_") and harness.OTHER in key for key in logged)
+    (trained,) = [entry for entry in trainer.state.log_history if "gem/return" in entry]
+    assert trained["gem/error_rate"] == 0
+    returned = trainer.evaluate(sets["few"])
+    last = list(read_traces(tmp_path / "traces" / "eval.jsonl"))[13:]
+    assert returned["eval_gem/return"] == pytest.approx(sum(e.total_reward for e in last) / 3)
+
+
+def test_a_failing_evaluation_does_not_stop_the_run(tmp_path: Path) -> None:
+    trainer = GemGRPOTrainer(
+        harness.MODEL,
+        args=harness.config(tmp_path, per_device_eval_batch_size=2, num_generations_eval=1),
+        train_dataset=tasks(harness.GAME, 8),
+        eval_dataset=tasks("test:Raises", 4, split="eval"),
+        gem=harness.gem(),
+    )
+    assert trainer.evaluate()["eval_gem/error_rate"] == 1
+
+
+def test_a_resumed_run_plays_the_same_episodes(tmp_path: Path) -> None:
+    options = harness.gem()
+    whole = harness.train(tmp_path, options=options, max_steps=3, save_strategy="steps", save_steps=2)
+    shutil.rmtree(tmp_path / "out" / "checkpoint-3")
+    args = harness.config(tmp_path, max_steps=3)
+    again = harness.Spied(harness.MODEL, args=args, train_dataset=tasks(harness.GAME, 64), gem=options)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+
+    def tokens(rollouts: Any) -> list[list[list[int]]]:
+        return [[episode.episode_row().token_ids for episode in episodes] for episodes in rollouts]
+
+    assert tokens(again.rollouts) == tokens(whole.rollouts[2:])
+
+
+def test_the_rollout_alone_in_trls_own_trainer(tmp_path: Path, spy: Path) -> None:
+    played_by = rollout(harness.gem(wrappers="spy"))
+    losses: list[Any] = []
+
+    class Stock(GRPOTrainer):  # type: ignore[misc]
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            losses.append(inputs["advantages"])
+            return super()._compute_loss(model, inputs)
+
+    trainer = Stock(
+        harness.MODEL,
+        reward_funcs=episode_return,
+        args=harness.config(tmp_path, max_steps=1),
+        train_dataset=tasks([harness.GAME, "test:Raises"], 8),
+        rollout_func=played_by,
+    )
+    trainer.train()
+    (entry,) = [e for e in trainer.state.log_history if "reward" in e]
+    returns = [e.total_reward for e in played_by.episodes if e.trainable]
+    assert 0 < len(returns) < 8  # TRL leaves the failed ones out of its statistics
+    assert entry["reward"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
+    assert all(advantages.dim() == 1 for advantages in losses)
+
+
+def test_trls_own_rollouts_with_an_estimator_of_gem_core(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    scores: list[list[float | None]] = []
+
+    def length(completion_ids: Any, **_: Any) -> list[float | None]:
+        scores.append([None if len(ids) < 3 else float(len(ids)) for ids in completion_ids])
+        return scores[-1]
+
+    trainer = harness.Spied(
+        harness.MODEL,
+        reward_funcs=[length, length],
+        args=harness.config(tmp_path, max_steps=1, max_completion_length=16, reward_weights=[1.0, 0.5]),
+        train_dataset=Dataset.from_list([{"prompt": "<|user|>Guess a number.<|end|><|assistant|>"}] * 8),
+        gem=harness.gem(),
+    )
+    trainer.train()
+    known = [1.5 * score for score in scores[0] if score is not None]
+    wanted = dict(zip(known, standardized(known, known, 0, 1e-8, 1e-6), strict=True))
+    rows = [
+        row
+        for loss in trainer.losses
+        for row in zip(loss["advantages"], loss["completion_mask"], strict=True)
+    ]
+    assert len(rows) == 8
+    for advantages, mask in rows:
+        size = int(mask.sum())
+        expected = wanted[1.5 * size] if size >= 3 else 0.0
+        assert advantages[:size].tolist() == pytest.approx([expected] * size, abs=1e-5)
+        assert not advantages[size:].any()
+
+
+def test_a_notebook_with_a_running_loop(tmp_path: Path) -> None:
+    async def cell() -> Any:
+        return harness.train(tmp_path, max_steps=1, options=harness.gem())
+
+    assert [len(episodes) for episodes in asyncio.run(cell()).rollouts] == [8]

@@ -1,0 +1,43 @@
+"""An installed TRL with another interface is rejected in one line."""
+
+from __future__ import annotations
+
+import pytest
+from gem_trl import upstream
+from trl import GRPOTrainer
+from trl.trainer import utils
+
+from gem_core.errors import UnsupportedTrainer
+
+
+def test_the_installed_version_is_accepted() -> None:
+    upstream.check()
+
+
+def test_a_loss_that_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utils, "_ChunkedLogProbFunction", None)  # as in TRL 1.15 without triton
+    with pytest.raises(
+        UnsupportedTrainer, match=r"gem_trl: TRL .*: its loss needs triton, which is not inst"
+    ):
+        upstream.check()
+
+
+def test_a_loss_for_one_advantage_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _compute_loss(self, model, inputs):  # type: ignore[no-untyped-def]
+        return inputs["advantages"].unsqueeze(1)
+
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", _compute_loss)
+    with pytest.raises(UnsupportedTrainer, match="its loss does not accept an advantage per token"):
+        upstream.check()
+
+
+def test_an_argument_or_a_method_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as change:
+        change.setattr(upstream, "ARGUMENTS", ("rollout_func", "no_such_argument"))
+        with pytest.raises(UnsupportedTrainer, match="GRPOTrainer has no no_such_argument"):
+            upstream.check()
+    monkeypatch.delattr(GRPOTrainer, "_calculate_rewards")
+    with pytest.raises(
+        UnsupportedTrainer, match=r"GRPOTrainer._calculate_rewards is missing; expected \(self,"
+    ):
+        upstream.check()
