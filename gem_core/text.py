@@ -26,6 +26,12 @@ _PLACEHOLDER = 30
 """Maximum number of characters of a box that may be a placeholder."""
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
+_FENCE = re.compile(
+    r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)*(?:(?P<fence>`{3,}|~{3,})(?P<label>.*)"
+    r"|(?P<text>[^`~]*[>:]\s*)(?P<late>```)(?P<word>[\w+#.-]*\s*\Z))"
+)
+"""An opening fence, also in a list item or behind a tag or a colon."""
+_LANGUAGES = {"py": "python", "python3": "python"}
 _INTEGER = re.compile("[+-]?[0-9]+")
 _LARGEST: int = 10**_DIGITS
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox)\s*\{")
@@ -186,12 +192,15 @@ def last_tag(text: str, name: str) -> str | None:
 def first_code_block(text: str, language: str | None = None) -> str | None:
     """Return the content of the first fenced code block, without the line break before the closing fence.
 
-    A fence is three or more backticks or tildes at the start of a line, which may be indented; the closing
-    fence has at least as many. Nested and unclosed blocks are ignored.
+    A fence is three or more backticks or tildes at the start of a line, which may be indented or a list item;
+    the indentation of the opening fence is removed from the block. The closing fence has at least as many,
+    and text after a space or a tag may follow it. Text may also precede an opening fence if a language or nothing
+    follows it (``</think>```python``). Nested and unclosed blocks are ignored.
 
     Args:
         text: Text in Markdown, not necessarily valid.
-        language: First word after the opening fence, case-insensitive; None accepts any block.
+        language: First word after the opening fence, case-insensitive (``py`` and ``python3`` count as
+            ``python``); None accepts any block.
 
     Returns:
         The content; None if there is no such block.
@@ -209,25 +218,34 @@ def last_code_block(text: str, language: str | None = None) -> str | None:
 
 def _code_blocks(text: str, language: str | None) -> Iterator[str]:
     fence = ""  # fence of the open block
+    indent = 0  # column of its opening fence
     wanted = False
     content: list[str] = []
     for line in text.split("\n"):
         mark = line.strip()
         if fence:
-            if mark.startswith(fence) and not mark.strip(fence[0]):
+            rest = mark.lstrip(fence[0]) if mark.startswith(fence) else "no fence"
+            if not rest or rest[0].isspace() or rest[0] == "<":  # text may follow the closing fence
                 if wanted:
                     yield "\n".join(content)
                 fence = ""
             elif wanted:
-                content.append(line)
-        elif mark.startswith(("```", "~~~")):
-            label = mark.lstrip(mark[0])
-            if mark[0] == "`" and "`" in label:
+                content.append(_outdented(line, indent) if indent else line)
+        elif "```" in line or "~~~" in line:
+            opening = _FENCE.match(line)
+            if opening is None or ((opening["fence"] or "").startswith("`") and "`" in opening["label"]):
                 continue  # inline code
-            fence = mark[: len(mark) - len(label)]
-            word = (label.split(maxsplit=1) or [""])[0]
-            wanted = language is None or word.lower() == language.lower()
+            fence = opening["fence"] or opening["late"]
+            indent = 0 if opening["late"] else opening.start("fence")
+            label = opening["word"] if opening["late"] else opening["label"]
+            word = (label.split(maxsplit=1) or [""])[0].lower()
+            wanted = language is None or _LANGUAGES.get(word, word) == language.lower()
             content = []
+
+
+def _outdented(line: str, indent: int) -> str:
+    """Return a line without the indentation of its block."""
+    return line[min(indent, len(line) - len(line.lstrip(" \t"))) :]
 
 
 def integer(text: str) -> int | None:

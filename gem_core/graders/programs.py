@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError
+from gem_core.graders.base_imports import with_base_imports
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, open_sandbox
+from gem_core.sandbox.packages import mentioned_packages
 
 _MARK = "gem-core-result:"
 _DRIVER = """
@@ -92,7 +95,8 @@ def run_tests(
     """Run a program on its tests.
 
     Args:
-        code: Python source.
+        code: Python source; common indentation is removed. It can import the standard library and, where they
+            are installed, numpy and sympy. In tests of a function, the names of `base_imports` are imported.
         tests: Tests of the task.
         max_tests: Maximum number of tests to run; the tests with the longest inputs are chosen. None runs
             all.
@@ -100,12 +104,13 @@ def run_tests(
             tests pass.
         limits: Resource limits of each test. None uses the defaults of the sandbox.
     """
+    code = dedent(code)
     selected = list(tests.tests)
     if max_tests is not None and len(selected) > max_tests:
         selected = sorted(selected, key=lambda test: len(test.stdin), reverse=True)[:max_tests]
     if tests.function is not None:
-        code += _DRIVER.format(name=tests.function, mark=_MARK)
-    sandbox = open_sandbox()
+        code = with_base_imports(code) + _DRIVER.format(name=tests.function, mark=_MARK)
+    sandbox = open_sandbox(packages=mentioned_packages(code))
     if sandbox.level != "process":  # level "process" counts all processes of the user
         limits = replace(limits or ISOLATED, processes=ISOLATED.processes)
     passed, feedback = 0, ""

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gem_core.errors import SandboxError
+from gem_core.sandbox.limits import ONE_THREAD
 from gem_core.sandbox.packages import package_paths
 
 _SERVER = str(Path(__file__).with_name("guest") / "server.py")
@@ -158,7 +159,6 @@ def configure_process(modules: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _common(modules: Mapping[str, str]) -> dict[str, Any]:
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {
         "python": os.path.realpath(sys.executable),
         "modules": dict(modules),
@@ -167,6 +167,6 @@ def _common(modules: Mapping[str, str]) -> dict[str, Any]:
             "LANG": "C.UTF-8",
             "HOME": "/program",
             "TMPDIR": "/program",
-            **threads,
+            **ONE_THREAD,
         },
     }

@@ -46,5 +46,7 @@ class ProgramLimits:
         return cpu_seconds, self.memory_bytes, self.file_bytes, self.processes, self.open_files
 
 
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Environment variables that keep numpy within the limits of memory and processes."""
 ISOLATED = ProgramLimits(processes=32)
 """Defaults for levels where a program sees only its own processes, so that the process limit can be low."""

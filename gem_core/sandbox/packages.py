@@ -1,13 +1,37 @@
-"""Files of installed packages, so that a sandbox can be given some packages and no others."""
+"""Installed packages that programs in a sandbox can import, and their files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from gem_core.errors import MissingDependency
+
+OFFERED = ("numpy", "sympy")
+"""Packages that the programs of a model can import wherever they are installed."""
+_MENTIONED = {name: re.compile(rf"\b{name}\b") for name in OFFERED}
+
+
+@lru_cache(maxsize=1)
+def offered_packages() -> tuple[str, ...]:
+    """Return the packages of `OFFERED` that are installed."""
+    return tuple(name for name in OFFERED if find_spec(name) is not None)
+
+
+def mentioned_packages(code: str) -> tuple[str, ...]:
+    """Return the offered packages that a program mentions; other programs start faster without them."""
+    return tuple(name for name in offered_packages() if _MENTIONED[name].search(code))
+
+
+def importable() -> str:
+    """Return a sentence for prompts: what programs can import."""
+    names = ["the standard library", *offered_packages()]
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else names[0]
+    return f"It can import {listed}."
 
 
 def package_paths(names: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.limits import ONE_THREAD, ProgramLimits
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import own_folder, read_files, write_files
 
@@ -77,7 +77,10 @@ def run_python(
             process = subprocess.Popen(
                 [sys.executable, "-I", *([] if packages else ["-S"]), _LAUNCHER, wire, "main.py"],
                 stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
-                env={"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside)},
+                env={
+                    "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside),
+                    **ONE_THREAD,
+                },
             )  # fmt: skip
             timed_out = _wait(process, limits.wall_seconds)
             seconds = time.perf_counter() - start

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import dedent
 from typing import Any
 
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.threads import TOOL_THREADS, call_in
 from gem_core.errors import ConfigError
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
+from gem_core.sandbox.packages import importable, mentioned_packages, offered_packages
 from gem_core.tools.base import Tool, ToolResult, ToolState
 
 
@@ -27,8 +29,9 @@ class PythonTool(Tool):
         min_level: Name of the weakest acceptable level. None accepts any level.
         stateful: Whether variables and files persist from one call of an episode to the next. The state of
             the environment then contains the programs, and a restored episode runs them again.
-        packages: Distributions that programs can import, such as ``("numpy", "sympy")``; at level
-            ``process``, naming one makes every installed package available.
+        packages: Distributions that programs can import, such as ``("numpy", "scipy")``; at level
+            ``process``, naming one makes every installed package available. None offers numpy and sympy if
+            they are installed.
         memory_mb: Address space of a program, in MiB.
         last_error_line: Whether to show only the last line of an error instead of the whole traceback.
         files: Files in the folder of each program, name to text. Files of the episode, in ``files`` of its
@@ -54,7 +57,7 @@ class PythonTool(Tool):
         level: str | None = None,
         min_level: str | None = None,
         stateful: bool = False,
-        packages: Sequence[str] | str = (),
+        packages: Sequence[str] | str | None = None,
         memory_mb: int = 512,
         last_error_line: bool = False,
         files: Mapping[str, str] | None = None,
@@ -71,8 +74,13 @@ class PythonTool(Tool):
         self._keep = stateful
         self._last_line = last_error_line
         self._files = {path: text.encode() for path, text in texts.items()}
-        self._sandbox: Sandbox = open_sandbox(
-            level, min_level=min_level, packages=(packages,) if isinstance(packages, str) else tuple(packages)
+        self._open = functools.partial(open_sandbox, level, min_level=min_level)
+        self._offers = packages is None and not stateful  # opens a sandbox with what a program mentions
+        if packages is None:
+            self.description += f" {importable()}"
+            packages = offered_packages() if stateful else ()
+        self._sandbox: Sandbox = self._open(
+            packages=(packages,) if isinstance(packages, str) else tuple(packages)
         )
         self._limits = replace(
             ProgramLimits() if self._sandbox.level == "process" else ISOLATED,
@@ -94,7 +102,12 @@ class PythonTool(Tool):
             TOOL_THREADS.submit(session.close)  # waits for a program that is still running
 
     def _call(self, code: str, state: ToolState) -> ToolResult:
-        result = self._run_in_session(code, state) if self._keep else self._run(self._sandbox, code, state)
+        code = dedent(code)
+        if self._keep:
+            result = self._run_in_session(code, state)
+        else:
+            sandbox = self._open(packages=mentioned_packages(code)) if self._offers else self._sandbox
+            result = self._run(sandbox, code, state)
         metadata = {"level": result.level, "ending": result.ending}
         return ToolResult(self._text(result), ok=result.ending == "ok", metadata=metadata)
 

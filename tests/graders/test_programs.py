@@ -102,3 +102,40 @@ def test_functions_are_called(code, given):
 def test_tests_of_no_known_form_are_refused(tests):
     with pytest.raises(DataError):
         read_tests(tests)
+
+
+@pytest.mark.parametrize("end", ["exit()", "quit()", "exit(0)", "import sys; sys.exit()"])
+def test_a_program_may_end_itself(end):
+    assert report(f"{RIGHT}\n{end}\nprint('never')").passed == 3
+    assert report(f"{RIGHT}\nexit(1)").passed == 0
+
+
+def test_a_uniformly_indented_program_runs():
+    assert report("    n = int(input())\n    if n:\n        print(2 * n)\n").passed == 3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def add(numbers: List[int]) -> Optional[int]:\n    return sum(Counter(numbers).elements())",
+        "from __future__ import annotations\ndef add(n: list[int]) -> int:\n    return reduce(xor, n)",
+        "def add(numbers):\n    return math.floor(sum(numbers))",
+        "def add(numbers):\n    return int(np.sum(numbers))",
+        "import numpy\ndef add(numbers):\n    return int(numpy.array(numbers).sum())",
+    ],
+)
+def test_functions_may_use_the_names_that_gem_imports(code):
+    result = report(code, {"fn_name": "add", "inputs": [[[1, 2]], [[3]]], "outputs": [3, 3]})
+    assert result == (2, 2, "")
+
+
+def test_line_numbers_of_a_function_stay_right():
+    tests = {"fn_name": "add", "inputs": [[1]], "outputs": [1]}
+    assert 'program.py", line 2, in add' in report("def add(n):\n    return n / 0", tests).feedback
+
+
+def test_programs_may_import_numpy_and_sympy_where_installed():
+    assert report("import numpy as np\nprint(np.array([2]).sum() * int(input()))").passed == 3
+    pytest.importorskip("sympy")
+    code = "from sympy import Symbol\nx = Symbol('x')\nprint((2 * x).subs(x, int(input())))"
+    assert report(code, {"inputs": ["4"], "outputs": ["8"]}).passed == 1

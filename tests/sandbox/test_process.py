@@ -203,3 +203,8 @@ def test_a_traceback_shows_the_program_and_nothing_of_this_machine(code):
     assert 'File "main.py"' in found or "line 1" in found
     assert "_child.py" not in found
     assert str(Path(gem_core.__file__).parent) not in found
+
+
+def test_a_program_can_end_with_exit_or_quit():
+    assert run("print(1); exit()").ending == "ok"
+    assert run("quit(3)").exit_code == 3

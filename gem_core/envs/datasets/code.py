@@ -9,14 +9,15 @@ from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, text_of
 from gem_core.graders.programs import read_tests, run_tests
 from gem_core.sandbox import ProgramLimits
+from gem_core.sandbox.packages import importable
 from gem_core.text import last_code_block
 
 
 class CodeEnv(DataSetEnv):
     """Write a Python program that passes the item's tests.
 
-    Action: the program in a fenced code block; the last block marked ``python`` counts, or else the last
-    block.
+    Action: the program in a fenced code block, after the thinking if there is any; the last block marked
+    ``python`` counts, or else the last block.
 
     Rewards: 1 if every test passes, else 0; with `partial_credit`, the share of passing tests. A response
     without a code block earns -0.1. One step. The last observation shows the first failing test.
@@ -88,16 +89,22 @@ class CodeEnv(DataSetEnv):
 
     def question(self, row: Row) -> str:
         tests = read_tests(row[self.keys[1]])
+        example = 'print("hello")'
         if tests.function is None:
             how = "Write a Python program that reads standard input and writes standard output."
         else:
             how = f"Write a Python function {tests.function}."
+            example = f"def {tests.function}(*arguments):\n    return None"
         task = text_of(row, self.keys[0], self.rows)
-        return f"{task}\n\n{how} Give it as one block that starts with ```python and ends with ```."
+        return f"{task}\n\n{how} {importable()} Give it as one block, for example:\n```python\n{example}\n```"
 
     def parse(self, text: str) -> str | None:
-        program = last_code_block(text, "python")
-        return last_code_block(text) if program is None else program
+        for part in (text.rpartition("</think>")[2], text):
+            for language in ("python", None):
+                program = last_code_block(part, language)
+                if program is not None:
+                    return program
+        return None
 
     def grade(self, answer: str, row: Row) -> Graded:
         report = run_tests(

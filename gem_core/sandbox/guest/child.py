@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import resource
@@ -70,6 +71,7 @@ class Child:
 
     def execute(self, source: bytes) -> int:
         if self.module is None:
+            builtins.exit = builtins.quit = sys.exit  # as module site, which is not loaded, would
             self.module = types.ModuleType("__main__")
             self.module.__file__ = "main.py"
             sys.modules["__main__"] = self.module

@@ -5,6 +5,7 @@ exec (``preexec_fn``) can deadlock in a parent that has threads. They are hard l
 only root can raise again.
 """
 
+import builtins
 import resource
 import sys
 import types
@@ -43,6 +44,7 @@ def main() -> None:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         source = file.read()
     sys.excepthook = show
+    builtins.exit = builtins.quit = sys.exit  # as module site, which may not be loaded, would
     exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path})
 
 

@@ -262,3 +262,12 @@ class TestOnAFile:
         env = gem_core.make("math:GSM8K", dataset_name=path)
         again = gem_core.make(gem_core.EnvSpec.from_json(env.spec.to_json()))
         assert env.reset(seed=4) == again.reset(seed=4)
+
+
+def test_code_after_the_thinking_is_the_program():
+    env = CodeEnv(dataset=[{"problem": "p", "tests": '{"inputs": [""], "outputs": [""]}'}])
+    thinking = "<think>First\n```python\nx = 1\nand then"
+    assert env.parse(f"{thinking}</think>```python\ny\n```") == "y"
+    assert env.parse(f"{thinking}\n</think>\n1. ```python\n   y\n   ``` prints y") == "y"
+    assert env.parse("<think>```python\nx\n```</think>") == "x"
+    assert "It can import the standard library" in env.reset(seed=0)[0]
