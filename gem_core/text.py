@@ -193,9 +193,9 @@ def first_code_block(text: str, language: str | None = None) -> str | None:
     """Return the content of the first fenced code block, without the line break before the closing fence.
 
     A fence is three or more backticks or tildes at the start of a line, which may be indented or a list item;
-    the indentation of the opening fence is removed from the block. The closing fence has at least as many,
-    and text after a space or a tag may follow it. Text may also precede an opening fence if a language or nothing
-    follows it (``</think>```python``). Nested and unclosed blocks are ignored.
+    the indentation of the opening fence is removed from the block. The closing fence has at least as many;
+    after a space or a tag, text may follow it. Text may also precede an opening fence that only a language
+    follows, as in ``</think>```python``. Nested and unclosed blocks are ignored.
 
     Args:
         text: Text in Markdown, not necessarily valid.
