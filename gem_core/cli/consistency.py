@@ -36,8 +36,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "and record what their loss consumes. --run makes the records of the trainers in this Python "
             "environment whose plugins have a recorder. Exit code 1 if a trainer differs, or if --trainers "
             "names one that has no record.\n\n"
-            "Level 4 compares whole learning runs over seeds: success after training, minus that of the "
-            "reference trainer. A run takes minutes; only --level 4 --run starts any."
+            "Level 4 compares whole learning runs over seeds by the difference in success after training "
+            "from the reference trainer. A run takes minutes; only --level 4 --run starts any."
         ),
     )
     parser.add_argument(
@@ -147,7 +147,7 @@ def _compare_runs(path: Path, args: argparse.Namespace) -> int:
         for result in results:
             table.setdefault(series_name(result.trainer, result.variant), {})[result.task] = result.verdict
         rows = [[name, *(row.get(task, "not run") for task in tasks)] for name, row in table.items()]
-        title = "Success after training, minus that of the reference trainer (90% interval)"
+        title = "Difference in success after training from the reference trainer (90% interval)"
         _console.print_table(["trainer", *tasks], rows, title=title)
     compared = [result for result in results if result.variant == REBN]
     wanted = {(name, run.task) for name in names for run in recorded if run.trainer != REFERENCE}

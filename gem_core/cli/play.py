@@ -16,7 +16,7 @@ from gem_core.text import last_boxed
 
 HELP = """\
 Type an answer and press Enter. Commands:
-  :hint    show a best move, if the environment knows one
+  :hint    show an oracle action, if the environment has one
   :random  play a random legal move
   :help    show this help
   :quit    leave the game; so does Ctrl-D
@@ -25,9 +25,9 @@ To enter several lines, start with a line such as ```python and end with ```."""
 FENCE = "```"
 
 INVALID = {
-    "format": "no answer was found in that",
-    "illegal": "that is against the rules, so nothing was played",
-    "length": "that was cut by a length limit",
+    "format": "it contains no answer",
+    "illegal": "it is against the rules, so nothing was played",
+    "length": "it was cut by a length limit",
 }
 """Maps the value of ``info["invalid"]`` to the reason why the move did not count."""
 
@@ -103,13 +103,13 @@ def _form(sample: str) -> tuple[str, str]:
 
 
 def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
-    """Return the response for a typed line, or None if the line is a command."""
+    """Return the response for a typed line, or None if the line was a command."""
     if line == ":random":
         action = _random_action(env)
         print("This environment has no random moves." if action is None else action)
         return action
     if line == ":hint":
-        print(env.oracle_action() or "This environment knows no best move.")
+        print(env.oracle_action() or "This environment has no oracle action.")
         return None
     if line == ":help" or not line:
         print(HELP)

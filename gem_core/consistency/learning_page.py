@@ -38,9 +38,9 @@ def write_learning_page(runs: Sequence[LearningRun], results: Iterable[Equivalen
         for task in dict.fromkeys(run.task for run in runs)
     ]
     body = (
-        "<p>Same first weights, same budget, paired seeds; the last policy plays the same evaluation seeds. "
-        "Runs are equivalent if the 90% bootstrap interval of their difference from the reference trainer "
-        f"lies within ±{MARGIN:g}.</p>{''.join(sections)}"
+        "<p>Same initial weights, same budget, paired seeds; the last policy plays the same evaluation "
+        "seeds. Runs are equivalent if the 90% bootstrap interval of their difference from the reference "
+        f"trainer lies within ±{MARGIN:g}.</p>{''.join(sections)}"
     )
     write_document(out, "The same run in every trainer", body, _STYLE)
 
@@ -86,11 +86,12 @@ def _section(
     estimates = {series_name(result.trainer, result.variant): [result.interval or None] for result in results}
     return (
         f"<h2>{html.escape(task)}</h2>"
-        f"<table><tr><th>trainer</th><th>success minus that of the reference trainer</th></tr>{rows}</table>"
+        f"<table><tr><th>trainer</th><th>difference in success from the reference trainer</th></tr>"
+        f"{rows}</table>"
         f"{interval_chart('Difference in success', estimates, low=-2 * MARGIN, high=2 * MARGIN)}"
         f"{line_chart('Success in training', curves, looks)}"
-        f"<p>Budget: <code>{html.escape(json.dumps(runs[0].budget))}</code><br>SHA-256 of the first weights: "
-        f"<code>{html.escape(runs[0].model)}</code></p>"
+        f"<p>Budget: <code>{html.escape(json.dumps(runs[0].budget))}</code><br>"
+        f"SHA-256 of the initial weights: <code>{html.escape(runs[0].model)}</code></p>"
         "<table><tr><th>run</th><th>seed</th><th>before</th><th>after</th><th>command</th></tr>"
         f"{every}</table>"
     )

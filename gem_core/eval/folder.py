@@ -59,18 +59,18 @@ def finished(folder: str | Path) -> dict[Key, Episode]:
         OSError: The folder cannot be read.
     """
     path = Path(folder) / EPISODES
-    found: dict[Key, Episode] = {}
+    episodes: dict[Key, Episode] = {}
     for episode in read_traces(path) if path.exists() else ():
         try:
-            said = episode.metadata
-            key = (str(said["env"]), int(said["task"]), int(said["sample"]))
+            metadata = episode.metadata
+            key = (str(metadata["env"]), int(metadata["task"]), int(metadata["sample"]))
         except (KeyError, TypeError, ValueError):
-            raise TraceError(f"{path} holds an episode that is not one of an evaluation") from None
-        if key in found:
+            raise TraceError(f"{path} holds an episode that does not belong to an evaluation") from None
+        if key in episodes:
             raise TraceError(f"{path} holds task {key[1]}, sample {key[2]} of {key[0]} twice")
-        found[key] = episode
-    order = {label: place for place, label in enumerate(read_config(folder)["envs"])} if found else {}
-    return dict(sorted(found.items(), key=lambda item: (order.get(item[0][0], 0), item[0][1:])))
+        episodes[key] = episode
+    order = {label: place for place, label in enumerate(read_config(folder)["envs"])} if episodes else {}
+    return dict(sorted(episodes.items(), key=lambda item: (order.get(item[0][0], 0), item[0][1:])))
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
@@ -106,5 +106,6 @@ def _read(path: Path, expected: Sequence[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path} is damaged: expected an object")
     if missing := [name for name in expected if name not in value]:
-        raise ConfigError(f"{path} is damaged, or none of `gem-core eval`: it lacks {', '.join(missing)}")
+        lacks = ", ".join(missing)
+        raise ConfigError(f"{path} is damaged or was not written by `gem-core eval`: it lacks {lacks}")
     return value

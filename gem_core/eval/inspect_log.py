@@ -108,10 +108,10 @@ def _sample(episode: Episode, model: str, system_prompt: str | None, label: str)
     if system_prompt is not None:
         messages.append({"role": "system", "content": system_prompt})
     for turn in episode.turns:
-        said = str((turn.info.get("reply") or {}).get("text", turn.action))
+        text = str((turn.info.get("reply") or {}).get("text", turn.action))
         messages.append({"role": "user", "content": _content(turn.observation)})
         note = {"reward": turn.reward, "info": turn.info}
-        messages.append({"role": "assistant", "content": said, "model": model, "metadata": note})
+        messages.append({"role": "assistant", "content": text, "model": model, "metadata": note})
     last = episode.turns[-1] if episode.turns else None
     if last is not None and "final_obs" in last.info:
         messages.append({"role": "user", "content": _content(last.info["final_obs"])})

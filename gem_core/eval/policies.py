@@ -108,7 +108,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
     """Start a vLLM engine with the model folder or name `config.name`.
 
     Raises:
-        ModelError: The engine does not start; its own output shows the cause.
+        ModelError: The engine fails to start; its output shows the cause.
         MissingDependency: vLLM is not installed.
     """
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for results
@@ -117,8 +117,8 @@ def vllm(config: EvalConfig) -> PolicySetup:
         from vllm.v1.engine.async_llm import AsyncLLM
     except ImportError as error:
         raise MissingDependency(
-            f"the model {config.model!r} needs the package vllm ({error}); install it as its own "
-            "documentation says"
+            f"the model {config.model!r} needs the package vllm ({error}); install it as its "
+            "documentation describes"
         ) from error
     from transformers import AutoTokenizer
 
@@ -130,7 +130,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
         engine = AsyncLLM.from_engine_args(args)
     except Exception as error:  # vLLM's loaders raise many kinds of errors
         raise ModelError(
-            f"{config.name}: vLLM does not start ({' '.join(str(error).split())[:300]})"
+            f"{config.name}: vLLM failed to start ({' '.join(str(error).split())[:300]})"
         ) from error
     context = _context(config, tokenizer)
     policy = VllmPolicy(

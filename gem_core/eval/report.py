@@ -57,15 +57,15 @@ def read_run(folder: str | Path) -> Run:
     path = Path(folder)
     config = folders.read_config(path)
     if not (path / folders.SUMMARY).exists():
-        raise ConfigError(f"the evaluation in {path} has not ended; give its command again to go on")
+        raise ConfigError(f"the evaluation in {path} has not finished; repeat its command to continue")
     summary = folders.read_summary(path)
     try:
-        for label, found in [*summary["envs"].items(), ("overall", summary["overall"])]:
-            summary_row(label, found)
+        for label, results in [*summary["envs"].items(), ("overall", summary["overall"])]:
+            summary_row(label, results)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ConfigError(
-            f"{path / folders.SUMMARY} is damaged ({error_line(error)}); remove it and give the "
-            "evaluation's command again"
+            f"{path / folders.SUMMARY} is damaged ({error_line(error)}); remove it and repeat the "
+            "evaluation's command"
         ) from None
     return Run(path.resolve().name, path, config, summary, list(folders.finished(path).values()))
 
@@ -85,7 +85,7 @@ def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
         OSError: The page cannot be written.
     """
     if not runs:
-        raise ConfigError("no run to report on: expected at least one folder of `gem-core eval`")
+        raise ConfigError("no runs to compare: expected at least one folder of `gem-core eval`")
     runs = _named_apart(runs)
     texts: dict[int, str] = {}
     if len({run.config["model"] for run in runs}) == 1:  # token ids of different models differ

@@ -105,12 +105,12 @@ def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> d
         return {"mean": None, "se": None, "low": None, "high": None}
     if len(means) == 1:
         return {"mean": means[0], "se": None, "low": None, "high": None}
-    drawn = np.asarray(means)
+    sample = np.asarray(means)
     random = np.random.default_rng(0)
     rows = max(1, _PICKS_AT_ONCE // len(means))
     resampled = np.concatenate(
         [
-            drawn[random.integers(len(means), size=(min(rows, RESAMPLES - first), len(means)))].mean(axis=1)
+            sample[random.integers(len(means), size=(min(rows, RESAMPLES - first), len(means)))].mean(axis=1)
             for first in range(0, RESAMPLES, rows)
         ]
     )

@@ -73,8 +73,8 @@ def write_page(
                     vocabulary[id] = token_text(id)
             if turn.advantage is not None and math.isfinite(turn.advantage):
                 strongest = max(strongest, abs(turn.advantage))
-        said = episode.metadata.get("gamma")
-        discount = said if isinstance(said, (int, float)) and 0 <= said <= 1 else gamma
+        recorded = episode.metadata.get("gamma")
+        discount = recorded if isinstance(recorded, (int, float)) and 0 <= recorded <= 1 else gamma
         index.append(_index_entry(episode, discount))
         texts.append(_inert([_turn_texts(turn, vocabulary) for turn in episode.turns]))
         turns.append(_inert(_turn_entries(episode, discount)))

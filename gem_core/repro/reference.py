@@ -20,7 +20,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: `gem-core train` has no equivalent of an option.
     """
-    no_flag = "gem-core train has no option for it"
+    no_flag = "gem-core train has no such option"
     reject_unsupported(
         "gem-core train",
         {
@@ -33,9 +33,9 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
                 recipe.changed("system_prompt", "template_kwargs", "max_concurrent_envs", "env_threads"),
                 no_flag,
             ),
-            **dict.fromkeys(recipe.changed("context", "raw"), "it has append contexts only"),
+            **dict.fromkeys(recipe.changed("context", "raw"), "it supports append contexts only"),
             **dict.fromkeys(recipe.changed("traces"), "it writes traces to the folder of the run"),
-            **dict.fromkeys(recipe.changed("gpus"), "it is one process"),
+            **dict.fromkeys(recipe.changed("gpus"), "it runs in one process"),
         },
     )
     values: dict[str, Any] = {

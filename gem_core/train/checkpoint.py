@@ -114,7 +114,7 @@ def save_processor(processor: Any, folder: Path) -> None:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove the incomplete folders of a killed run; the caller must hold the lock of the run's folder."""
+    """Remove the incomplete folders of a killed run; the caller must hold the lock on the run's folder."""
     for path in [*run.glob(".tiny.*"), *(run / "checkpoints").glob(".step-*")]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -138,8 +138,8 @@ def list_checkpoints(run: Path) -> list[Path]:
     folder = run / "checkpoints"
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and (path / STATE_NAME).exists()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    paths = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and (path / STATE_NAME).exists()]
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:

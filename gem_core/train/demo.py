@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train, and report in the output and the exit code whether the agent learned."""
     parser = argparse.ArgumentParser(description="Train a tiny agent on a number game with ReBN.")
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="folder of the run")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is random")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed")
     arguments = parser.parse_args(argv)
     began = time.monotonic()
     try:
@@ -37,19 +37,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         config = TrainConfig(env=[ENV], gamma=0.9, out=arguments.out, seed=arguments.seed)
         reporter = ConsoleReporter(config)
-        reporter.note("a tiny agent is going to learn a number game: about 3 minutes on 2 cores")
+        reporter.note("training a tiny agent on a number game takes about 3 minutes on 2 cores")
         outcome = train(config, reporter)
     except (GemError, OSError) as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command goes on from the last checkpoint\n")
+        sys.stderr.write("interrupted; repeat the command to continue from the last checkpoint\n")
         return 130
     before, after = (outcome.mean(when, "gem/success") for when in ("before", "after"))
     well = learned(before, after)
     reporter.note(
         f"{'the agent learned the game' if well else 'the agent did NOT learn the game'}: success "
-        f"{before:.2f} -> {after:.2f} (wanted: at least {SUCCESS:.2f}, and {GAIN:.2f} more than before), "
+        f"{before:.2f} -> {after:.2f} (required: at least {SUCCESS:.2f}, and {GAIN:.2f} more than before), "
         f"{time.monotonic() - began:.0f} s"
     )
     return 0 if well else 1

@@ -60,7 +60,7 @@ def require_environments(config: TrainConfig) -> None:
     for agent in config.agent_models:
         if agent not in agents:
             raise ConfigError(
-                f"agent_model: there is no agent {agent!r} in {', '.join(config.env)}; the agents are "
+                f"agent_model: {', '.join(config.env)} has no agent {agent!r}; the agents are "
                 f"{', '.join(sorted(agents)) or 'none'}"
             )
 

@@ -154,7 +154,7 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
     """
     target = Path(folder)
     if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
-        raise ConfigError(f"{target} exists and is no tiny model; name a new folder")
+        raise ConfigError(f"{target} exists and is not a tiny model; choose a new folder")
     model, processor = make_tiny(options)
     with replace_folder(target) as temporary:
         model.save_pretrained(temporary)

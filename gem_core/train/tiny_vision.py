@@ -30,7 +30,7 @@ def make_processor(tokenizer: Any) -> Processor:
     Raises:
         MissingDependency: Pillow is not installed.
     """
-    require_pillow("a tiny model that sees")
+    require_pillow("a tiny model with images")
     known = [token for token in tokenizer.all_special_tokens if token not in IMAGE_TOKENS]
     tokenizer.add_special_tokens({"additional_special_tokens": [*known, *IMAGE_TOKENS]})
     tokenizer.chat_template = CHAT_TEMPLATE

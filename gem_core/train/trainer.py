@@ -196,10 +196,10 @@ class Trainer:
         metrics: dict[str, float] = {"step": step}
         for agent, learner in self.learners.items():
             mine = [episode for episode in episodes if self._learner_of(episode) == agent]
-            found = episode_metrics(mine)
+            values = episode_metrics(mine)
             if trained := [episode for episode in mine if episode.trainable]:
-                found |= learner.learn(step, trained)
-            metrics |= {f"{agent}/{key}" if agent else key: value for key, value in found.items()}
+                values |= learner.learn(step, trained)
+            metrics |= {f"{agent}/{key}" if agent else key: value for key, value in values.items()}
         metrics["time/rollout"] = rolled_out - began
         metrics["time/update"] = time.perf_counter() - rolled_out
         return metrics, episodes

@@ -19,7 +19,7 @@ RowOption: TypeAlias = Literal["auto", "episode", "turn"]
 
 @dataclass(frozen=True)
 class PluginOptions(RolloutOptions):
-    """The section of GEM in a trainer's config, with options for which the trainer has no place of its own.
+    """The section of GEM in a trainer's config, for options that the trainer's own config lacks.
 
     Attributes:
         template_kwargs: Variables for the chat template, such as ``{"enable_thinking": False}``.

@@ -44,7 +44,7 @@ def unpack_task(fields: Mapping[str, Any] | None, remedy: str) -> TaskRow:
         return read_task(fields or {})
     except ConfigError as error:
         raise ConfigError(
-            f"extra_info of a row of the data set: {error}; make the data with {remedy}"
+            f"extra_info of a row of the data set: {error}; generate the data with {remedy}"
         ) from None
 
 

@@ -116,7 +116,7 @@ def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
     gem_core.register("test:Bare-v0", Bare)
     shown = play(monkeypatch, capsys, ":random\n:hint\none\n", "test:Bare-v0")
     assert "has no random moves" in shown
-    assert "knows no best move" in shown
+    assert "has no oracle action" in shown
     assert "left after 1 turn" in shown
     assert main(["bench", "test:Bare-v0"]) == 2
     assert "the benchmark plays random legal actions" in capsys.readouterr().err
@@ -137,8 +137,8 @@ def test_following_the_hints_wins(monkeypatch, capsys):
 
 def test_invalid_moves_are_explained(monkeypatch, capsys):
     shown = play(monkeypatch, capsys, "99\nnothing\n")
-    assert "invalid: that is against the rules, so nothing was played" in shown
-    assert "invalid: no answer was found in that" in shown
+    assert "invalid: it is against the rules, so nothing was played" in shown
+    assert "invalid: it contains no answer" in shown
     assert shown.endswith("-- not solved after 2 turns, return -0.1\n")
 
 
@@ -156,7 +156,7 @@ def test_input_that_is_no_text_is_a_bad_answer_and_no_failure():
         env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"no answer was found in that" in done.stdout
+    assert b"it contains no answer" in done.stdout
 
 
 def test_the_end_of_the_input_ends_the_game(monkeypatch, capsys):

@@ -62,7 +62,7 @@ def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
     with pytest.raises(ConfigError, match="`gem-core eval` has not been run there"):
         read_run(tmp_path)
     (tmp_path / "config.json").write_text((runs / "oracle" / "config.json").read_text())
-    with pytest.raises(ConfigError, match="has not ended; give its command again"):
+    with pytest.raises(ConfigError, match="has not finished; repeat its command"):
         read_run(tmp_path)
     with pytest.raises(ConfigError, match="at least one folder"):
         write_report([], tmp_path / "page.html")
@@ -71,8 +71,11 @@ def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
 def test_files_of_something_else_are_one_line(runs, tmp_path, capsys):
     good = {name: (runs / "oracle" / name).read_text() for name in ("config.json", "summary.json")}
     for changed, said in (
-        ({"config.json": "{}"}, "config.json is damaged, or none of `gem-core eval`: it lacks model, envs"),
-        ({"summary.json": "{}"}, "summary.json is damaged, or none of `gem-core eval`: it lacks envs"),
+        (
+            {"config.json": "{}"},
+            "config.json is damaged or was not written by `gem-core eval`: it lacks model",
+        ),
+        ({"summary.json": "{}"}, "summary.json is damaged or was not written by `gem-core eval`: it lacks"),
         ({"summary.json": '{"envs": {"a": {}}, "overall": {}}'}, "summary.json is damaged (KeyError"),
         ({"summary.json": '{"envs": [], "overall": 5}'}, "summary.json is damaged (AttributeError"),
     ):

@@ -108,10 +108,10 @@ def test_what_cannot_be_honored_anywhere_is_refused(changed: dict[str, Any], mes
                 "system_prompt",
                 "template_kwargs",
                 "traces",
-                "gpus: it is one process",
+                "gpus: it runs in one process",
             ],
         ),
-        ("reference", {"context": "rebuild"}, ["context: it has append contexts only"]),
+        ("reference", {"context": "rebuild"}, ["context: it supports append contexts only"]),
         (
             "openrlhf",
             {"context": "rebuild", "raw": True},

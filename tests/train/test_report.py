@@ -199,7 +199,7 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
     [
         (ConfigError("the folder\nis no folder"), 2, "error: the folder is no folder\n"),
         (OSError(28, "No space left on device"), 2, "error: [Errno 28] No space left on device\n"),
-        (KeyboardInterrupt(), 130, "interrupted; the same command goes on from the last checkpoint\n"),
+        (KeyboardInterrupt(), 130, "interrupted; repeat the command to continue from the last checkpoint\n"),
     ],
 )
 def test_a_demo_that_fails_says_so_in_one_line(error, code, said, tmp_path, monkeypatch, capsys):

@@ -51,7 +51,7 @@ def test_no_oracle_is_asked(monkeypatch):
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("three years of work")
-    with pytest.raises(ConfigError, match="is no tiny model"):
+    with pytest.raises(ConfigError, match="is not a tiny model"):
         save_tiny(tmp_path, TinyOptions(**QUICK))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

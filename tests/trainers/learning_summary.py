@@ -31,16 +31,16 @@ def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
     runs.sort(
         key=lambda run: (list(BUDGETS).index(run.task), TRAINERS.index(run.trainer), run.variant != REBN)
     )
-    found = compare_learning(runs)
+    results = compare_learning(runs)
     draw([run for run in runs if run.task not in EARLIER], out / "curves.png")
-    parts = [section(name, [r for r in runs if r.task == name], found) for name in BUDGETS]
+    parts = [section(name, [r for r in runs if r.task == name], results) for name in BUDGETS]
     text = f"""# The same run in every trainer
 
-Success of the sampled policy on evaluation tasks, before and after training with ReBN: the same first
+Success of the sampled policy on evaluation tasks, before and after training with ReBN: the same initial
 weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's
 mean difference from the reference trainer, `gem-core train`, lies within ±0.1. Every run is recorded with
 its command, commit, budget and success at each step: [runs.jsonl](runs.jsonl) has the runs of the current
-budgets, [earlier.jsonl](earlier.jsonl) those of budgets that were given up. `gem-core consistency --level 4
+budgets, [earlier.jsonl](earlier.jsonl) the runs of abandoned budgets. `gem-core consistency --level 4
 --records docs/results/learning/runs.jsonl` prints the verdicts; with `--html FILE` it also writes a page with
 curves and commands.
 
@@ -52,10 +52,10 @@ curves and commands.
     return 0
 
 
-def section(name: str, runs: Sequence[LearningRun], found: Sequence[Equivalence]) -> str:
+def section(name: str, runs: Sequence[LearningRun], results: Sequence[Equivalence]) -> str:
     """Return a table of the runs of one budget."""
     budget = BUDGETS[name]
-    verdicts = {(each.trainer, each.variant): each.verdict for each in found if each.task == name}
+    verdicts = {(each.trainer, each.variant): each.verdict for each in results if each.task == name}
     rows = []
     for trainer, variant in dict.fromkeys((run.trainer, run.variant) for run in runs):
         mine = [run for run in runs if (run.trainer, run.variant) == (trainer, variant)]
@@ -70,12 +70,12 @@ def section(name: str, runs: Sequence[LearningRun], found: Sequence[Equivalence]
             verdicts.get((trainer, variant), "the reference"),
         )
         rows.append(f"| {' | '.join(cells)} |")
-    given_up = ", given up for the one above" if name in EARLIER else ""
-    return f"""## {name}{given_up}
+    abandoned = ", replaced by the one above" if name in EARLIER else ""
+    return f"""## {name}{abandoned}
 
 `{budget.env}`, gamma {budget.gamma:g}, {budget.steps} steps of {budget.prompts} seeds with
-{budget.samples} episodes each, {budget.updates} updates a step, learning rate {budget.lr:g}. First weights:
-`{made_by(budget)}`, SHA-256 `{runs[0].model[:16]}…`.
+{budget.samples} episodes each, {budget.updates} updates per step, learning rate {budget.lr:g}.
+Initial weights: `{made_by(budget)}`, SHA-256 `{runs[0].model[:16]}…`.
 
 | trainer | version | mean success | after, by seed | against the reference |
 |---|---|---|---|---|

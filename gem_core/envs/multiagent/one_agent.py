@@ -41,11 +41,11 @@ def best_player(env: MultiAgentEnv, agent: str, random: Random) -> str:
     """Play a best action.
 
     Raises:
-        ConfigError: The environment knows no best action.
+        ConfigError: The environment has no oracle action.
     """
     action = env.best_action(agent, random)
     if action is None:
-        raise ConfigError(f"{env!r} knows no best action for {agent}, so the oracle cannot play it")
+        raise ConfigError(f"{env!r} has no oracle action for {agent}, so the oracle cannot play it")
     return action
 
 

@@ -54,7 +54,7 @@ def task_of(label: Any) -> TaskRow:
         return read_task(json.loads(label))
     except (TypeError, ValueError, AttributeError):  # a ConfigError is a ValueError
         raise ConfigError(
-            f"the label {str(label)[:80]!r} names no task; make the data with `gem-core export --to "
+            f"the label {str(label)[:80]!r} names no task; generate the data with `gem-core export --to "
             "openrlhf` and give --data.input_key input --data.label_key label"
         ) from None
 

@@ -155,7 +155,7 @@ def test_misuse_is_one_clear_line(make, message):
 def test_an_opponent_without_a_best_action():
     env = OneAgent(Duel(), "left", "oracle")
     env.reset(seed=0)
-    with pytest.raises(ConfigError, match="knows no best action for right"):
+    with pytest.raises(ConfigError, match="has no oracle action for right"):
         env.step("1")
 
 

@@ -38,7 +38,7 @@ def test_a_task_travels_in_a_column() -> None:
     assert fields["env_kwargs"] == '{"size": 5}'
     assert unpack_task(fields, "the exporter") == row
     for wrong in (None, {"seed": 1}):
-        with pytest.raises(ConfigError, match=r"extra_info .* env_id is missing; make the data with the exp"):
+        with pytest.raises(ConfigError, match=r"extra_info .* env_id is missing; generate the data with the"):
             unpack_task(wrong, "the exporter")
 
 

@@ -158,7 +158,7 @@ def test_a_response_without_a_token_and_a_row_with_a_prompt_are_refused(tiny: Pa
         asyncio.run(step(""))
     with pytest.raises(ConfigError, match="has its own prompt"):
         asyncio.run(playing.step("Guess.", "5" + END, {}))
-    with pytest.raises(ConfigError, match=r"env_id is missing; make the data with `gem-core export"):
+    with pytest.raises(ConfigError, match=r"env_id is missing; generate the data with `gem-core export"):
         asyncio.run(playing.reset({}))
 
 
