@@ -1,4 +1,4 @@
-"""Advantages on tensors against moving the same memory: copy both inputs, write two outputs of that size."""
+"""Advantages on tensors against memory traffic alone: copying both inputs and writing two such outputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gem_core.advantages.registry import get_estimator
 
 ROWS, TOKENS, TURNS = 1024, 4096, 32
 LIMIT, LIMIT_GROUPS = 6.0, 8.0
-"""Most times the peer, for estimators without and with groups."""
+"""Maximum ratio to the peer, for estimators without and with groups."""
 
 BUILTIN = (
     "rebn", "reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "grpo", "dr_grpo", "rloo",
     "opo", "maxrl", "gdpo", "mt_grpo", "gigpo", "remax", "rae", "gae",
 )  # fmt: skip
 READ = ("values", "reward_components")
-"""Needs that are tensors of tokens, which the peer copies too."""
+"""Inputs with one value per token, which the peer copies, too."""
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

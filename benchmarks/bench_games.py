@@ -65,8 +65,8 @@ def settings(game: str, variant: str) -> dict[str, Any]:
     """Return the constructor arguments of gem-llm's environment, which has no id for its defaults."""
     if variant:
         return dict(gem.envs.registration.ENV_REGISTRY[f"game:{game}-v0{variant}"].kwargs)
-    made = type(gem.make(f"game:{game}-v0-easy"))
-    parameters = inspect.signature(made.__init__).parameters.values()
+    kind = type(gem.make(f"game:{game}-v0-easy"))
+    parameters = inspect.signature(kind.__init__).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 

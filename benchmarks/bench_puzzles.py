@@ -73,26 +73,26 @@ def own_arguments(game: str, variant: str) -> dict[str, Any]:
 def reset_lines(game: str, quick: bool) -> list[common.Result]:
     """Measure how often our hard games can be reset, and how long the slowest resets take."""
     env = gem_core.make(f"game:{game}-v0-hard", **own_arguments(game, "-hard"))
-    taken = []
+    seconds = []
     for seed in range(30 if quick else RESETS):
         start = time.process_time()
         env.reset(seed=seed)
-        taken.append(time.process_time() - start)
-    slowest = 1000 * sorted(taken)[len(taken) * 99 // 100]
+        seconds.append(time.process_time() - start)
+    slowest = 1000 * sorted(seconds)[len(seconds) * 99 // 100]
     peer = gem.make(f"game:{game}-v0-hard")
     peers = []
     for seed in range(1 if quick else PEER_RESETS):
         start = time.process_time()
         peer.reset(seed)
         peers.append(time.process_time() - start)
-    rates = 1 / statistics.mean(taken), 1 / statistics.mean(peers)
+    rates = 1 / statistics.mean(seconds), 1 / statistics.mean(peers)
     name = f"game: {game}-hard, resets"
     note = f"peer: gem-llm, mean of {len(peers)}; CPU time"
     return [
         common.Result(name, *rates, rates[0] / rates[1], "resets/s", at_least=50, note=note),
         common.Result(
             f"{name}, p99", slowest, LONGEST_MS, slowest / LONGEST_MS, "ms", at_most=1,
-            note=f"peer: the limit; {len(taken)} seeds, CPU time",
+            note=f"peer: the limit; {len(seconds)} seeds, CPU time",
         ),
     ]  # fmt: skip
 

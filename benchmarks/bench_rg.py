@@ -1,4 +1,4 @@
-"""What an environment adds to reasoning-gym: a reset and a step against its own item and score."""
+"""Overhead of an environment: a reset and a step against reasoning-gym's own item and score."""
 
 from __future__ import annotations
 

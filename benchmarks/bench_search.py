@@ -35,15 +35,15 @@ def private():
 
 folder, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 index = Bm25Index(folder)
-asked = queries(seed)
+stream = queries(seed)
 for _ in range(20):
-    index.best(next(asked), 3)
+    index.best(next(stream), 3)
 print("ready", flush=True)
 sys.stdin.readline()
 times, start, cpu = [], time.perf_counter(), time.process_time()
 while time.perf_counter() - start < seconds:
     before = time.perf_counter()
-    index.find(next(asked), 3)
+    index.find(next(stream), 3)
     times.append(time.perf_counter() - before)
 wall, cpu = time.perf_counter() - start, time.process_time() - cpu
 times.sort()
@@ -64,7 +64,7 @@ def passages(count: int) -> Iterator[Document]:
 
 
 def queries(seed: int) -> Iterator[str]:
-    """Yield queries of the length of questions, with common and rare words as in a text."""
+    """Yield queries as long as questions, with common and rare words as in a text."""
     rng = random.Random(f"query {seed}")
     while True:
         yield " ".join(_words(rng, QUERY))
@@ -78,25 +78,26 @@ def run(quick: bool) -> list[common.Result]:
         build_bm25(passages(count), Path(folder) / "index").close()
         wall, cpu = time.perf_counter() - start, time.process_time() - cpu
         size = sum(file.stat().st_size for file in Path(folder, "index").iterdir()) / 2**20
-        note = f"passages made on the way; {cpu:.0f} s of CPU; {size:,.0f} MB on disk"
+        note = f"passages generated meanwhile; {cpu:.0f} s of CPU; {size:,.0f} MB on disk"
         results.append(common.Result(f"search: build {count:,} passages", wall, unit="s", note=note))
-        told = measure(Path(folder) / "index", 1.0 if quick else 5.0)
-    rate = sum(t["n"] / t["wall"] for t in told)
-    busy = sum(t["n"] / t["cpu"] for t in told)
+        readers = measure(Path(folder) / "index", 1.0 if quick else 5.0)
+    rate = sum(reader["n"] / reader["wall"] for reader in readers)
+    busy = sum(reader["n"] / reader["cpu"] for reader in readers)
+    slowest = max(reader["p99"] for reader in readers)
     note = (
-        f"{PROCESSES} processes, {QUERY} words; p99 {max(t['p99'] for t in told) * 1000:.1f} ms; "
-        f"{busy:,.0f}/s by CPU time; peer: 200/s, what is asked for"
+        f"{PROCESSES} processes, {QUERY} words; p99 {slowest * 1000:.1f} ms; "
+        f"{busy:,.0f}/s by CPU time; peer: the required 200/s"
     )
     results.append(
         common.Result(
             f"search: BM25, {count:,} passages", rate, 200.0, rate / 200, "queries/s", at_least=1.0, note=note
         )
     )
-    private = max(t["private"] for t in told)
+    private = max(reader["private"] for reader in readers)
     results.append(
         common.Result(
             "search: memory of a second process", private, 100.0, private / 100, "MB", at_most=1.0,
-            note="private pages, Python and numpy included; peer: what is allowed",
+            note="private pages, Python and numpy included; peer: the limit",
         )
     )  # fmt: skip
     return results
@@ -116,15 +117,15 @@ def measure(index: Path, seconds: float) -> list[dict[str, float]]:
     for reader in readers:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
-    told = []
+    measurements = []
     for reader in readers:
         assert reader.stdin is not None
         reader.stdin.write("go\n")
         reader.stdin.flush()
     for reader in readers:
         out, _ = reader.communicate()
-        told.append(json.loads(out))
-    return told
+        measurements.append(json.loads(out))
+    return measurements
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Python tool against gem-llm's: programs a second, one interpreter for both sides, a child a program."""
+"""The Python tool against gem-llm's: programs per second, same interpreter, a child process per program."""
 
 from __future__ import annotations
 
@@ -108,14 +108,14 @@ def run(quick: bool) -> list[common.Result]:
                 many(small, pool, SMALL, 2 * CALLERS), ours(small, SMALL, "2\n", 20),
                 seconds=seconds, rounds=rounds, clock="wall",
             )  # fmt: skip
-            note = "wall clock; peer: one caller, whose children are made ahead on the other core"
+            note = "wall clock; peer: one caller, whose children are started in advance on the other core"
             results.append(common.Result(f"tools: {CALLERS} callers", *pair, unit="runs/s", note=note))
             pair = common.compare(
                 many(small, pool, BUSY, CALLERS), ours(small, BUSY, "44999850000\n", 20),
                 seconds=seconds, rounds=rounds, clock="wall",
             )  # fmt: skip
-        note = "wall clock; programs that compute; peer: one caller; two cores"
-        name = f"tools: {CALLERS} callers, at work"
+        note = "wall clock; programs that compute; peer: one caller, two cores"
+        name = f"tools: {CALLERS} callers, computing"
         results.append(common.Result(name, *pair, unit="runs/s", at_least=1.5, note=note))
         times = latencies(small, 50 if quick else 1000)
         results.append(common.Result("tools: median of a run", statistics.median(times), unit="ms"))

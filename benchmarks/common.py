@@ -154,7 +154,7 @@ def main(run: Callable[[bool], list[Result]]) -> None:
     """Run the command line of one benchmark: print its table, and exit with 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the results to this file as well")
-    parser.add_argument("--quick", action="store_true", help="short rounds, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="short rounds, to check that it runs")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     results = run(args.quick)

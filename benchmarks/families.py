@@ -1,6 +1,6 @@
 """One learning run for each family of environments, from a tiny warm start.
 
-    python benchmarks/families.py                 # all of them, one after the other
+    python benchmarks/families.py                 # all runs, one after the other
     python benchmarks/families.py --only math qa  # some
 
 Each run is a `gem-core tiny` and a `gem-core train` command with one thread. An interrupted run continues
@@ -71,21 +71,21 @@ RUNS = (
         "qa:MultiHop-v0-easy(documents=1)",
         "--vocab-size 1024 --warm-start-steps 300",
         "--steps 60 --episodes-per-step 256 --kl 0.1",
-        "which of the names on a page is asked for",
+        "which of the names on a page answers the question",
     ),
     Run(
         "code",
         "code:SmallTasks-v0-easy(num_tests=2)",
         "--vocab-size 512 --warm-start-steps 300",
         "--steps 45 --episodes-per-step 160 --kl 0.1 --max-tokens-per-turn 48 --eval-episodes 500",
-        "which program a sentence asks for, and its number",
+        "which program a sentence describes, and its number",
     ),
     Run(
         "logic",
         "logic:Proofs-v0-d0(distractors=False)",
         "--vocab-size 512 --warm-start-steps 300",
         "--steps 150 --episodes-per-step 384 --kl 0.1",
-        "whether a statement, or what it denies, is the fact",
+        "whether a statement or its negation is the fact",
     ),
 )
 
@@ -144,16 +144,16 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
     head = [
         "# A learning run for each family",
         "",
-        "Sampled policy on 1,000 evaluation seeds (500 for code), before and after training with ReBN. Each",
-        "model is tiny, made on the spot and has seen random legal play only. The games have three seeds and",
-        "a control of their own: [the study](normalization/summary.md).",
+        "Success of the sampled policy on 1,000 evaluation seeds (500 for code), before and after training",
+        "with ReBN. Each model is tiny, is created for its run, and starts from random legal play only. The",
+        "games have three seeds and a control: see [the study](normalization/summary.md).",
         "",
-        "Evaluation seeds give other episodes than training seeds. Where a family has few items (two digits",
-        "have 100 sums, the short programs some 60 tasks, one fact and one statement some 35,000 texts),",
-        "training has met the items themselves, or most of them: there the model may learn a table, and",
-        "nothing is said about items that it never saw. Questions have far more items than a run plays.",
+        "Evaluation seeds give other episodes than training seeds. If a family has few items (100 sums of",
+        "two digits, about 60 short programs, about 35,000 texts of one fact and one statement), training",
+        "has covered most or all of them. The model may then have memorized the items, and the result says",
+        "nothing about new ones. Questions have far more items than a run plays.",
         "",
-        "| family | environment | what is to be learned | success | return | steps |",
+        "| family | environment | task to learn | success | return | steps |",
         "|---|---|---|---|---|---|",
     ]
     missing = [run.family for run in RUNS if run not in runs]

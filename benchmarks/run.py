@@ -1,4 +1,4 @@
-"""Run every benchmark in an environment of its own and print one table; exit 1 when a limit is missed."""
+"""Run every benchmark in a separate Python environment and print one table; exit 1 if a limit is missed."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def environment() -> Path:
     python = VENV / "bin" / "python"
     base = interpreter()
     stamp = VENV / "stamp"
-    wanted = hashlib.sha256(
+    digest = hashlib.sha256(
         PINS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + base.encode()
     ).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
+    if stamp.exists() and stamp.read_text() == digest:
         return python
-    print(f"making {VENV.name} from {PINS.relative_to(ROOT)} (about 2 GB, some minutes)", flush=True)
+    print(f"creating {VENV.name} from {PINS.relative_to(ROOT)} (about 2 GB, several minutes)", flush=True)
     subprocess.run([base, "-m", "venv", "--clear", str(VENV)], check=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "-r", str(PINS), "-e", str(ROOT)], check=True)
-    stamp.write_text(wanted)
+    stamp.write_text(digest)
     return python
 
 
 def interpreter() -> str:
     """Return an interpreter that the peers support."""
     names = [sys.executable, "python3.11", "python3.10"]
-    for found in filter(None, map(shutil.which, names)):
+    for python in filter(None, map(shutil.which, names)):
         version = subprocess.run(
-            [found, "-c", "import sys; print(sys.version_info[:2] in [(3, 10), (3, 11)])"],
+            [python, "-c", "import sys; print(sys.version_info[:2] in [(3, 10), (3, 11)])"],
             capture_output=True, text=True, check=False,
         ).stdout  # fmt: skip
         if version.strip() == "True":
-            return found
+            return python
     sys.exit("gem-llm 0.1.0 needs Python 3.10 or 3.11, and neither is on PATH")
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--only", help="comma-separated names, such as games,import")
     parser.add_argument("--quick", action="store_true", help="short rounds, to see that everything runs")
     parser.add_argument("--here", action="store_true", help="use this interpreter instead of .venv-bench")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench.json", help="where the JSON goes")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench.json", help="JSON file to write")
     parser.add_argument("--record", action="store_true", help="also write docs/results/bench.{md,json}")
     args = parser.parse_args()
 
@@ -125,7 +125,7 @@ def main() -> None:
     for name in broken:
         print(f"no results: {name}")
     limits = sum(result.ok is not None for result in results)
-    print(f"{limits - len(missed)} of {limits} limits kept; JSON in {args.out}")
+    print(f"{limits - len(missed)} of {limits} limits met; JSON in {args.out}")
     sys.exit(1 if missed or broken else 0)
 
 

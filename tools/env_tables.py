@@ -91,7 +91,7 @@ def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> 
         summary: ``summary.json`` of the evaluation; ids without a record are skipped.
         records: Figures by id, as `read` returns them.
     """
-    player, found = summary["model"], {}
+    player, messages = summary["model"], {}
     for id, values in summary["envs"].items():
         if id not in records or records[id][player] is None:
             continue
@@ -100,7 +100,7 @@ def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> 
         mean, episodes = values["return"]["mean"], values["episodes"]
         if player == "oracle" and certain and best is not None:
             if abs(mean - best) > 1e-6:
-                found[id] = f"the oracle earned {mean:g}, the best return is {best:g}"
+                messages[id] = f"the oracle earned {mean:g}, the best return is {best:g}"
             continue
         stated = records[id][player]["return"]
         variance = (values["return"]["se"] or 0.0) ** 2
@@ -108,22 +108,22 @@ def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> 
             variance = abs(mean - stated) * (best or 1.0) / episodes
         variance *= 1 + episodes / records[id]["episodes"]
         if abs(mean - stated) > max(ERRORS * variance**0.5, 1e-6):
-            found[id] = (
+            messages[id] = (
                 f"{player} earned {mean:.4g} ± {variance**0.5:.2g}, its documentation says {stated:.4g}"
             )
-    return found
+    return messages
 
 
 def verify(run: Path, files: list[Path]) -> None:
     """Print the differences of a run, and exit with 1 if there are any."""
     summary = json.loads((run / "summary.json").read_text())
     records = {id: record for path in files for id, record in read(path).items()}
-    found = differences(summary, records)
+    messages = differences(summary, records)
     known = sum(id in records for id in summary["envs"])
-    lines = [f"{id}: {what}" for id, what in found.items()]
-    lines.append(f"{known} of {len(summary['envs'])} ids have figures, {len(found)} differ")
+    lines = [f"{id}: {what}" for id, what in messages.items()]
+    lines.append(f"{known} of {len(summary['envs'])} ids have figures, {len(messages)} differ")
     sys.stdout.write("\n".join(lines) + "\n")
-    if found or not known:
+    if messages or not known:
         raise SystemExit(1)
 
 
@@ -159,17 +159,17 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 def floor(id: str) -> str:
     """Return the best success rate of the players that solve nothing."""
-    found = documented(gem_core.spec(id))
-    return "not measured" if found is None else f"{found.success:.3f}"
+    measured = documented(gem_core.spec(id))
+    return "not measured" if measured is None else f"{measured.success:.3f}"
 
 
 def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     """Return a table of the ids whose floor is above `HIGH`, highest first."""
-    known = [(found, id) for id in ids if (found := documented(gem_core.spec(id))) is not None]
+    known = [(measured, id) for id in ids if (measured := documented(gem_core.spec(id))) is not None]
     lines = ["| id | floor | answer that reaches it |", "|---|---|---|"]
-    for found, id in sorted(known, key=lambda row: (-row[0].success, row[1])):
-        if found.success > HIGH:
-            lines.append(f"| `{id}` | {found.success:.3f} | `{found.policy}` |")
+    for measured, id in sorted(known, key=lambda row: (-row[0].success, row[1])):
+        if measured.success > HIGH:
+            lines.append(f"| `{id}` | {measured.success:.3f} | `{measured.policy}` |")
     return "\n".join(lines)
 
 
@@ -198,12 +198,12 @@ def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
         if "dataset_name" in gem_core.spec(id).kwargs:
             continue
         with gem_core.make(id) as env:
-            found = type(env.unwrapped)
-        name = id.partition(":")[2].partition("-v0")[0] if "-v0" in id else found.__name__
-        classes.setdefault(name, found)
+            kind = type(env.unwrapped)
+        name = id.partition(":")[2].partition("-v0")[0] if "-v0" in id else kind.__name__
+        classes.setdefault(name, kind)
     lines = ["| environment | action | rewards |", "|---|---|---|"]
-    for name, found in classes.items():
-        parts = inspect.getdoc(found).split("\n\n")
+    for name, kind in classes.items():
+        parts = inspect.getdoc(kind).split("\n\n")
         lines.append(f"| {name} | {paragraph(parts, 'Action: ')} | {paragraph(parts, 'Rewards: ')} |")
     return "\n".join(lines)
 

@@ -28,7 +28,7 @@ from gem_core.checker.null_policies import FORMS, POLICIES, play, readable_forms
 from gem_core.errors import DataError, MissingDependency
 
 SEEDS = 200
-TRIED = 3
+TRIAL_SEEDS = 3
 """Number of seeds on which every form is tried."""
 
 
@@ -41,10 +41,10 @@ def measured(id: str, seeds: int) -> dict[str, Any] | None:
         sys.stderr.write(f"{id} was skipped: {error}\n")
         return None
     with env:
-        tried = [outcome for seed in range(min(TRIED, seeds)) for outcome in play(env, seed)]
-        forms = readable_forms(tried)
-        outcomes = [outcome for outcome in tried if outcome.form in forms]
-        for seed in range(TRIED, seeds):
+        trials = [outcome for seed in range(min(TRIAL_SEEDS, seeds)) for outcome in play(env, seed)]
+        forms = readable_forms(trials)
+        outcomes = [outcome for outcome in trials if outcome.form in forms]
+        for seed in range(TRIAL_SEEDS, seeds):
             outcomes += play(env, seed, forms=forms)
     played: dict[str, dict[str, list[tuple[bool, float]]]] = {form: defaultdict(list) for form in forms}
     for outcome in outcomes:
@@ -120,7 +120,7 @@ def main() -> None:
     one.add_argument("out", type=Path)
     one.add_argument("--seeds", type=int, default=SEEDS)
     one.add_argument("--workers", type=int, default=2)
-    one.add_argument("--again", action="store_true", help="also those that the file has")
+    one.add_argument("--again", action="store_true", help="measure ids again that the file already has")
     two = commands.add_parser("write")
     two.add_argument("records", type=Path)
     two.add_argument("out", type=Path)
