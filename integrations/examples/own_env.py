@@ -1,4 +1,4 @@
-"""Your own environment, trained by any of five trainers with ReBN.
+"""Your own environment, trained by any of six trainers with ReBN.
 
     python own_env.py               # play it here: no trainer, no GPU
     python own_env.py train verl    # write what the trainer needs, and print the command that trains it
@@ -136,6 +136,19 @@ RL2 = [
     "trainer.total_steps=200",
     f"+gem.modules=[{MODULE}]",
 ]  # fmt: skip
+TRL = [
+    "accelerate", "launch", "-m", "gem_trl.grpo",
+    "--gem_env", ID,
+    "--gem_modules", MODULE,
+    "--gem_gamma", "0.9",
+    "--gem_max_tokens_per_turn", "256",
+    "--model_name_or_path", "Qwen/Qwen3-1.7B",
+    "--output_dir", "doubling",
+    "--use_vllm", "true",
+    "--max_completion_length", "1024",
+    "--learning_rate", "1e-6",
+    "--max_steps", "200",
+]  # fmt: skip
 ROLL = {
     "defaults": ["rebn", "_self_"],  # integrations/roll/examples/rebn.yaml
     "exp_name": "gem_own_env",
@@ -181,7 +194,7 @@ def train(trainer: str) -> str:
     """Write what the trainer reads, and return its command line.
 
     Args:
-        trainer: "verl", "openrlhf", "oat", "rl2" or "roll"; ROLL needs its checkout in ``ROLL_HOME``.
+        trainer: "verl", "openrlhf", "oat", "rl2", "roll" or "trl"; ROLL needs its checkout in ``ROLL_HOME``.
     """
     path = [str(FOLDER)]
     variables = {}
@@ -199,6 +212,8 @@ def train(trainer: str) -> str:
 
         rl2.write(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = RL2
+    elif trainer == "trl":
+        command = TRL
     elif trainer == "roll":
         home = os.environ["ROLL_HOME"]
         configs = FOLDER.parent / "roll" / "examples"
@@ -208,7 +223,7 @@ def train(trainer: str) -> str:
         command += ["--config_path", place, "--config_name", "own_env"]
         path.insert(0, home)
     else:
-        raise SystemExit(f"unknown trainer {trainer!r}; choose verl, openrlhf, oat, rl2 or roll")
+        raise SystemExit(f"unknown trainer {trainer!r}; choose verl, openrlhf, oat, rl2, roll or trl")
     variables = {"PYTHONPATH": ":".join(path), **variables}
     return " ".join(
         [*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(command)]
