@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -105,6 +105,27 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
     if present != tuple(names) if exact else not set(names) <= set(present):
         shown = f"has the fields {', '.join(present)}; expected {', '.join(names)}"
         raise _unsupported(trainer, f"{_path(cls)} {shown}")
+
+
+def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Collection[str]) -> None:
+    """Check that the code of a method of the trainer still uses these attributes or globals.
+
+    For attributes that exist only after a model is loaded, and for calls without which an override has no
+    effect.
+
+    Args:
+        trainer: Trainer, for the message.
+        owner: Class of the trainer.
+        method: Name of the method.
+        names: Names that its code must use.
+
+    Raises:
+        UnsupportedTrainer: The method is missing, or does not use one of the names.
+    """
+    code = getattr(find(owner, method), "__code__", None)
+    missing = sorted(set(names).difference(code.co_names if code else ()))
+    if missing:
+        raise _unsupported(trainer, f"{_path(owner, method)} does not use {', '.join(missing)}")
 
 
 def find(owner: ModuleType | type, name: str) -> Any:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("reasoning_gym")
 
-from gem_oat.dataset import TaskDataset
+from gem_oat.tasks import task_prompts
 from gem_openrlhf.labels import openrlhf_row
 from gem_openrlhf.labels import task_of as openrlhf_task
 from gem_rl2.rows import rl2_row
@@ -42,7 +42,7 @@ def through_verl(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
 
 
 def through_oat(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
-    data = TaskDataset([source], tasks, seed=0)
+    data = task_prompts([source], tasks, seed=0)
     return [read_task(json.loads(data[number][1])) for number in range(tasks)]
 
 

@@ -2,8 +2,8 @@
 
     python -m gem_oat.train <Oat's flags> --env-id game:GuessTheNumber-v0-easy --gamma 0.9
 
-`Actor`, `Learner` and `Args` subclass Oat's own classes and can be subclassed in turn. They are imported on
-first use; this module needs no Oat.
+`Actor`, `Learner`, `CriticLearner`, and `Args` subclass Oat's own classes and can be subclassed in turn. They
+are imported on first use; this module needs no Oat.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ SUPPORTED = SupportedTrainer(
     name="Oat",
     package="gem_oat",
     distribution="oat-llm",
-    minimum="0.2.4",
+    minimum="0.2.3",
     below="0.3",
     hook="python -m gem_oat.train, with Oat's own flags",
     hook_modules=("gem_oat.train", "gem_oat.actor", "gem_oat.learner"),
 )
 TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write")
 
-__getattr__, __dir__ = lazy_exports(SUPPORTED, {"Actor": "actor", "Args": "args", "Learner": "learner"})
+__getattr__, __dir__ = lazy_exports(
+    SUPPORTED, {"Actor": "actor", "Args": "args", "CriticLearner": "learner", "Learner": "learner"}
+)

@@ -24,7 +24,8 @@ from gem_oat import upstream
 from gem_oat.args import Args
 from gem_oat.collect import collect
 from gem_oat.policy import BatchedPolicy
-from gem_oat.rows import pack_turns, turn_values
+from gem_oat.rows import draw_turns, pack_turns, turn_values
+from gem_oat.tasks import progress_of
 
 upstream.check()
 logger = logging.getLogger(__name__)
@@ -61,9 +62,10 @@ class Actor(PPOActor):  # type: ignore[misc]
         self._max_total_tokens = args.max_model_len or self.llm.llm_engine.model_config.max_model_len
         self._loop = asyncio.new_event_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gem-oat-engine")
-        self._steps = 0
         self._waiting: list[TaskRow] = []
         self._name = f"{args.group_rank}-{actor_id}"
+        done, number = progress_of(args), args.group_rank * (args.actors // args.num_groups) + actor_id
+        self._steps, self._started = done.steps, done.tasks[number]
 
     def _check_bos(self) -> None:
         """Check that prompts begin with the BOS token. Oat asserts it after the first batch.
@@ -91,7 +93,8 @@ class Actor(PPOActor):  # type: ignore[misc]
             references: Ignored.
 
         Returns:
-            Oat's handle to a list of `TurnRow`, one per prompt.
+            Oat's handle to a list of `TurnRow`, one per prompt; with a critic, to one list for each trainable
+            episode, with all its turns.
 
         Raises:
             EnvError: See `collect`.
@@ -101,6 +104,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         self._steps += 1
         policy = self._policy(self.sampling_params)
         self._waiting += map(json.loads, prompts)
+        self._started += len(self._waiting)
 
         async def play(task: TaskRow, sample: int) -> Episode:
             return await self._play(task, sample, policy, "train", args.generate_max_length)
@@ -108,22 +112,19 @@ class Actor(PPOActor):  # type: ignore[misc]
         episodes = self._loop.run_until_complete(
             collect(self._waiting, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
         )
+        self._started -= len(self._waiting)
         if not all(episode.trainable for episode in episodes):
             logger.warning("step %d: %s", self._steps, describe_failures(episodes))
         values, stats = turn_values(episodes, self._choice)
-        rows = pack_turns(
-            episodes,
-            values,
-            stats,
-            size=len(prompts),
-            random=derive_rng(args.seed, self._name, self._steps, sep="/"),
-            mask_cut=args.ignore_no_eos,
-            info={
-                "actor/generate_time": policy.seconds,
-                "actor/other_time": time.perf_counter() - start - policy.seconds,
-                "actor/collected_turns": float(stats.count),
-            },
-        )
+        info = {
+            "actor/generate_time": policy.seconds,
+            "actor/other_time": time.perf_counter() - start - policy.seconds,
+            "actor/collected_turns": float(stats.count),
+            "actor/started_tasks": float(self._started),
+        }
+        rows: Any = pack_turns(episodes, values, stats, mask_cut=args.ignore_no_eos, info=info)
+        if "values" not in self._choice.needs:
+            rows = draw_turns(rows, len(prompts), derive_rng(args.seed, self._name, self._steps, sep="/"))
         return bytes(self.ipc_client.serialize_ipc(rows))
 
     def evaluate(self, tasks: Sequence[str]) -> bytes:

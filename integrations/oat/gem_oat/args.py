@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import time
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import tyro
 from oat.algorithms.ppo import PPOArgs
 from oat.args import default_args_validation
 
+from gem_core._util.checks import check_int
+from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import import_modules, read_object
+from gem_core.trainers.options import import_modules, read_object, reject_changed
+from gem_oat.tasks import progress_of, task_order
 
 NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
 MAX_ROWS = 1_000_000
@@ -89,6 +95,8 @@ class Args(PPOArgs):  # type: ignore[misc]
     oracle: str = ""
     prompt_data: str = ""
     num_samples: int = 1
+    # Tokens of a response in evaluation; 0 takes generate_max_length.
+    eval_generate_max_length: int = 0
     # Turns that a learner keeps; 0 keeps as many as an update takes, and no other number is allowed.
     pi_buffer_maxlen_per_device: int = 0
 
@@ -97,6 +105,11 @@ class Args(PPOArgs):  # type: ignore[misc]
         """Number of learner processes in all groups, as Oat places them."""
         per_group = self.gpus if self.collocate else self.gpus - self.gpus // 2
         return int(per_group * self.num_groups)
+
+    @property
+    def actors(self) -> int:
+        """Number of actors in all groups."""
+        return self.learners // int(self.num_gpus_per_actor)
 
     @property
     def sources(self) -> list[EnvChoice]:
@@ -133,14 +146,17 @@ class Args(PPOArgs):  # type: ignore[misc]
             UnknownName: There is no such estimator.
             ConfigError: The estimator lacks one of the options, or a value is out of range.
         """
-        options = {"ddof": self.adv_ddof, "eps": self.adv_eps, "min_std": self.adv_min_std}
+        scope = None if self.adv_scope == "collected" else self.adv_scope
+        options = {"ddof": self.adv_ddof, "eps": self.adv_eps, "min_std": self.adv_min_std, "scope": scope}
+        options["lam"] = self.lam if "lam" in get_estimator(self.estimator).options else None
         return read_estimator(
             self.estimator,
-            options if self.adv_scope == "collected" else {**options, "scope": self.adv_scope},
+            options,
             gamma=self.gamma,
             prefix="--adv-",
             gamma_option="--gamma",
             names=None,
+            supplies=("group_ids", "values"),
         )
 
 
@@ -155,6 +171,9 @@ def prepare(args: Args) -> Args:
     _check_estimator(args)
     _reject_unsupported(args)
     _check_batch(args)
+    args.eval_generate_max_length = args.eval_generate_max_length or args.generate_max_length
+    if args.rnd_seed:  # Oat would draw a seed in every process
+        args.seed, args.rnd_seed = time.time_ns() % 2**32, False
     try:
         validated: Args = default_args_validation(args)
     except (AssertionError, ValueError) as error:  # Oat raises either for a bad value
@@ -165,6 +184,8 @@ def prepare(args: Args) -> Args:
         )
     # Oat counts one pass over the rows of a step when it plans the learning rate.
     validated.max_step_adjustment *= validated.num_ppo_epochs
+    validated.critic_max_step_adjustment *= validated.num_ppo_epochs
+    task_order(validated, 0, dataset_rows(validated), progress_of(validated))  # raises the errors of a resume
     return validated
 
 
@@ -185,10 +206,8 @@ def _check_environments(args: Args) -> None:
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
     for source in (*args.sources, *args.eval_sources):
         source.check_buildable(options.wrappers, no_images=NO_IMAGES)
-    if args.num_env < 1 or args.group_size < 1:
-        raise ConfigError(
-            f"--num-env={args.num_env} --group-size={args.group_size}: expected at least 1 each"
-        )
+    check_int("--num-env", args.num_env, 1)
+    check_int("--group-size", args.group_size, 1)
 
 
 def _check_estimator(args: Args) -> None:
@@ -198,64 +217,40 @@ def _check_estimator(args: Args) -> None:
                 raise ConfigError(f"--{name.replace('_', '-')} contradicts --paper-rebn, where it is {value}")
             setattr(args, name, value)
     choice = args.choose_estimator()
-    if "values" in choice.estimator.needs:
-        raise ConfigError(f"--estimator={choice.name} needs a critic of turns, which Oat does not have")
+    if ("values" in choice.needs) != (args.critic_type == "ppo"):
+        raise ConfigError(
+            f"--critic-type={args.critic_type}: for a critic, set --critic-type ppo and --estimator gae"
+        )
     choice.check_group_size("--group-size", args.group_size)
 
 
 def _reject_unsupported(args: Args) -> None:
     """Reject options of Oat that would silently change the advantages, or have no effect here."""
-    advantages = "the advantages come from --estimator"
-    for name, allowed, reason in (
-        ("critic_type", ("drgrpo", "grpo"), f"{advantages}, which has no critic"),
-        (
-            "kl_penalty_coef",
-            (0,),
-            "Oat adds the penalty up row by row, and a row is a turn, so it would never reach the returns of "
-            "earlier turns; use --beta, the penalty in the loss",
-        ),
-        ("reward_scale", (1,), "it would scale the returns but not their statistics; scale the rewards"),
-        ("whiten_adv", (False,), advantages),
-        ("whiten_rewards", (False,), advantages),
-        ("non_stop_penalty", (0,), "the environment pays; --on-length-cut says what it gets"),
-        ("non_stop_fixed_reward", (None,), "the environment pays; --on-length-cut says what it gets"),
-        ("num_samples", (1,), "a row is a turn; --group-size is the number of episodes per task"),
-        ("num_prompt_epoch", (1,), "tasks do not run out; raise --max-train"),
-        ("asynchronous", (False,), "weights would change between the turns of an episode"),
-        ("prompt_data", ("",), "tasks are made from --env-id"),
-        ("eval_data", ("",), "evaluation plays --eval-env-id"),
-        ("oracle", ("",), "the environment pays"),
-        ("dry_run", (False,), "Oat 0.2.4 cannot do it for PPO"),
-        ("reinforce_update", (False,), "Oat 0.2.4 divides by zero in the metrics of such an update"),
-        (
-            "resume_dir",
-            ("",),
-            "Oat loads the checkpoint into its learners only, so the actors would evaluate and play their "
-            "first batch with the weights of --pretrain, and the tasks would start over; give a saved model "
-            "as --pretrain",
-        ),
-    ):
-        value = getattr(args, name)
-        if value not in allowed:
-            raise ConfigError(f"--{name.replace('_', '-')}={value} cannot be honored: {reason}")
+    tables = json.loads(Path(__file__).with_name("unsupported.json").read_text(encoding="utf-8"))
+    critic, defaults = args.critic_type == "ppo", vars(Args())
+    chosen = ["always", "with a critic" if critic else "without a critic"]
+    chosen += ["several groups"] * (args.num_groups > 1) + ["without drgrpo"] * (args.critic_type != "drgrpo")
+    reasons = [entry for table in chosen for entry in tables[table].items()]
+    settings = [(name, defaults[name], reason) for reason, names in reasons for name in names.split()]
+    reject_changed(args, settings, prefix="--", written=lambda name: name.replace("_", "-"))
+    if critic and args.zero_stage == 3:
+        raise ConfigError(
+            "--zero-stage=3: not with a critic, because ranks evaluate different numbers of states"
+        )
     if args.temperature != 1 and args.tis_c is not None and os.environ.get("VLLM_USE_V1") != "0":
         # The learner divides logits by the temperature. vLLM's first engine did so, too, but V1 reports
         # log-probs of the logits before that division.
         raise ConfigError(
-            f"--temperature={args.temperature} needs VLLM_USE_V1=0 in the environment, or --tis-c None: "
-            "vLLM's V1 engine reports log-probs at temperature 1, and --tis-c would weight by the "
-            "difference between the temperatures"
+            f"--temperature={args.temperature} needs VLLM_USE_V1=0 in the environment, or --tis-c None, "
+            "which would weight by the difference from the log-probs of vLLM's V1 engine, at temperature 1"
         )
 
 
 def _check_batch(args: Args) -> None:
     """Check the batch sizes. Oat's own checks come after the models are loaded, or never."""
     learners = args.learners
-    for size, per_device in (
-        ("rollout_batch_size", args.rollout_batch_size_per_device),
-        ("train_batch_size", args.train_batch_size_per_device),
-    ):
-        flag = f"--{size.replace('_', '-')}"
+    for size in ("rollout_batch_size", "train_batch_size"):
+        flag, per_device = f"--{size.replace('_', '-')}", getattr(args, f"{size}_per_device")
         if getattr(args, size) % (learners * per_device):
             raise ConfigError(
                 f"{flag}={getattr(args, size)} is not a multiple of {learners} learners x "

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from oat.algorithms.ppo import PPOLearner
+from oat.algorithms.ppo_multiturn import PPOMultiTurnLearner
 from oat.utils.ops import masked_sum
 
 from gem_core._util.files import write_atomically
 from gem_core.advantages import ReturnStats
+from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, episode_metrics
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.failures import evaluation_logs, pack_outline
@@ -22,8 +26,8 @@ from gem_core.trainers.options import import_modules
 from gem_core.trainers.tasks import evaluation_tasks
 from gem_oat import upstream
 from gem_oat.args import Args, dataset_rows
-from gem_oat.dataset import TaskDataset
 from gem_oat.rows import Collected, TurnRow
+from gem_oat.tasks import COUNTERS, Progress, progress_of, task_order, task_prompts
 
 upstream.check()
 
@@ -39,26 +43,38 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self._choice = args.choose_estimator()
         self._collected: list[Collected] = []
         self._stats = ReturnStats()
+        self._computed = False  # whether Oat has asked for the advantages of this update
+        self._done = progress_of(args)
         super()._init(args, actors)
-        if args.critic_type == "drgrpo" and args.length_norm_constant is not None:
+        if args.length_norm_constant is not None:
             self.masked_aggregator = functools.partial(
                 masked_sum, constant_normalizer=args.length_norm_constant
             )
+        if args.resume_dir:
+            self.strategy.load_ckpt(self.model.model, args.resume_dir, args.resume_tag)
+            args.resume_dir = ""  # Oat would load the checkpoint again, and only into its learners
+            self.__dict__.update(self._done.counters, steps=self._done.steps)
+            self._broadcast_to_vllm()
 
     def prepare_data(self, strategy: Any, tokenizer: Any) -> None:
-        """Load tasks instead of prompts, the same on all ranks; Oat's sampler distributes them."""
+        """Load tasks instead of prompts, the same on all ranks; `task_order` distributes them."""
         args: Args = self.args
-        self.prompts_dataset = TaskDataset(args.sources, dataset_rows(args), args.seed)
+        self.prompts_dataset = task_prompts(args.sources, dataset_rows(args), args.seed)
+        order = task_order(args, dist.get_rank(), len(self.prompts_dataset), self._done)
         self.prompts_dataloader = strategy.setup_dataloader(
-            self.prompts_dataset, args.rollout_batch_size_per_device, shuffle=False
+            self.prompts_dataset, args.rollout_batch_size_per_device, sampler=order
         )
         self.eval_prompts_dataset = evaluation_tasks(args.eval_sources, args.max_eval, repeat=args.eval_n)
         self.eval_prompts_dataloader = None  # `evaluate` distributes the tasks
 
-    def process_feedback_data(self, data_list: list[TurnRow]) -> None:
+    def process_feedback_data(self, data_list: Sequence[TurnRow] | Sequence[Sequence[TurnRow]]) -> None:
         """Keep the rows, and what was collected with them once per actor."""
+        if self.steps <= self._done.steps:  # Oat counts from 1 when it resumes
+            self.steps += self._done.steps
+        row = data_list[0] if isinstance(data_list[0], TurnRow) else data_list[0][0]
+        self._started = int(row.info["actor/started_tasks"])
         super().process_feedback_data(data_list)
-        collected = data_list[0].collected
+        collected = row.collected
         assert collected is not None
         if dist.get_rank(self._same_actor_group) == 0:  # learners that share an actor share its turns
             self._collected.append(collected)
@@ -75,11 +91,11 @@ class Learner(PPOLearner):  # type: ignore[misc]
         Returns:
             Advantages, float32 of shape (rows,).
         """
+        self._computed = True
         values = rewards.sum(-1, keepdim=True)
-        collected = ReturnStats().merge(*(part.stats for part in self._collected))
         if not self._choice.estimator.uses_stats:
-            self._stats = collected
             return values[:, 0]
+        collected = ReturnStats().merge(*(part.stats for part in self._collected))
         result = self._choice.compute(
             values,
             torch.ones_like(values),
@@ -91,24 +107,41 @@ class Learner(PPOLearner):  # type: ignore[misc]
         return advantages
 
     def learn(self, learning_round: int) -> dict[str, float]:
-        """Run one update; return Oat's metrics and the common metrics of gem_core."""
+        """Run one update; return Oat's metrics and the common metrics of gem_core.
+
+        Raises:
+            UnsupportedTrainer: Oat has updated the model without asking for the advantages of gem_core.
+        """
         info: dict[str, float] = super().learn(learning_round)
+        if not self._computed:
+            raise UnsupportedTrainer("gem_oat: Oat has updated the model with advantages of its own")
         info.update(self._gem_metrics())
-        self._collected = []
+        self._collected, self._computed = [], False
         return info
 
     def _gem_metrics(self) -> dict[str, float]:
         """Return the metrics of all episodes on all ranks, the same on each: Oat averages them over ranks."""
-        own = ([episode for part in self._collected for episode in part.episodes], self._stats.to_wire())
+        collected = ReturnStats().merge(*(part.stats for part in self._collected))
+        episodes = [episode for part in self._collected for episode in part.episodes]
         ranks: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(ranks, own)
+        dist.all_gather_object(ranks, (episodes, collected.to_wire(), self._started))
+        self._tasks = [started for _, _, started in ranks][:: self.args.num_gpus_per_actor]
         stats = self._stats
         if not self._choice.estimator.uses_stats:
-            stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire in ranks))
+            stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire, _ in ranks))
         return {
-            **episode_metrics(episode for episodes, _ in ranks for episode in episodes),
+            **episode_metrics(episode for episodes, _, _ in ranks for episode in episodes),
             **stats.metrics(),
         }
+
+    def eval_and_log(self, train_info: dict[str, float], eval: bool = False, save: bool = False) -> None:
+        """Evaluate, save, and log as Oat does, and add the progress to a checkpoint."""
+        super().eval_and_log(train_info, eval, save)
+        checkpoint = Path(self.save_path, "checkpoints", f"step_{self.steps:05}")
+        if self.strategy.is_rank_0() and checkpoint.is_dir():
+            steps = self.prompt_consumed // self.args.rollout_batch_size_per_device
+            counters = {name: getattr(self, name) for name in COUNTERS}
+            Progress(steps, self._tasks, counters).write(checkpoint)
 
     def evaluate(self, dataloader: Any, steps: int) -> dict[str, float]:
         """Play the evaluation tasks on the actors of this machine.
@@ -125,10 +158,8 @@ class Learner(PPOLearner):  # type: ignore[misc]
         box: list[dict[str, float]] = [{}]
         if self.strategy.is_rank_0():
             played = self._play_evaluation()
-            folder = os.path.join(self.save_path, "eval_results")
-            os.makedirs(folder, exist_ok=True)
             lines = (pack_outline(episode) + "\n" for _, episode in played)
-            write_atomically(os.path.join(folder, f"{steps}.jsonl"), lines)
+            write_atomically(Path(self.save_path, "eval_results", f"{steps}.jsonl"), lines)
             box[0] = evaluation_logs(played, "eval/{env}/{metric}")
         # Learners that share rank 0's actor wait here, on the CPU. The others (by default, all of them) wait
         # in the broadcast, on their GPUs, where Oat's limit is one hour.
@@ -152,3 +183,29 @@ class Learner(PPOLearner):  # type: ignore[misc]
                 label = EnvChoice(task["env_id"], task["env_kwargs"]).label
                 played.append((label, episode))
         return played
+
+
+class CriticLearner(Learner, PPOMultiTurnLearner):  # type: ignore[misc]
+    """Learns with a critic of turns: Oat's multi-turn PPO, with the advantages of ``--estimator gae``."""
+
+    def _init(self, args: Args, actors: list[Any]) -> None:
+        super()._init(args, actors)
+        # Oat reads the value of a state at its first token, where a causal model has seen no other token.
+        self.critic.module.register_forward_hook(lambda critic, states, values: values.flip(-1))
+
+    def compute_advantages(self, rewards: Any, values: Any, *unused: Any) -> tuple[Any, Any]:
+        """Return the advantages of the turns of an episode, and the targets of the critic.
+
+        Args:
+            rewards: Floats of shape (turns,).
+            values: Floats of shape (turns + 1,): the critic's values of the states in which the turns were
+                chosen, and one more, which is ignored: the value after the last turn is 0.
+            unused: The ends of episodes, and gamma and lambda, which the estimator has.
+
+        Returns:
+            Two float32 arrays of shape (turns,).
+        """
+        self._computed = True
+        choice, values, estimate = self._choice, values[:-1], self._choice.estimator.reference()
+        (advantages,) = estimate([rewards], values=[values], gamma=choice.gamma, **choice.options)
+        return advantages.astype(np.float32), (advantages + values).astype(np.float32)

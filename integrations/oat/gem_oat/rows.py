@@ -29,12 +29,14 @@ class Collected:
 
 @dataclass
 class TurnRow(TransitionData):  # type: ignore[misc]
-    """A turn. `rewards` is 0 except on the last token, which holds the value that the learner reads.
+    """A turn. `rewards` is its value (see `turn_values`), or the value of each token: 0 before the last one.
 
     Attributes:
+        done: Whether this is the last turn of its episode.
         collected: The same object in all rows of a step, which travel in one pickle.
     """
 
+    done: bool = False
     collected: Collected | None = field(default=None, repr=False)
 
 
@@ -44,7 +46,8 @@ def turn_values(
     """Return a value for each turn of the trainable episodes, and the statistics of the returns.
 
     The value is the turn's return if the estimator normalizes by the statistics of the whole batch, which
-    only the learner knows; with any other estimator it is the advantage.
+    only the learner knows, and the turn's reward if it needs a critic; with any other estimator it is the
+    advantage.
 
     Raises:
         NonFiniteReward: A reward is not finite; the message names the episode and the turn.
@@ -54,6 +57,8 @@ def turn_values(
     stats = ReturnStats.from_returns(turn_returns)
     if choice.estimator.uses_stats:
         return [episode.tolist() for episode in turn_returns], stats
+    if "values" in choice.needs:
+        return rewards, stats
     options = dict(choice.options)
     if choice.needs_groups:
         options["group_ids"] = [episode.metadata["group"] for episode in episodes if episode.trainable]
@@ -66,40 +71,44 @@ def pack_turns(
     values: Sequence[Sequence[float]],
     stats: ReturnStats,
     *,
-    size: int,
-    random: Random,
     mask_cut: bool,
     info: dict[str, float],
-) -> list[TurnRow]:
-    """Return the rows for the learners: `size` turns, drawn uniformly from all turns.
+) -> list[list[TurnRow]]:
+    """Return one list of rows for each trainable episode, as a learner with a critic receives them.
 
     Args:
         episodes: All collected episodes.
         values: Value of each turn of each trainable episode; see `turn_values`.
         stats: Statistics of the returns of all turns.
-        size: Number of rows; there are at least as many turns.
-        random: Random generator for the draw.
         mask_cut: Whether to mask out of the loss the responses that the length limit cut
             (``--ignore-no-eos``).
         info: Numbers for Oat's metrics; every row has the same keys.
     """
     collected = Collected(stats, [without_tokens(episode) for episode in episodes])
     trainable = [episode for episode in episodes if episode.trainable]
-    packed = []
-    for episode, of_turns in zip(trainable, values, strict=True):
-        for turn, row, value in zip(episode.turns, rows_of(episode, "turn"), of_turns, strict=True):
-            start = row.prompt_length
-            packed.append(
-                TurnRow(
-                    prompt="",
-                    prompt_ids=row.prompt_ids,
-                    response=turn.action,
-                    response_ids=row.response_ids,
-                    response_logprobs=None if row.logprobs is None else row.logprobs[start:],
-                    rewards=[0.0] * (len(row.response_ids) - 1) + [value],
-                    loss_mask=not (mask_cut and turn.finish_reason == "length"),
-                    info=info,
-                    collected=collected,
-                )
+    return [
+        [
+            TurnRow(
+                prompt="",
+                prompt_ids=row.prompt_ids,
+                response=turn.action,
+                response_ids=row.response_ids,
+                response_logprobs=None if row.logprobs is None else row.logprobs[row.prompt_length :],
+                rewards=value,
+                loss_mask=not (mask_cut and turn.finish_reason == "length"),
+                info=dict(info),  # Oat adds the advantage of each turn if there is a critic
+                done=turn is episode.turns[-1],
+                collected=collected,
             )
-    return random.sample(packed, size)
+            for turn, row, value in zip(episode.turns, rows_of(episode, "turn"), of_turns, strict=True)
+        ]
+        for episode, of_turns in zip(trainable, values, strict=True)
+    ]
+
+
+def draw_turns(packed: Sequence[Sequence[TurnRow]], size: int, random: Random) -> list[TurnRow]:
+    """Return rows for learners without a critic: `size` of the turns, drawn uniformly."""
+    rows = random.sample([row for episode in packed for row in episode], size)
+    for row in rows:
+        row.rewards = [0.0] * (len(row.response_ids) - 1) + [row.rewards]
+    return rows

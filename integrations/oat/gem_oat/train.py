@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gem_core.errors import GemError
+from gem_core.errors import ConfigError, GemError
 from gem_oat import SUPPORTED
 
 
@@ -17,7 +17,8 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
 
     Args:
         args: An `Args` before `prepare`.
-        learner_cls: Subclass of `Learner`, importable in every process. None uses `Learner`.
+        learner_cls: Subclass of `Learner`, or of `CriticLearner` with ``--critic-type ppo``, importable in
+            every process. None uses that class itself.
         actor_cls: Subclass of `Actor`, importable in every process. None uses `Actor`.
 
     Raises:
@@ -28,10 +29,13 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
 
     from gem_oat.actor import Actor
     from gem_oat.args import prepare
-    from gem_oat.learner import Learner
+    from gem_oat.learner import CriticLearner, Learner
 
     args = prepare(args)
-    program, resources = get_program(args, learner_cls=learner_cls or Learner, actor_cls=actor_cls or Actor)
+    learner_cls = learner_cls or (CriticLearner if args.critic_type == "ppo" else Learner)
+    if issubclass(learner_cls, CriticLearner) != (args.critic_type == "ppo"):
+        raise ConfigError(f"--critic-type={args.critic_type} does not fit the learner {learner_cls.__name__}")
+    program, resources = get_program(args, learner_cls=learner_cls, actor_cls=actor_cls or Actor)
     launchpad.launch(
         program, launch_type=args.launch_type, local_resources=resources, terminal="current_terminal"
     )

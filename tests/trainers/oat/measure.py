@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import torch
-from gem_oat.rows import pack_turns, turn_values
+from gem_oat.rows import draw_turns, pack_turns, turn_values
 
 from gem_core.rollout import AppendContext, EnvPool, Episode
 from gem_core.trainers.estimators import read_estimator
@@ -31,7 +31,7 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         again = asyncio.run(play())
         values, stats = turn_values(again, choice)
         count = sum(map(len, values))
-        rows = pack_turns(again, values, stats, size=count, random=Random(0), mask_cut=False, info={})
+        rows = draw_turns(pack_turns(again, values, stats, mask_cut=False, info={}), count, Random(0))
         returns = torch.tensor([[row.rewards[-1]] for row in rows])
         choice.compute(returns, torch.ones_like(returns), stats=stats)
         return time.perf_counter() - start

@@ -28,7 +28,8 @@ def updates(spy: Path) -> list[OatUpdate]:
     lines = steps.read_text().splitlines() if steps.exists() else []
     names = [json.loads(line)["episode"] for line in lines]
     ranks = [
-        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+        _updates_of_rank(spy, pid)
+        for pid in sorted({path.stem.split("-")[1] for path in spy.glob("update-*.pt")})
     ]
     for steps in zip(*ranks, strict=True):
         first = steps[0]
@@ -40,11 +41,42 @@ def updates(spy: Path) -> list[OatUpdate]:
     return ranks[0]
 
 
+@dataclass
+class CriticStep:
+    """One step of the critic's optimizer.
+
+    Attributes:
+        values: The critic's value of each state of a turn, by the token ids of the state.
+        weights: Weights before the step.
+        gradients: Gradients of all rows.
+    """
+
+    values: dict[tuple[int, ...], float]
+    weights: list[torch.Tensor]
+    gradients: list[torch.Tensor | None]
+
+
+def critic_steps(spy: Path) -> list[CriticStep]:
+    """Return the steps of the critic of a run with one learner, in order."""
+    found: list[CriticStep] = []
+    values: dict[tuple[int, ...], float] = {}
+    paths = [path for kind in ("value", "critic") for path in spy.glob(f"{kind}-*.pt")]
+    for path in sorted(paths, key=lambda path: path.stem.split("-")[2]):
+        saved = torch.load(path, weights_only=False)
+        if path.name.startswith("value"):
+            values[tuple(saved["state"])] = saved["values"][-1]
+        else:
+            found.append(CriticStep(values, saved["weights"], saved["gradients"]))
+            values = {}
+    return found
+
+
 def _updates_of_rank(spy: Path, pid: str) -> list[OatUpdate]:
     found: list[OatUpdate] = []
     rows: list[Row] = []
     batch: dict[str, Any] = {}
-    for path in sorted(spy.glob(f"*-{pid}-*.pt"), key=lambda path: path.stem.split("-")[2]):
+    paths = [path for kind in ("batch", "loss", "update") for path in spy.glob(f"{kind}-{pid}-*.pt")]
+    for path in sorted(paths, key=lambda path: path.stem.split("-")[2]):
         saved = torch.load(path, weights_only=False)
         if path.name.startswith("batch"):
             batch = saved

@@ -25,6 +25,7 @@ from tests.support import ImageEnv
 from tests.trainers.oat import harness
 
 GAME = ("--env-id", harness.GAME)
+CRITIC = "--critic-type ppo --estimator gae"
 ONE_GPU = ("--gpus", "1", "--collocate", "--rollout-batch-size-per-device", "128")
 
 
@@ -54,6 +55,35 @@ def test_one_learner_takes_the_whole_update() -> None:
     assert args.pi_buffer_maxlen_per_device == 128
 
 
+def test_a_critic_takes_oats_lambda_and_every_epoch_counts_in_its_schedule() -> None:
+    args = check(*GAME, "--collocate", *CRITIC.split(), "--lam", "0.9", "--num-ppo-epochs", "2")
+    choice = args.choose_estimator()
+    assert (choice.name, choice.options, choice.gamma) == ("gae", {"lam": 0.9}, 1.0)
+    assert (args.max_step_adjustment, args.critic_max_step_adjustment) == (2, 2)
+
+
+def test_an_evaluation_has_the_token_limit_of_training() -> None:
+    assert check(*GAME, "--collocate", "--generate-max-length", "1024").eval_generate_max_length == 1024
+    assert check(*GAME, "--collocate", "--eval-generate-max-length", "64").eval_generate_max_length == 64
+
+
+def test_a_random_seed_is_drawn_once_for_all_processes() -> None:
+    """Oat itself draws one in every process, which would give each rank another data set of tasks."""
+    args = check(*GAME, "--collocate", "--rnd-seed", "--seed", "5")
+    assert not args.rnd_seed  # `oat.utils.deepspeed.get_strategy` leaves the seed alone
+    assert args.seed != 5
+
+
+def test_a_learner_that_does_not_fit_the_critic_is_an_error() -> None:
+    from gem_oat.learner import CriticLearner, Learner
+    from gem_oat.train import run
+
+    for words, learner in ((CRITIC, Learner), ("", CriticLearner)):
+        args = tyro.cli(Args, args=[*GAME, "--collocate", *words.split()])
+        with pytest.raises(ConfigError, match=f"does not fit the learner {learner.__name__}"):
+            run(args, learner_cls=learner)
+
+
 def test_the_papers_settings_are_one_flag() -> None:
     args = check(*GAME, "--collocate", "--paper-rebn")
     assert args.choose_estimator().options == {"ddof": 0, "eps": 1e-9}
@@ -72,7 +102,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("--collocate", "--env-id is missing"),
         ("--env-id game:GuessTheNumber-v0(max_numbr=5) --collocate", "max_numbr"),
         ("{game} --collocate --wrappers nonesuch", "nonesuch"),
-        ("{game} --collocate --critic-type ppo", "--critic-type=ppo cannot be honored"),
+        ("{game} --collocate --critic-type ppo", "set --critic-type ppo and --estimator gae"),
         ("{game} --collocate --kl-penalty-coef 0.1", "would never reach the returns of earlier turns"),
         ("{game} --collocate --reward-scale 2", "would scale the returns but not their statistics"),
         ("{game} --collocate --whiten-adv", "--whiten-adv=True"),
@@ -83,9 +113,27 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --asynchronous", "between the turns of an episode"),
         ("{game} --collocate --prompt-data some/dataset", "tasks are made from --env-id"),
         ("{game} --collocate --reinforce-update", "divides by zero"),
-        ("{game} --collocate --resume-dir runs/x", "the weights of --pretrain.*give a saved model as"),
+        ("{game} --collocate --resume-dir runs/x", "--resume-dir=runs/x: expected the folder"),
         ("{game} --collocate --estimator grpo", "--group-size=1 every advantage would be 0"),
-        ("{game} --collocate --estimator gae", "gae needs values"),
+        ("{game} --collocate --estimator gae", "set --critic-type ppo and --estimator gae"),
+        ("{critic} --resume-dir runs/x", "Oat's checkpoints do not contain the critic"),
+        ("{critic} --zero-stage 3 --no-use-fused-lm-head", "--zero-stage=3: not with a critic"),
+        ("{critic} --num-gpus-per-actor 2", "needs an actor for each learner"),
+        ("{critic} --no-use-fused-lm-head --train-batch-size-per-device 4", "critic.* takes single rows"),
+        ("{critic} --whiten-adv", "the advantages come from --estimator"),
+        ("{critic} --length-norm-constant 64", "--length-norm-constant=64: it needs --critic-type drgrpo"),
+        ("{game} --collocate --critic-type grpo --length-norm-constant 64", "it needs --critic-type drgrpo"),
+        ("{game} --collocate --lam 0.9", "--lam=0.9: it needs a critic"),
+        ("{game} --collocate --critic-learning-rate 1e-5", "it needs a critic"),
+        ("{game} --collocate --apply-chat-template", "--chat-template-kwargs and --raw control the template"),
+        ("{game} --collocate --best-of-n-eval", "--eval-n sets the number of episodes"),
+        ("{game} --collocate --prompt-max-length 512", "--max-model-len limits prompts"),
+        ("{game} --collocate --max-epochs 2", "--num-ppo-epochs sets the number of passes"),
+        ("{game} --collocate --dump-all-buffer", "it fails in Oat"),
+        ("{game} --collocate --label-smoothing 0.1", "--label-smoothing=0.1: it has no effect on PPO"),
+        ("{game} --collocate --eval-split dev", "no effect on tasks made from environments"),
+        ("{game} --collocate --num-groups 2 --rollout-batch-size 256 --train-batch-size 256 --rnd-seed",
+         "pass the same --seed to all"),
         ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
         ("{game} --collocate --estimator reinforce --adv-scope trained", "option '--adv-scope' of reinforce"),
         ("{game} --collocate --gamma 1.5", "--gamma=1.5: expected a number from 0 to 1"),
@@ -106,8 +154,9 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_honored_is_refused(words: str, message: str) -> None:
+    game = f"--env-id {harness.GAME}"
     with pytest.raises(GemError, match=message) as caught:
-        check(*words.format(game=f"--env-id {harness.GAME}").split())
+        check(*words.format(game=game, critic=f"{game} --collocate {CRITIC}").split())
     assert "\n" not in str(caught.value)
 
 
@@ -173,9 +222,20 @@ def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert "\n" not in str(caught.value)
 
 
+def test_an_update_without_our_advantages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(self: Any, trajectory: Any) -> Any:
+        return self.masked_aggregator(self.critic)
+
+    monkeypatch.setattr(PPOLearner, "learning_step", without)
+    with pytest.raises(
+        UnsupportedTrainer, match=r"learning_step does not use compute_monte_carlo_advantages\. Supported"
+    ):
+        upstream.check()
+
+
 def test_another_version_of_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(gem_oat.SUPPORTED), "installed_version", lambda self: "0.1.4")
-    with pytest.raises(UnsupportedTrainer, match=r"Oat 0\.1\.4 is not supported.*>=0\.2\.4,<0\.3"):
+    with pytest.raises(UnsupportedTrainer, match=r"Oat 0\.1\.4 is not supported.*>=0\.2\.3,<0\.3"):
         gem_oat.Learner  # noqa: B018
 
 

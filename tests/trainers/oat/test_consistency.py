@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from gem_oat.rows import pack_turns, turn_values
+from gem_oat.rows import draw_turns, pack_turns, turn_values
 from oat.algorithms.ppo import PPOLearner
 
 from gem_core.consistency import Played
@@ -86,10 +86,14 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
     made = learner(case.estimator, **options)
     found: dict[tuple[int, ...], float] = {}
     for seed in range(8):  # half of the turns are dropped each time but still count
-        rows = pack_turns(
-            [episode_of(p) for p in episodes], values, stats,
-            size=turns // 2, random=Random(seed), mask_cut=False, info={},
-        )  # fmt: skip
+        packed = pack_turns(
+            [episode_of(p) for p in episodes],
+            values,
+            stats,
+            mask_cut=False,
+            info={"actor/started_tasks": 0.0},
+        )
+        rows = draw_turns(packed, turns // 2, Random(seed))
         made._collected, made.pi_buffer, made.query_step = [], [], 0
         made.process_feedback_data(rows)
         width = max(len(row.rewards) for row in rows)

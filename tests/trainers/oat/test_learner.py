@@ -9,14 +9,19 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from gem_oat.learner import Learner
-from gem_oat.rows import pack_turns, turn_values
+from gem_oat.learner import CriticLearner, Learner
+from gem_oat.rows import draw_turns, pack_turns, turn_values
+from gem_oat.tasks import Progress
+from oat.algorithms.ppo import PPOLearner
+from oat.algorithms.ppo_multiturn import PPOMultiTurnLearner
 from oat.learners.rl import RLLearner
 
 from gem_core.core import Env
+from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import AppendContext, Episode, Generation, Turn, run_episode
 from gem_core.trainers.estimators import read_estimator
 from tests.advantages.oracle import standardized, turn_returns
@@ -39,6 +44,8 @@ def learner(estimator: str = "rebn", **options: Any) -> Any:
     made._choice = read_estimator(estimator, options, names=None)
     made._collected, made.pi_buffer, made.query_step = [], [], 0
     made._same_actor_group = dist.group.WORLD
+    made.steps, made._done, made._computed = 1, Progress(0, [0], {}), False
+    made.args.num_gpus_per_actor = 1
     return made
 
 
@@ -50,7 +57,8 @@ def collected(rewards: list[list[float]], wanted: int, estimator: str = "rebn") 
         for n, of in enumerate(rewards)
     ]  # fmt: skip
     values, stats = turn_values(episodes, read_estimator(estimator, {}, gamma=GAMMA, names=None))
-    return pack_turns(episodes, values, stats, size=wanted, random=Random(0), mask_cut=False, info={})
+    packed = pack_turns(episodes, values, stats, mask_cut=False, info={"actor/started_tasks": 7.0})
+    return draw_turns(packed, wanted, Random(0))
 
 
 def advantages(made: Any, rows: list[Any]) -> list[float]:
@@ -113,6 +121,41 @@ def test_what_the_actor_computed_stays() -> None:
     made.process_feedback_data(rows)
     assert advantages(made, rows) == [pytest.approx(row.rewards[-1], abs=1e-6) for row in rows]
     assert {round(row.rewards[-1], 6) for row in rows} == {1.0, -1.0}
+
+
+def test_an_update_with_other_advantages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Oat that no longer asks for advantages would train with its own without a word."""
+    made = learner()
+    made.process_feedback_data(collected([[0.0, 1.0]], wanted=2))
+    monkeypatch.setattr(PPOLearner, "learn", lambda self, learning_round: {})
+    with pytest.raises(UnsupportedTrainer, match="Oat has updated the model with advantages of its own"):
+        made.learn(1)
+
+
+def test_a_critics_advantages_are_gae_over_turns() -> None:
+    rewards, values, gamma, lam = [0.5, -1.0, 2.0], [0.25, 0.75, -0.5], 0.9, 0.8
+    made: Any = CriticLearner.__new__(CriticLearner)
+    made._choice = read_estimator("gae", {"lam": lam}, gamma=gamma, names=None, supplies=("values",))
+    made._computed = False
+    advantages, targets = made.compute_advantages(
+        np.array(rewards), np.array([*values, 1e9]), np.array([0.0, 0.0, 1.0]), gamma, lam
+    )
+    upstream, returns = PPOMultiTurnLearner.compute_advantages(
+        SimpleNamespace(critic=object()),
+        rewards,
+        np.array([*values, 1e9]),
+        np.array([0.0, 0.0, 1.0]),
+        gamma,
+        lam,
+    )
+    ahead, wanted = 0.0, []
+    for reward, value, following in zip(rewards[::-1], values[::-1], [0.0, *values[:0:-1]], strict=True):
+        ahead = reward + gamma * following - value + gamma * lam * ahead
+        wanted.insert(0, ahead)
+    assert advantages.tolist() == pytest.approx(wanted, abs=1e-6)
+    assert advantages.tolist() == pytest.approx(upstream.tolist(), abs=1e-6)
+    assert targets.tolist() == pytest.approx(returns.tolist(), abs=1e-6)
+    assert made._computed
 
 
 def test_metrics_are_those_of_all_episodes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 import torch
 import tyro
 from gem_oat.args import Args, prepare
-from gem_oat.dataset import TaskDataset
 from gem_oat.repro import write
+from gem_oat.tasks import task_prompts
 
 from gem_core.repro import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
@@ -34,8 +35,9 @@ def test_oat_reads_what_the_recipe_says(
     args = args_of(tmp_path, made, monkeypatch)
     assert (args.estimator, args.gamma, args.beta, args.tis_c) == ("rebn", 0.9, 0, None)
     assert (args.env_id, args.seed, args.group_size) == (list(made.env), 7, 2)
-    first = TaskDataset(args.sources, 40, args.seed)
-    assert first._tasks == list(made.tasks())
+    assert [json.loads(task) for _, task, _ in task_prompts(args.sources, 40, args.seed)] == list(
+        made.tasks()
+    )
     assert (args.rollout_batch_size, args.max_train) == (48, 5 * 48)
     assert (args.train_batch_size, args.num_ppo_epochs) == (48 // made.updates_per_step, 1)
     assert (args.max_model_len, args.generate_max_length, args.temperature) == (4096, 320, made.temperature)

@@ -7,15 +7,18 @@ import json
 import pickle
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from gem_oat.collect import collect
-from gem_oat.dataset import TaskDataset
-from gem_oat.rows import pack_turns, turn_values
+from gem_oat.rows import draw_turns, pack_turns, turn_values
+from gem_oat.tasks import Progress, task_order, task_prompts
+from torch.utils.data import DistributedSampler
 
 from gem_core.advantages import grpo
-from gem_core.errors import NonFiniteReward
+from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items
 from gem_core.trainers.estimators import read_estimator
@@ -66,14 +69,52 @@ def test_a_reward_that_is_not_finite_names_the_episode() -> None:
         turn_values([episode([0.0]), episode([float("nan")])], read_estimator("rebn", {}, gamma=GAMMA))
 
 
+def test_a_critic_gets_all_turns_with_their_rewards() -> None:
+    episodes = [episode([0.0, 1.0]), episode([9.0], trainable=False), episode([-1.0], cut=True)]
+    choice = read_estimator("gae", {}, gamma=GAMMA, names=None, supplies=("values",))
+    values, stats = turn_values(episodes, choice)
+    packed = pack_turns(episodes, values, stats, mask_cut=True, info={"a": 1.0})
+    assert [[row.rewards for row in rows] for rows in packed] == [[0.0, 1.0], [-1.0]]
+    assert [[row.done for row in rows] for rows in packed] == [[False, True], [True]]
+    assert [row.loss_mask for rows in packed for row in rows] == [True, True, False]
+    packed[0][0].info["advantages"] = 1.0  # as Oat does
+    assert packed[0][1].info == {"a": 1.0}
+    assert stats.count == 3
+
+
+@pytest.mark.parametrize("sharing", [1, 2])
+def test_a_resumed_run_continues_with_the_tasks_of_each_actor(sharing: int) -> None:
+    """Each actor begins after the tasks that it has started, whatever the number of its learners."""
+    args: Any = SimpleNamespace(
+        learners=4, num_gpus_per_actor=sharing, rollout_batch_size_per_device=3, max_train=72
+    )
+    actors = args.learners // sharing
+    fresh = [task_order(args, rank, 72, Progress(0, [0] * actors, {})) for rank in range(4)]
+    assert sorted(number for order in fresh for number in order) == list(range(72))
+    assert fresh == [list(DistributedSampler(range(72), 4, rank, shuffle=False)) for rank in range(4)]
+
+    def stream(orders: list[list[int]], actor: int) -> list[int]:
+        mine = orders[actor * sharing : (actor + 1) * sharing]
+        steps = range(0, len(mine[0]), 3)
+        return [number for step in steps for order in mine for number in order[step : step + 3]]
+
+    started = [5, 1, 6, 4][:actors]
+    resumed = [task_order(args, rank, 72, Progress(2, started, {})) for rank in range(4)]
+    for actor, count in enumerate(started):
+        rest = stream(resumed, actor)
+        assert len(rest) == 4 * 3 * sharing
+        assert rest == stream(fresh, actor)[count : count + len(rest)]
+    with pytest.raises(ConfigError, match="--max-train=72: the checkpoint has all these turns"):
+        task_order(args, 0, 72, Progress(6, started, {}))
+
+
 def test_rows_of_all_turns_are_drawn_without_preference() -> None:
     episodes = [episode([0.0, 1.0, 2.0]), episode([3.0], trainable=False), episode([4.0], cut=True)]
     values, stats = turn_values(episodes, read_estimator("reinforce", {}, gamma=0.0, names=None))
     drawn = [0] * 5
     for seed in range(300):
-        rows = pack_turns(
-            episodes, values, stats, size=2, random=Random(seed), mask_cut=True, info={"a": 1.0}
-        )
+        packed = pack_turns(episodes, values, stats, mask_cut=True, info={"a": 1.0})
+        rows = draw_turns(packed, 2, Random(seed))
         assert len(rows) == 2
         for row in rows:
             drawn[int(row.rewards[-1])] += 1
@@ -87,7 +128,7 @@ def test_rows_of_all_turns_are_drawn_without_preference() -> None:
 def test_what_was_collected_travels_once() -> None:
     episodes = [episode([0.0, 1.0]), episode([3.0], trainable=False)]
     values, stats = turn_values(episodes, read_estimator("rebn", {}, gamma=GAMMA))
-    rows = pack_turns(episodes, values, stats, size=1, random=Random(0), mask_cut=False, info={})
+    rows = draw_turns(pack_turns(episodes, values, stats, mask_cut=False, info={}), 1, Random(0))
     (row,) = pickle.loads(pickle.dumps(rows))
     assert row.collected.stats == stats
     assert [e.trainable for e in row.collected.episodes] == [True, False]
@@ -97,9 +138,9 @@ def test_what_was_collected_travels_once() -> None:
 
 def test_tasks_are_those_of_the_mix_and_never_evaluation_tasks() -> None:
     sources = [EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy", {}, 3.0)]
-    data = TaskDataset(sources, 40, seed=1)
+    data = task_prompts(sources, 40, seed=1)
     assert len(data) == 40
-    assert data[3] == TaskDataset(sources, 40, seed=1)[3] != TaskDataset(sources, 40, seed=2)[3]
+    assert data[3] == task_prompts(sources, 40, seed=1)[3] != task_prompts(sources, 40, seed=2)[3]
     made = [json.loads(data[number][1]) for number in range(40)]
     assert {task["seed"] in TRAIN_SEEDS for task in made} == {True}
     assert 20 < sum(task["env_id"] == "game:Mastermind-v0-easy" for task in made) < 40
@@ -114,7 +155,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     source = source_of(kind, tmp_path)
     items = count_items(source, "train")
     assert items
-    data = TaskDataset([source], 8 * items, seed=3)
+    data = task_prompts([source], 8 * items, seed=3)
     waiting: list[TaskRow] = []
     begun: list[TaskRow] = []
 

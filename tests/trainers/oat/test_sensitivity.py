@@ -85,7 +85,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
     found._choice = read_estimator("rebn", {}, gamma=GAMMA)
     found._max_total_tokens = TOKENS
     found._loop, found._thread = asyncio.new_event_loop(), thread
-    found._waiting, found._steps, found._name = [], 0, "0-0"
+    found._waiting, found._steps, found._started, found._name = [], 0, 0, "0-0"
     found.sampling_params, found.generate = Sampling(), generate
     found.ipc_client = SimpleNamespace(serialize_ipc=pickle.dumps)
     return found

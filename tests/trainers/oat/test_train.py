@@ -11,10 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gem_core.rollout import Episode, read_traces
+from gem_core.train.objective import policy_gradient
 from tests.trainers import chaos
-from tests.trainers.evidence import Played, assert_update_is_right, played
+from tests.trainers.evidence import (
+    GAMMA,
+    Played,
+    assert_row_is_right,
+    assert_update_is_right,
+    cosine,
+    load_weights,
+    name_in,
+    played,
+)
 from tests.trainers.oat import harness, spied
 from tests.trainers.oat.measure import gem_seconds
 
@@ -132,6 +143,83 @@ def test_three_steps_on_a_mix(
 def test_rebuilt_contexts(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
     run = harness.run_oat(tmp_path, warm, context="rebuild", wrappers="spy,concat_with_action").check()
     assert len(assert_updates_are_right(run.spy, tokenizer, model, rows=16)) == 3
+
+
+def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
+    """Train with Oat's turn-level PPO: advantages are GAE over turns of what the critic said, in the loss."""
+    lam = 0.8
+    run = harness.run_oat(
+        tmp_path,
+        warm,
+        critic_type="ppo",
+        estimator="gae",
+        lam=str(lam),
+        train_batch_size_per_device="1",
+        critic_learning_rate="1e-3",
+        max_train="32",
+    ).check()
+    episodes = played(run.spy, tokenizer)
+    updates, steps = spied.updates(run.spy), spied.critic_steps(run.spy)
+    assert len(updates) == len(steps) == 2
+    for update, step in zip(updates, steps, strict=True):
+        assert len(update.rows) == 16
+        mine = {name: episodes[name] for name in update.collected}
+        assert len(step.values) == len({tuple(r["prompt"]) for e in mine.values() for r in e.requests})
+        assert len({round(value, 6) for value in step.values.values()}) > 4  # the value depends on the state
+        wanted = {name: gae_of(episode, step.values, lam) for name, episode in mine.items()}
+        kept: dict[str, list[float]] = {name: [0.0] * len(credit) for name, credit in wanted.items()}
+        for row in update.rows:
+            name = name_in(row.prompt, tokenizer)
+            turn = mine[name].turn_of(row.prompt, row.response)
+            assert_row_is_right(row, mine[name], wanted[name], "turn")
+            assert not kept[name][turn]
+            kept[name][turn] = wanted[name][turn] / len(row.response)  # Oat takes the mean of each row
+        load_weights(model, update.weights)
+        turns = [episode.episode(kept[name], rebuilt=False) for name, episode in mine.items()]
+        assert cosine(update.gradients, list(policy_gradient(model, turns).values())) >= 0.99
+        targets = {
+            tuple(request["prompt"]): credit + step.values[tuple(request["prompt"])]
+            for name, episode in mine.items()
+            for request, credit in zip(episode.requests, wanted[name], strict=True)
+        }
+        states = [tuple(row.prompt) for row in update.rows]
+        assert cosine(step.gradients, critic_gradient(warm, step, states, targets)) >= 0.999
+    changed = zip(steps[0].weights, steps[1].weights, strict=True)
+    assert any(not torch.equal(before, after) for before, after in changed)
+    assert {"train/critic_loss", "rebn/turns", "gem/return"} <= harness.metrics_of(run)[1].keys()
+
+
+def gae_of(episode: Played, values: dict[tuple[int, ...], float], lam: float) -> list[float]:
+    """Return the generalized advantage estimates of the turns of an episode."""
+    of_turns = [values[tuple(request["prompt"])] for request in episode.requests]
+    ahead, found = 0.0, []
+    for reward, value, following in zip(
+        episode.rewards[::-1], of_turns[::-1], [0.0, *of_turns[:0:-1]], strict=True
+    ):
+        ahead = reward + GAMMA * following - value + GAMMA * lam * ahead
+        found.insert(0, ahead)
+    return found
+
+
+def critic_gradient(
+    folder: Path,
+    step: spied.CriticStep,
+    states: list[tuple[int, ...]],
+    targets: dict[tuple[int, ...], float],
+) -> list[torch.Tensor]:
+    """Return the gradient of half the mean squared error of the values at the last tokens of the states."""
+    from oat.model import Critic
+
+    critic = Critic(str(folder), bf16=False)
+    load_weights(critic, step.weights)
+    parameters = list(critic.parameters())
+    losses = []
+    for state in states:
+        ids = torch.tensor([state])
+        value = critic(input_ids=ids, attention_mask=torch.ones_like(ids))[0, -1]
+        assert value.item() == pytest.approx(step.values[state], abs=1e-5)
+        losses.append(0.5 * (value - targets[state]) ** 2)
+    return list(torch.autograd.grad(sum(losses) / len(losses), parameters, materialize_grads=True))
 
 
 def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:

@@ -14,6 +14,7 @@ import oat.learners.base
 import oat.utils.deepspeed
 import torch
 import torch.distributed as dist
+from oat.model import LLM
 from torch.distributed.distributed_c10d import _world
 
 GPUS = int(os.environ.get("GEM_OAT_FAKE_GPUS", "1"))
@@ -42,8 +43,9 @@ def use_stub_engine() -> None:
 
     def prepare_and_show(self: Any, *models: Any) -> Any:
         prepared = prepare(self, *models)
-        policy = prepared[0] if isinstance(prepared[0], tuple) else prepared
-        vllm.LLM.weights = dict(policy[0].model.module.named_parameters())
+        policy, *_ = prepared[0] if isinstance(prepared[0], tuple) else prepared
+        if isinstance(policy, LLM):  # not the critic
+            vllm.LLM.weights = dict(policy.model.module.named_parameters())
         return prepared
 
     oat.utils.deepspeed.DeepspeedStrategy.prepare = prepare_and_show

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import oat.algorithms.ppo as ppo
+import oat.model
 import torch
 import vllm
 from deepspeed.utils import safe_get_full_grad
 from gem_script import Answer, Script
+from oat.algorithms.ppo_multiturn import MultiTurnFeedbackCollector, PPOMultiTurnLearner
 from oat.collectors import FeedbackCollector
 from oat.utils.deepspeed import DeepspeedStrategy
 
@@ -79,19 +81,18 @@ def _steps_played() -> int:
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def _note_collector() -> None:
-    collect = FeedbackCollector.collect_feedback
+def _note_collector(collector: Any) -> None:
+    collect = collector.collect_feedback
 
     def noting(self: Any, *args: Any) -> Any:
         _noted.setdefault("begun", _steps_played())  # an update may take several rounds
         return collect(self, *args)
 
-    FeedbackCollector.collect_feedback = noting
+    collector.collect_feedback = noting
 
 
-def _note_learner() -> None:
-    learner = ppo.PPOLearner
-    step, logps, masked_sum = learner.learning_step, learner.get_batch_logps, ppo.masked_sum
+def _note_step(learner: Any) -> None:
+    step = learner.learning_step
 
     def noting_step(self: Any, trajectory: Any) -> Any:
         """Record the step; all learners have collected, and none continues before this one's gradient."""
@@ -105,7 +106,15 @@ def _note_learner() -> None:
             )
         }
         _save("batch", {"begun": _noted.pop("begun"), "played": _steps_played(), "sampled": sampled})
+        _noted["critic"] = self.critic is not None
         return step(self, trajectory)
+
+    learner.learning_step = noting_step
+
+
+def _note_loss() -> None:
+    learner = ppo.PPOLearner
+    logps, masked_sum, masked_mean = learner.get_batch_logps, ppo.masked_sum, ppo.masked_mean
 
     def noting_logps(self: Any, model: Any, input_ids: Any, att_mask: Any, **options: Any) -> Any:
         found = logps(self, model=model, input_ids=input_ids, att_mask=att_mask, **options)
@@ -117,18 +126,37 @@ def _note_learner() -> None:
             _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
         return masked_sum(values, mask, **options)
 
-    learner.learning_step, learner.get_batch_logps, ppo.masked_sum = noting_step, noting_logps, noting_sum
+    def noting_mean(values: Any, mask: Any, **options: Any) -> Any:
+        if _noted.get("critic"):  # Oat's multi-turn learner takes the function for its loss only
+            _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
+        return masked_mean(values, mask, **options)
+
+    learner.get_batch_logps, ppo.masked_sum, ppo.masked_mean = noting_logps, noting_sum, noting_mean
+
+
+def _note_critic() -> None:
+    forward = oat.model.Critic.forward
+
+    def noting(self: Any, **inputs: Any) -> Any:
+        values = forward(self, **inputs)
+        if not torch.is_grad_enabled():
+            _save("value", {"state": inputs["input_ids"][0].tolist(), "values": values[0].tolist()})
+        return values
+
+    oat.model.Critic.forward = noting
 
 
 def _note_optimizer() -> None:
     optimizer_step = DeepspeedStrategy.optimizer_step
 
     def noting(self: Any, optimizer: Any, model: Any, scheduler: Any, **options: Any) -> None:
-        if model.model.is_gradient_accumulation_boundary():
-            parameters = list(model.model.module.parameters())
+        policy = isinstance(model, oat.model.LLM)
+        engine = model.model if policy else model
+        if engine.is_gradient_accumulation_boundary():
+            parameters = list(engine.module.parameters())
             weights = [p.detach().clone() for p in parameters]
             gradients = [_copy(safe_get_full_grad(p)) for p in parameters]  # of all ranks, at any ZeRO stage
-            _save("update", {"weights": weights, "gradients": gradients})
+            _save("update" if policy else "critic", {"weights": weights, "gradients": gradients})
         optimizer_step(self, optimizer, model, scheduler, **options)
 
     DeepspeedStrategy.optimizer_step = noting
@@ -152,6 +180,10 @@ def _note_carried() -> None:
 
 _note_carried()
 _note_engine()
-_note_collector()
-_note_learner()
+_note_collector(FeedbackCollector)
+_note_collector(MultiTurnFeedbackCollector)
+_note_step(ppo.PPOLearner)
+_note_step(PPOMultiTurnLearner)
+_note_loss()
+_note_critic()
 _note_optimizer()
