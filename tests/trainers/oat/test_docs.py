@@ -45,7 +45,7 @@ def check(words: list[str]) -> Args:
     return prepare(tyro.cli(Args, args=words))
 
 
-@pytest.mark.parametrize("words", commands(), ids=["words", "game", "puzzle", "mathematics"])
+@pytest.mark.parametrize("words", commands(), ids=["words", "game", "puzzle", "mathematics", "critic"])
 def test_a_documented_command_is_accepted(words: list[str]) -> None:
     args = check(words)
     assert (args.learners, args.pi_buffer_maxlen_per_device) == (8, 16)

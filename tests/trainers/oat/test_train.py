@@ -28,6 +28,9 @@ from tests.trainers.evidence import (
 )
 from tests.trainers.oat import harness, spied
 from tests.trainers.oat.measure import gem_seconds
+from tests.trainers.processes import Run
+
+REBUILT = {"context": "rebuild", "wrappers": "spy,concat_with_action"}
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_OAT"), reason="runs the trainer: `nox -s oat` does"),
@@ -140,9 +143,43 @@ def test_three_steps_on_a_mix(
         print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
 
 
-def test_rebuilt_contexts(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
-    run = harness.run_oat(tmp_path, warm, context="rebuild", wrappers="spy,concat_with_action").check()
-    assert len(assert_updates_are_right(run.spy, tokenizer, model, rows=16)) == 3
+@pytest.fixture(scope="module")
+def rebuilt(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Run:
+    """Run three steps with rebuilt contexts and a checkpoint after each."""
+    folder = tmp_path_factory.mktemp("rebuilt")
+    return harness.run_oat(folder, warm, **REBUILT, traces=str(folder), save_steps="1", save_ckpt="").check()
+
+
+def test_rebuilt_contexts(rebuilt: Run, tokenizer: Any, model: Any) -> None:
+    assert len(assert_updates_are_right(rebuilt.spy, tokenizer, model, rows=16)) == 3
+
+
+def test_a_resumed_run_continues(
+    tmp_path: Path, rebuilt: Run, warm: Path, tokenizer: Any, model: Any
+) -> None:
+    """Resume after the second step: the engine has the weights of the checkpoint, and plays the next task."""
+    (folder,) = (rebuilt.folder / "out").glob("*/checkpoints")
+    run = harness.run_oat(
+        tmp_path,
+        warm,
+        **REBUILT,
+        traces=str(tmp_path),
+        resume_dir=str(folder),
+        resume_tag="step_00002",
+        save_steps="100",
+        save_ckpt="",
+    ).check()
+    before, (resumed,) = spied.updates(rebuilt.spy), spied.updates(run.spy)
+    assert all(map(torch.equal, before[2].weights, resumed.weights))
+    assert len(assert_updates_are_right(run.spy, tokenizer, model, rows=16)) == 1
+    earlier = [e for e in read_traces(rebuilt.folder / "train.jsonl") if e.metadata["step"] <= 2]
+    later = list(read_traces(tmp_path / "train.jsonl"))
+    assert {episode.metadata["step"] for episode in later} == {3}
+    tasks = sorted(episode.metadata["group"] for episode in [*earlier, *later])
+    assert tasks == list(range(len(tasks)))  # each once, and none skipped
+    logged = next(metrics for metrics in harness.metrics_of(run) if "gem/return" in metrics)
+    assert (logged["misc/query_step"], logged["misc/prompt_consumed"]) == (48, 48)
+    assert logged["misc/global_step"] == 3
 
 
 def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
