@@ -11,13 +11,23 @@ import pytest
 
 from gem_core.errors import UnsupportedTrainer
 from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.interface import expect, expect_fields, expect_one_of, expect_same, parameters_of
+from gem_core.trainers.interface import (
+    expect,
+    expect_fields,
+    expect_names,
+    expect_one_of,
+    expect_same,
+    parameters_of,
+)
 from gem_core.trainers.plugin import SupportedTrainer
 
 TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", minimum="1", below="99", hook="")
 
 
 class Learner:
+    def learn(self) -> Any:
+        return self.step(self.rows, rate=0.1)  # type: ignore[attr-defined]
+
     def step(self, rows: Any, rate: float, _ray_trace_ctx: Any = None) -> Any:
         return rows
 
@@ -79,6 +89,14 @@ def test_fields_of_a_row() -> None:
         expect_fields(TRAINER, Sample, ["reward"])
     with pytest.raises(UnsupportedTrainer, match="expected images"):
         expect_fields(TRAINER, Sample, ["images"], exact=False)
+
+
+def test_names_that_a_method_uses() -> None:
+    expect_names(TRAINER, Learner, "learn", ["step", "rows"])
+    with pytest.raises(UnsupportedTrainer, match=r"Learner\.learn does not use buffer, loss\. Supported"):
+        expect_names(TRAINER, Learner, "learn", ["step", "loss", "buffer"])
+    with pytest.raises(UnsupportedTrainer, match=r"Learner\.run does not use step\."):
+        expect_names(TRAINER, Learner, "run", ["step"])
 
 
 def test_lazy_exports_import_on_first_use() -> None:
