@@ -17,10 +17,13 @@ from typing import Any
 os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", TOKENIZERS_PARALLELISM="false")
 
 import torch
+from datasets import Dataset
 from gem_trl import GemConfig, GemGRPOTrainer, tasks
+from gem_trl.dataset import task_prompt
 from trl import GRPOConfig
 
 from gem_core.repro import ADAM_BETAS
+from gem_core.tasks import EVAL_SEEDS, TaskRow
 from tests.trainers import learning
 
 SUCCESS = "eval_gem/success"
@@ -68,6 +71,14 @@ def config(given: learning.Given, folder: str) -> GRPOConfig:
     )
 
 
+def evaluation(budget: learning.Budget) -> list[TaskRow]:
+    """Return the evaluation tasks of all recorded runs: seeds, which draw from all items of a data set."""
+    return [
+        TaskRow(env_id=budget.env, env_kwargs={}, seed=seed, index=seed, item=None)
+        for seed in EVAL_SEEDS[: budget.eval_episodes]
+    ]
+
+
 def main() -> None:
     given = learning.arguments(__doc__)
     torch.set_num_threads(1)
@@ -77,7 +88,7 @@ def main() -> None:
             str(given.model),
             args=config(given, folder),
             train_dataset=tasks(budget.env, budget.prompts * budget.steps, seed=given.seed),
-            eval_dataset=tasks(budget.env, budget.eval_episodes, split="eval"),
+            eval_dataset=Dataset.from_list([task_prompt(task) for task in evaluation(budget)]),
             gem=GemConfig(
                 gamma=budget.gamma, max_tokens_per_turn=budget.turn_tokens, max_tokens=budget.max_tokens
             ),
