@@ -5,7 +5,7 @@
     python benchmarks/study.py tools            # ReBN and plain REINFORCE on a task that requires a tool
     python benchmarks/study.py estimators       # six estimators on the game of the estimator exam
 
-Each run is a separate `gem-core train` command; two run at a time, with one thread each. An interrupted
+Each run is one `gem-core train` command; two run at a time, with one thread each. An interrupted
 study continues where it stopped. It writes ``runs.jsonl``, with one `Record` per line, to
 docs/results/<study>, and generates ``curves.png`` and ``summary.md`` from it; ``--draw`` skips the runs.
 """
@@ -13,14 +13,16 @@ docs/results/<study>, and generates ``curves.png`` and ``summary.md`` from it; `
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -40,6 +42,8 @@ class Study:
         options: Options of `gem-core train` shared by all runs.
         variants: Maps the name of each variant to its options.
         panels: Metrics of the figure, with their captions.
+        tiny: Options of `gem-core tiny`.
+        one_model: Whether all runs start from the model of seed 0, instead of from the model of their seed.
     """
 
     title: str
@@ -47,6 +51,8 @@ class Study:
     options: str
     variants: Mapping[str, str]
     panels: Sequence[tuple[str, str]]
+    tiny: str = ""
+    one_model: bool = False
 
     @property
     def table(self) -> list[str]:
@@ -92,10 +98,12 @@ STUDIES = {
         env="game:GuessTheNumber-v0(max_number=7, max_turns=3)",
         # Without regularizer and clipping, and with one update per step, the scale of an estimator has no
         # effect, as in the exam.
-        options="--steps 80 --episodes-per-step 64 --group-size 8 --minibatches 1 --kl 0 "
+        options="--steps 60 --eval-episodes 128 --episodes-per-step 64 --group-size 8 --minibatches 1 --kl 0 "
         "--max-grad-norm 1000 --lr 0.003 --lr-schedule constant",
         variants={name: f"--estimator {name}" for name in ESTIMATORS},
         panels=(("gem/return", "return"), ("gem/success", "success"), ("train/entropy", "entropy per token")),
+        tiny="--warm-start-steps 200",
+        one_model=True,
     ),
 }
 
@@ -155,8 +163,10 @@ def run_study(study: Study, folder: Path, out: Path, arguments: argparse.Namespa
     """Execute the missing runs, and record all runs."""
     print(f"{len(study.variants) * len(arguments.seeds)} runs in {folder}, {arguments.jobs} at a time")
     runs = plan(study, folder, arguments.seeds, arguments.train)
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda seed: make_model(study, folder, seed), arguments.seeds))
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the workers
+    seeds = [0] if study.one_model else arguments.seeds
+    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
+        list(pool.map(partial(make_model, study, folder), seeds))
         list(pool.map(execute, runs))
     out.mkdir(parents=True, exist_ok=True)
     write_records(out / "runs.jsonl", [run.record(study) for run in runs])
@@ -168,7 +178,8 @@ def plan(study: Study, folder: Path, seeds: Sequence[int], more: str) -> list[Ru
     for seed in seeds:
         for variant, options in study.variants.items():
             out = folder / f"{variant.replace(' ', '-')}-{seed}"
-            command = ["train", "--model", str(model_folder(folder, seed)), "--env", study.env]
+            command = ["train", "--model", str(model_folder(folder, 0 if study.one_model else seed))]
+            command += ["--env", study.env]
             command += [*shlex.split(study.options), *shlex.split(options), *shlex.split(more)]
             command += ["--seed", str(seed), "--threads", "1", "--out", str(out)]
             runs.append(Run(variant, seed, out, command))
@@ -182,9 +193,8 @@ def model_folder(folder: Path, seed: int) -> Path:
 def make_model(study: Study, folder: Path, seed: int) -> None:
     out = model_folder(folder, seed)
     if not (out / "gem_tiny.json").exists():
-        gem_core(
-            ["tiny", "--env", study.env, "--seed", str(seed), "--out", str(out)], folder / f"tiny-{seed}.log"
-        )
+        options = [*shlex.split(study.tiny), "--seed", str(seed), "--out", str(out)]
+        gem_core(["tiny", "--env", study.env, *options], folder / f"tiny-{seed}.log")
 
 
 def execute(run: Run) -> None:
@@ -195,17 +205,28 @@ def execute(run: Run) -> None:
 
 
 def gem_core(command: Sequence[str], log: Path) -> None:
+    """Run a command in this process; packages are then imported once for all runs of a worker."""
+    from gem_core.cli import main
+
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "gem_core", *command],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=False,
-        )
-    if done.returncode:
+    with (
+        log.open("a", encoding="utf-8") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
+        code = main(list(command))
+    if code:
         raise SystemExit(f"gem-core {shlex.join(command)} failed; see {log}")
+
+
+_MODEL_PER_SEED = (
+    "Sampled policy on 1,000 evaluation seeds, before and after training. Runs with the same seed start",
+    "from the same model and differ only in the listed options; ± is the standard deviation over seeds.",
+)
+_ONE_MODEL = (
+    "Sampled policy on evaluation seeds, before and after training. All runs start from the same model, and",
+    "runs with the same seed differ only in the listed options; ± is the standard deviation over seeds.",
+)
 
 
 def draw(study: Study, records: Sequence[Record], out: Path) -> None:
@@ -217,8 +238,7 @@ def draw(study: Study, records: Sequence[Record], out: Path) -> None:
     lines = [
         f"# {study.title}",
         "",
-        "Sampled policy on 1,000 evaluation seeds, before and after training. Runs with the same seed start",
-        "from the same model and differ only in the listed options; ± is the standard deviation over seeds.",
+        *(_ONE_MODEL if study.one_model else _MODEL_PER_SEED),
         "[runs.jsonl](runs.jsonl) has the command, the commit, and the curves of each run.",
         "",
         "| variant | seed | " + " | ".join(metric.removeprefix("gem/") for metric in study.table) + " |",
@@ -231,7 +251,9 @@ def draw(study: Study, records: Sequence[Record], out: Path) -> None:
         means = " | ".join(mean_change(mine, metric) for metric in study.table)
         lines.append(f"| {variant} | mean | {means} |")
     lines += ["", "![learning curves](curves.png)", "", "The commands:", "", "```text"]
-    lines += [f"gem-core {shlex.join(['tiny', '--env', study.env, '--seed', 'SEED', '--out', './tiny'])}"]
+    seed = "0" if study.one_model else "SEED"
+    tiny = ["tiny", "--env", study.env, *shlex.split(study.tiny), "--seed", seed, "--out", "./tiny"]
+    lines += [f"gem-core {shlex.join(tiny)}"]
     for options in study.variants.values():
         lines.append(
             f"gem-core train --model ./tiny --env {shlex.quote(study.env)} {study.options} {options} "

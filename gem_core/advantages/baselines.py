@@ -20,7 +20,7 @@ def remax(
 ) -> list[FloatArray]:
     """Compute ReMax advantages: ``A_t = G_t - b_i``, where b_i is the return of a greedy episode.
 
-    Source: "ReMax", arXiv 2310.10505, algorithm 1; verl ``compute_remax_outcome_advantage``.
+    Source: "ReMax", arXiv 2310.10505, as in verl ``compute_remax_outcome_advantage``.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -56,8 +56,9 @@ def rae(
     agent (role) p. In the paper, b_p is a moving average over earlier episodes; `update_role_baselines`
     computes it. Without it, b_p is the mean of the other episodes of the role in this batch.
 
-    Source: "SPIRAL", arXiv 2506.24119, section on role-conditioned advantage estimation; its code
-    (github.com/spiral-rl/spiral, train_spiral.py, ``prepare_trajectories``).
+    Source: "SPIRAL" (role-conditioned advantage estimation), arXiv 2506.24119, as in its code
+    (github.com/spiral-rl/spiral, train_spiral.py, ``prepare_trajectories``), which discounts only with
+    ``use_intermediate_rewards``.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.

@@ -76,8 +76,7 @@ def dr_grpo(
 
     Source: "Understanding R1-Zero-Like Training", arXiv 2503.20783, which also drops the division of the loss
     by the length of the response; verl ``compute_grpo_outcome_advantage`` with
-    ``norm_adv_by_std_in_grpo=False``, OpenRLHF ``advantage_estimator=dr_grpo``.
-
+    ``norm_adv_by_std_in_grpo=False``, OpenRLHF ``algo.advantage.estimator=dr_grpo``.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -108,9 +107,8 @@ def rloo(
 ) -> list[FloatArray]:
     """Compute REINFORCE leave-one-out advantages: ``A_i = R_i - mean(R_j, j != i)`` over the group.
 
-    Source: RLOO, Ahmadian et al. 2024, arXiv 2402.14740, section 3.2; verl
-    ``compute_rloo_outcome_advantage``, OpenRLHF ``advantage_estimator=rloo``.
-
+    Source: RLOO, Ahmadian et al. 2024, arXiv 2402.14740, as in verl ``compute_rloo_outcome_advantage`` and
+    OpenRLHF ``algo.advantage.estimator=rloo``.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -145,9 +143,8 @@ def opo(
     ``l_j`` is the number of response tokens of episode j. The baseline minimizes the variance of the gradient
     if the squared gradient norm of a response is proportional to its length.
 
-    Source: "On-Policy RL with Optimal Reward Baseline", arXiv 2505.23585; verl
-    ``compute_opo_outcome_advantage``.
-
+    Source: "On-Policy RL with Optimal Reward Baseline", arXiv 2505.23585, as in verl
+    ``compute_opo_outcome_advantage``, which leaves the score of a group of one uncentered.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -184,8 +181,8 @@ def maxrl(
     probability as the group grows.
 
     Source: "Maximum Likelihood Reinforcement Learning", arXiv 2602.02710; its code
-    (github.com/tajwarfahim/maxrl, verl/trainer/ppo/core_algos.py) adds 1e-6 to the denominator.
-
+    (github.com/tajwarfahim/maxrl, ``compute_maxrl_outcome_advantage`` in verl/trainer/ppo/core_algos.py) adds
+    1e-6 to the denominator.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -232,10 +229,9 @@ def reinforce_plus_plus_baseline(
     mean(R) is over the group; mu and sigma are the mean and the standard deviation of B over all response
     tokens of the batch.
 
-    Source: "REINFORCE++", arXiv 2501.03262v9, section 3.2; verl
-    ``compute_reinforce_plus_plus_baseline_outcome_advantage``, OpenRLHF
-    ``advantage_estimator=reinforce_baseline``. verl leaves the score of a group of one uncentered.
-
+    Source: REINFORCE++ with baseline, arXiv 2501.03262 (version 9), as in verl
+    ``compute_reinforce_plus_plus_baseline_outcome_advantage`` and OpenRLHF
+    ``algo.advantage.estimator=reinforce_baseline``. verl leaves the score of a group of one uncentered.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.

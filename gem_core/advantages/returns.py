@@ -156,8 +156,8 @@ def rebn(
     mu and sigma are the mean and the standard deviation of the returns of all turns of the batch, each turn
     counted once.
 
-    Source: "GEM: A Gym for Agentic LLMs", arXiv 2510.01051. The paper uses eps = 1e-9 and the population
-    standard deviation.
+    Source: "GEM: A Gym for Agentic LLMs", arXiv 2510.01051. Its code (github.com/axon-rl/gem,
+    examples/train_oat/train_oat.py) uses eps = 1e-9 and the population standard deviation.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -214,9 +214,9 @@ def reinforce_plus_plus(
 
     It differs from `rebn` in one respect: a turn counts once per response token.
 
-    Source: "REINFORCE++", arXiv 2501.03262v9, section 3.1 (global advantage normalization); verl
-    ``compute_reinforce_plus_plus_outcome_advantage`` (trainer/ppo/core_algos.py), OpenRLHF
-    ``advantage_estimator=reinforce``. These discount per token, this function per turn.
+    Source: "REINFORCE++" (global advantage normalization), arXiv 2501.03262 (version 9), as in verl
+    ``compute_reinforce_plus_plus_outcome_advantage`` (trainer/ppo/core_algos.py) and OpenRLHF
+    ``algo.advantage.estimator=reinforce``. These discount per token, this function per turn.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.

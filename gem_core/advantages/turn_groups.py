@@ -30,16 +30,18 @@ def mt_grpo(
 
     mean_k and std_k are over the rewards that the episodes of the group earned in their turn k. An episode
     that has ended has no turn k, so the number of means that an episode is charged depends on when it stops:
-    if the policy decides when to stop, the estimate is biased by the mean of the intermediate rewards
-    (github.com/verl-project/verl/issues/7244).
+    if the policy decides when to stop, every decision to continue is charged the mean of the rewards to come
+    (github.com/verl-project/verl/issues/7244 describes the same bias).
 
     ``compared="return"`` removes this bias: ``A_t = G_t - mean_t``, where mean_t is the mean return from turn
     t on over all episodes of the group, and an episode that has ended counts as 0. Every episode is then
     charged the same baseline for turn t, whatever it does from turn t on.
 
     Source: "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design", arXiv 2505.11821,
-    for two turns with lambda = gamma; its code (github.com/SiliangZeng/Multi-Turn-RL-Agent,
-    verifiers/trainers/mt_grpo_env_trainer.py).
+    generalized from two turns; the same as its code (github.com/SiliangZeng/Multi-Turn-RL-Agent,
+    verifiers/trainers/mt_grpo_env_trainer.py) for gamma = 1 and ``turn_advantage_coef=1``, the default. The
+    code multiplies the first turn's own term by that coefficient, and gives an episode without a tool result
+    the normalized sum of both rewards. ``compared="return"`` is our own derivation.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.
@@ -93,8 +95,9 @@ def gigpo(
     ``std + eps`` or, with ``normalization="mean"``, 1. A state that only one turn began in gives S = 0.
 
     Source: "Group-in-Group Policy Optimization for LLM Agent Training", arXiv 2505.10978, equations 3 and
-    5 to 8; verl-agent ``compute_gigpo_outcome_advantage`` (gigpo/core_gigpo.py), which counts an episode
-    once per turn in the mean and standard deviation of R.
+    5 to 8, as numbered in verl-agent ``compute_gigpo_outcome_advantage`` (gigpo/core_gigpo.py), which uses
+    the sample standard deviation and eps = 1e-6. Its versions differ in whether an episode counts once or
+    once per turn in the mean and standard deviation of R; here it counts once.
 
     Args:
         turn_rewards: One sequence of floats per episode, one reward per turn.

@@ -64,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--budget", type=positive_int, default=60_000, metavar="TURNS",
-        help="turns to play for each task, stage and batch size (default 60000)",
+        help="turns to play for each task, stage, and size (default 60000)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default 0)")
     parser.add_argument(
@@ -84,7 +84,6 @@ def run(args: argparse.Namespace) -> int:
     from gem_core import exam
 
     chosen = [_load(name) for name in args.estimators] or None
-    groups = _numbers("--group-sizes", args.group_sizes, int)
     settings: dict[str, Any] = {
         "budget": args.budget,
         "seed": args.seed,
@@ -97,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
             tasks=args.tasks.split(",") if args.tasks else None,
             stages=args.stages.split(","),
             batch_sizes=_numbers("--batch-sizes", args.batch_sizes, int),
-            group_size=groups,
+            group_size=_numbers("--group-sizes", args.group_sizes, int),
             gamma=_numbers("--gammas", args.gammas, float),
             advance=advance,
             **settings,
         )
     if args.html:
-        _write_page(args.html, result, chosen, groups[0], settings)
+        _write_page(args.html, result, chosen, settings)
     if args.json:
         rounded = [{key: _rounded(value) for key, value in asdict(row).items()} for row in result.results]
         _console.print_json(
@@ -123,20 +122,15 @@ def _write_page(
     out: str,
     result: Exam,
     chosen: list[str | Callable[..., Any]] | None,
-    group: int,
     settings: dict[str, Any],
 ) -> None:
     from gem_core.exam.page import write_page
     from gem_core.exam.sweeps import sweep_gamma, sweep_groups, sweep_turns
 
     sweeps: dict[str, Exam] = {}
-    for name, sweep, more in (
-        ("gammas", sweep_gamma, {"group_size": group}),
-        ("groups", sweep_groups, {}),
-        ("turns", sweep_turns, {"group_size": group}),
-    ):
+    for name, sweep in (("gammas", sweep_gamma), ("groups", sweep_groups), ("turns", sweep_turns)):
         with _console.progress(f"{name} for the page", 1.0) as advance:
-            sweeps[name] = sweep(chosen, advance=advance, **more, **settings)
+            sweeps[name] = sweep(chosen, advance=advance, **settings)
     write_page(result, out, **sweeps)
 
 

@@ -32,6 +32,7 @@ Chosen: TypeAlias = str | Estimator | Callable[..., Any]
 BATCH_SIZES = (8, 64, 512)
 VARIANTS = ("gigpo(normalization='mean')", "mt_grpo(compared='return')", "rebn(statistics='group')")
 """Estimators with options that also take the exam if none are named."""
+MOST_BATCHES = 1024
 ENUMERATED = (2, 4)
 """Batch sizes for which all batches are enumerated where there are few."""
 
@@ -184,8 +185,8 @@ def run(
         group_size: Episodes that share a first state, and a group id; or several such numbers.
         gamma: Discount per turn, or several; certificates are for the largest.
         aggregations: Keys of `measure.AGGREGATIONS`.
-        budget: Number of turns to play for each task, stage, discount and batch size; at least 256 batches
-            of up to 64 episodes, or 64 larger ones, are played.
+        budget: Number of turns to play for each task, stage, discount, group size and batch size; at least
+            256 batches of up to 64 episodes, or 64 larger ones, and at most 1024 batches are played.
         seed: Seed of all randomness.
         workers: Number of processes. The results do not depend on it. With more than one, functions must be
             importable.
@@ -332,7 +333,7 @@ def _measure(job: _Job) -> Measured:
         )  # fmt: skip
     turns = float(solve(job.task, job.policy).visits.sum())
     fewest = BLOCKS if job.batch_size > 64 else 4 * BLOCKS
-    batches = max(fewest, min(4000, int(job.budget / (turns * job.batch_size))))
+    batches = max(fewest, min(MOST_BATCHES, int(job.budget / (turns * job.batch_size))))
     parts = (job.seed, "exam", job.task.name, job.stage, job.gamma, job.batch_size, job.group_size)
     return sample_gradients(
         job.task, job.policy, job.candidates, batch_size=job.batch_size, group_size=job.group_size,

@@ -20,17 +20,18 @@ SETTINGS = {"tasks": ["stop"], "stages": ["initial"], "budget": 1000, "aggregati
 def test_the_page_holds_certificates_and_plots(tmp_path) -> None:
     exam = run(["rebn", "grpo"], batch_sizes=[8, 64], **SETTINGS)
     gammas = run(["rebn", "grpo"], batch_sizes=[8], gamma=[1.0, 0.9], **SETTINGS)
-    write_page(exam, tmp_path / "page.html", gammas=gammas)
+    groups = run(["rebn", "grpo"], batch_sizes=[16], group_size=[2, 16], **SETTINGS)
+    write_page(exam, tmp_path / "page.html", gammas=gammas, groups=groups)
     text = (tmp_path / "page.html").read_text()
-    assert text.count("<svg") == 3
-    assert text.count("<polyline") == 6
+    assert text.count("<svg") == 4
+    assert text.count("<polyline") == 8
     assert str(exam.certificate("grpo")) in text
     assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
     if CHROMIUM:
         options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
         command = [CHROMIUM, *options, "--dump-dom", f"file://{tmp_path / 'page.html'}"]
         shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-        assert shown.count("<polyline") == 6
+        assert shown.count("<polyline") == 8
 
 
 def test_a_plot_places_points_on_logarithmic_axes() -> None:
