@@ -158,6 +158,21 @@ def verl_full(session: nox.Session) -> None:
     test_trainer(session, "verl", "-m", "full")
 
 
+@nox.session(name="verl-older", python="3.11")
+@nox.parametrize("version", ["0.7.1", "0.8.0"])
+def verl_older(session: nox.Session, version: str) -> None:
+    """Test the advantage estimators alone in older versions of verl, as an external module."""
+    install_trainer(session, "constraints/verl.txt")
+    session.install("--no-deps", f"verl=={version}")
+    session.env.update(GEM_CORE_VERL="1", VERL_USE_EXTERNAL_MODULES="gem_verl.estimators")
+    session.run(
+        "python",
+        "-c",
+        "from verl.trainer.ppo.core_algos import get_adv_estimator_fn; get_adv_estimator_fn('rebn')",
+    )
+    pytest(session, "tests/trainers/verl/test_estimators.py", "-W", "ignore::DeprecationWarning")
+
+
 def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = "") -> None:  # noqa: PT028
     """Test a trainer's plugin in an environment with exactly the packages of a constraints file.
 
