@@ -20,24 +20,48 @@ _BRACE_RUNS = re.compile(
     r"\\boxed\{(?P<inside>[^{}\\]*\})|(?P<box>\\boxed\{)"
     r"|(?:\\\\)+(?!boxed\{)|\\[{}]|(?:\{[^{}\\]*\})+|(?P<open>\{+)|(?P<close>\}+)"
 )
+_OTHER_BOX = re.compile(r"\\(?:boxed\s{1,9}|fbox\s{0,9})\{")
 _BOXES = 100
 _PLACEHOLDERS = frozenset(("", "answer", "final answer", "your answer", "number", "...", "\u2026"))
 _PLACEHOLDER = 30
 """Maximum number of characters of a box that may be a placeholder."""
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
+_ARROWS = {"\u2191": "up", "\u2193": "down", "\u2190": "left", "\u2192": "right"}
 _FENCE = re.compile(
     r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)*(?:(?P<fence>`{3,}|~{3,})(?P<label>.*)"
     r"|(?P<text>[^`~]*[>:]\s*)(?P<late>```)(?P<word>[\w+#.-]*\s*\Z))"
 )
 """An opening fence, also in a list item or behind a tag or a colon."""
 _LANGUAGES = {"py": "python", "python3": "python"}
-_INTEGER = re.compile("[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
 _LARGEST: int = 10**_DIGITS
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox)\s*\{")
 _BLANK = re.compile(r"(?<!\\)\\(?:[ ,;:!]|q?quad(?![A-Za-z]))|~")
 _DECORATIONS = 4
 """Maximum number of nested wrappers that are removed."""
+FONT = re.compile(
+    r"\\(?:boldsymbol|bm|pmb|underline|emph|ensuremath|mathstrut|boldmath|bfseries|itshape|bf|it|sf|tt|tiny"
+    r"|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge|displaystyle)(?![A-Za-z])\s*"
+    r"|\\(?:textcolor|color)\s*\{[^{}]*\}\s*"
+)
+"""Commands for fonts and colors."""
+_SHORT = 200
+"""Maximum number of characters of a move with decoration."""
+_CLOSING = dict(zip("([{<\"'`*_\u201c\u2018", ")]}>\"'`*_\u201d\u2019", strict=True))
+_LABEL = re.compile(
+    r"\A\s*(?:(?:the|my|so|final|next|best)\s+){0,3}(?:answer|move|action|guess|word|letter|number|direction|title)"
+    r"(?:\s*[:=]|\s+is\b:?)(?!\s*not\b)\s*",
+    re.IGNORECASE,
+)
+_COLUMN_FIRST = re.compile(r"\bc(?:ol(?:umn)?)?\b.*\br(?:ow)?\b", re.IGNORECASE | re.DOTALL)
+_BETWEEN = re.compile(
+    r"\\(?:to|rightarrow|longrightarrow|Rightarrow|quad|[,; ])(?![A-Za-z])|[-=]>|[\u2192\u21d2()\[\]{},;:=|]"
+    r"|\b(?:row|col|column|number|value|letter|cell|peg|from|to|move|go|slide|push|swipe)(?=[\s\d:=(,]|\Z)"
+    r"|\b[rc](?=\s*[\d=:])",
+    re.IGNORECASE,
+)
+_WHOLE = re.compile(r"(?<![\w.])([+-]?\d+)\.0+(?![\w.])")
 _DECORATED = 10_000
 """Maximum number of characters of a text whose decoration is removed."""
 
@@ -46,7 +70,8 @@ def boxes(text: str) -> Iterable[str]:
     r"""Return the contents of the complete ``\boxed{...}``, verbatim, from the last to the first.
 
     Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes only the innermost are
-    read, unclosed boxes are skipped, and at most the last 100 boxes are read.
+    read, unclosed boxes are skipped, and at most the last 100 boxes are read. If there are none,
+    ``\fbox{...}`` and ``\boxed {...}`` are boxes, too.
 
     >>> list(boxes(r"first \boxed{1}, then \boxed{\frac{1}{2}}"))
     ['\\frac{1}{2}', '1']
@@ -57,6 +82,8 @@ def boxes(text: str) -> Iterable[str]:
         if "\\boxed{" not in before:  # the usual case, without a generator
             return (content,)
         return islice(chain((content,), _earlier_boxes(before)), _BOXES)
+    if not box and _OTHER_BOX.search(text):
+        return boxes(_OTHER_BOX.sub(r"\\boxed{", text))
     return islice(_nested_boxes(text), _BOXES) if box else ()
 
 
@@ -162,6 +189,43 @@ def _without_wrapper(text: str) -> str:
     return text[opening.end() : -1].strip() if depth == 1 else text
 
 
+def plain(text: str) -> str:
+    r"""Return a short answer without what else models put around it; the text itself if it is long.
+
+    Besides the decoration that `undecorated` removes, the function removes brackets, quotation marks,
+    backticks and asterisks around the whole text, a label in front (``Answer:``, ``my move is``), punctuation
+    at the end, and commands for fonts and colors.
+
+    >>> plain(r"Move: [`\textcolor{red}{up}`]!")
+    'up'
+    """
+    if len(text) > _SHORT:
+        return text
+    for _ in range(_DECORATIONS + 2):
+        before, text = text, undecorated(FONT.sub("", _LABEL.sub("", text, count=1)))
+        text = text.rstrip(".,;:!? ")
+        if text[:1] in _CLOSING and text.endswith(_CLOSING[text[0]]):
+            inside = text[1:-1]
+            if text[0] not in inside and text[-1] not in inside:
+                text = inside.strip()
+        if text == before:
+            break
+    return text
+
+
+def parts(text: str) -> list[str] | None:
+    r"""Return the words and numbers of a move without what separates them.
+
+    ``(1, 4) 3``, ``1;4;3``, ``row 1, column 4: 3.0`` and ``1 -> 4 -> 3`` are ``["1", "4", "3"]``; in a long
+    text, only spaces and commas separate. None means that a column precedes its row, so the order is unclear.
+    """
+    if len(text) > _SHORT:
+        return text.replace(",", " ").split()
+    if _COLUMN_FIRST.search(text):
+        return None
+    return _WHOLE.sub(r"\1", _BETWEEN.sub(" ", text)).split()
+
+
 def first_tag(text: str, name: str) -> str | None:
     """Return the content of the first ``<name>...</name>``, verbatim; None if it is missing or not closed.
 
@@ -249,7 +313,7 @@ def _outdented(line: str, indent: int) -> str:
 
 
 def integer(text: str) -> int | None:
-    """Return the whole number in `text`, ASCII digits with an optional sign; else None.
+    """Return the whole number in `text`, ASCII digits with an optional sign and zero decimals; else None.
 
     A number of more than 18 digits is returned as 10**18 or -10**18, which is out of range everywhere.
     """
@@ -257,18 +321,20 @@ def integer(text: str) -> int | None:
         return int(text)  # the usual case, three times as fast
     if not _INTEGER.fullmatch(text):
         return None
+    text = text.partition(".")[0]
     if len(text.lstrip("+-0")) > _DIGITS:
         return -_LARGEST if text[0] == "-" else _LARGEST
     return int(text.lstrip("+-0") or "0") * (-1 if text[0] == "-" else 1)
 
 
 def integers(text: str) -> list[int] | None:
-    """Return the whole numbers in `text`, separated by spaces or commas; None if there is anything else."""
+    """Return the whole numbers in `text`, separated as in `parts`; None if there is anything else."""
     words = text.replace(",", " ").split()
     if len(text) <= _DIGITS and text.isascii() and "".join(words).isdigit():
         return list(map(int, words))  # the usual case, twice as fast
+    entries = parts(text)
     numbers = []
-    for entry in words:
+    for entry in entries or ():
         number = integer(entry)
         if number is None:
             return None
@@ -277,16 +343,25 @@ def integers(text: str) -> list[int] | None:
 
 
 def direction(text: str) -> str | None:
-    """Return ``up``, ``down``, ``left`` or ``right`` if `text` is that word in any case; else None."""
+    """Return ``up``, ``down``, ``left`` or ``right`` if `text` is that word in any case; else None.
+
+    A verb may precede the word (``move up``), and an arrow may replace it.
+    """
     if text in _DIRECTIONS:
         return text  # the usual case
-    word = text.lower()
-    return word if word in _DIRECTIONS else None
+    words = parts(text) if len(text) <= _PLACEHOLDER else None
+    word = words[0].lower() if words and len(words) == 1 else ""
+    return word if word in _DIRECTIONS else _ARROWS.get(text)
 
 
 def word(text: str) -> str | None:
     """Return the word of ASCII letters in `text`, in lower case; spaces may separate them (``C R A N E``)."""
-    letters = text if text.isalpha() else "".join(text.split())
+    letters = text
+    if not text.isalpha():
+        pieces = text.split()
+        if len(pieces) > 1 and any(len(piece) > 1 for piece in pieces):
+            return None
+        letters = "".join(pieces)
     return letters.lower() if letters.isascii() and letters.isalpha() else None
 
 

@@ -52,7 +52,9 @@ pieces = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join)
         (r"\boxed{5\}", None),
         (r"boxed{5}", None),
         (r"\boxed 5", None),
-        (r"\fbox{5}", None),
+        (r"\fbox{5}", "5"),
+        (r"\boxed {5}", "5"),
+        (r"\fbox 5", None),
     ],
 )
 def test_last_boxed(text, content):
@@ -310,7 +312,9 @@ def test_integer_reads_signs_and_leading_zeros(text, number):
     assert integer(text) == number
 
 
-@pytest.mark.parametrize("text", ["", " 5", "5\n", "5.0", "1_000", "0x5", "five", "--5", "\u0665", "\u00b2"])
+@pytest.mark.parametrize(
+    "text", ["", " 5", "5\n", "5.1", "5.", ".0", "1_000", "0x5", "five", "--5", "\u0665", "\u00b2"]
+)
 def test_integer_refuses_the_rest(text):
     assert integer(text) is None
 
@@ -324,19 +328,22 @@ def test_integers(text, numbers):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "name"),
     [
         ("up", "up"),
         ("Left", "left"),
         ("DOWN", "down"),
         ("right", "right"),
         ("upward", None),
-        ("up ", None),
+        ("up ", "up"),
+        ("move up", "up"),
+        ("\u2191", "up"),
+        ("up down", None),
         ("", None),
     ],
 )
-def test_direction(text, found):
-    assert direction(text) == found
+def test_direction(text, name):
+    assert direction(text) == name
 
 
 @pytest.mark.parametrize(

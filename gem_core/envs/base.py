@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 from gem_core._util.checks import check_int
 from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.text import boxes, undecorated
+from gem_core.text import boxes, plain, undecorated
 
 Move = TypeVar("Move")
 
@@ -92,8 +92,9 @@ class TurnBasedEnv(Env, Generic[Move]):
     def parse(self, text: str) -> Move | None:
         """Read a move from the stripped content of a box; None if it is not a move.
 
-        `step` then tries the content again without a surrounding ``\\text{...}``, ``$...$`` and the like,
-        and then the boxes before it. A response without a readable box is a format error.
+        `step` then tries the content again without a surrounding ``\\text{...}``, ``$...$`` and the like
+        (`undecorated`), without brackets, quotation marks and a label (`plain`), and then the boxes before
+        it. A response without a readable box is a format error.
         """
         raise NotImplementedError
 
@@ -156,6 +157,10 @@ class TurnBasedEnv(Env, Generic[Move]):
             if move is not None:
                 break
             content = undecorated(content)
+            move = self.parse(content)
+            if move is not None:
+                break
+            content = plain(content)
             move = self.parse(content)
             if move is not None:
                 break

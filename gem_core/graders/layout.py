@@ -7,6 +7,7 @@ import unicodedata
 from fractions import Fraction
 
 from gem_core.graders.units import UNITS
+from gem_core.text import FONT
 
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True))
 _SUPER = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
@@ -29,11 +30,6 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}\s*|,\s*\\!\s*)(?=\d{3})")
-_FONT = re.compile(
-    r"\\(?:boldsymbol|bm|pmb|underline|emph|ensuremath|mathstrut|boldmath|bfseries|itshape|bf|it|sf|tt|tiny"
-    r"|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge)(?![A-Za-z])\s*"
-    r"|\\(?:textcolor|color)\s*\{[^{}]*\}\s*"
-)
 _BRACE = re.compile(r"\\.|[{}]")
 _ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]*)\}|\\(?:hbox|textnormal|textup|textsf|texttt|textsc)\s*(?=\{)")
 _OVER = re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}")
@@ -91,7 +87,7 @@ def _without_commands(text: str) -> str:
         text = _currency(text)
     text = _SEPARATOR.sub("", text)
     if "\\" in text:
-        text = _OVER.sub(r"\\frac{\1}{\2}", _FONT.sub("", text))
+        text = _OVER.sub(r"\\frac{\1}{\2}", FONT.sub("", text))
         text = _ROMAN.sub(lambda m: r"\text{" + m[1] + "}" if m[1] else r"\text", text)
     text = _DROPPED.sub(" ", text).strip()
     text = _REPEATING.sub(_repeating, text)

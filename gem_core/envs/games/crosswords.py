@@ -12,7 +12,7 @@ from gem_core.envs.games.crossword_maker import lay_out
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.grid import numbered_template
 from gem_core.errors import ConfigError
-from gem_core.text import integer
+from gem_core.text import integer, parts
 
 BLOCK, EMPTY = ".", "_"
 _SIZES = ((False, 30, 3), (True, 40, 3))
@@ -82,8 +82,9 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
         clues = "\n".join(f"- {entry}" for entry in self.entries)
         return (
             f"Crossword with {len(self.entries)} words. Fill every cell that shows {EMPTY} in at most "
-            f"{self.turn_limit} turns, one letter a turn; cells that show {BLOCK} stay empty. Rows and "
-            "columns count from 0. A wrong letter is refused. Give each move as \\boxed{row column letter}. "
+            f"{self.turn_limit} turns, one letter per turn; cells that show {BLOCK} stay empty. Rows and "
+            "columns count from 0. A wrong letter is refused. Give row, column and letter of each move in a "
+            "box, for example \\boxed{0 3 e}. "
             f"Each clue says where its word begins:\n{clues}"
         )
 
@@ -92,12 +93,7 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
 
     def parse(self, text: str) -> tuple[int, int, str] | None:
         words = text.replace(",", " ").split()
-        if len(words) != 3:
-            return None
-        row, col, letter = integer(words[0]), integer(words[1]), words[2].lower()
-        if row is None or col is None or len(letter) != 1 or letter not in ascii_lowercase:
-            return None
-        return row, col, letter
+        return _read(words) or _read(parts(text))
 
     def play(self, move: tuple[int, int, str]) -> MoveResult:
         row, col, letter = move
@@ -132,3 +128,13 @@ def _clues(level: str) -> dict[str, str]:
     """Return the clues by answer."""
     fields = [line.split("\t") for line in read_lines("clues.txt")]
     return {answer: clue for found, answer, clue in fields if found == level}
+
+
+def _read(words: list[str] | None) -> tuple[int, int, str] | None:
+    """Return the move in its three words."""
+    if words is None or len(words) != 3:
+        return None
+    row, col, letter = integer(words[0]), integer(words[1]), words[2].lower()
+    if row is None or col is None or len(letter) != 1 or letter not in ascii_lowercase:
+        return None
+    return row, col, letter

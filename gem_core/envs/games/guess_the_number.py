@@ -63,7 +63,7 @@ class GuessTheNumber(TurnBasedEnv[int]):
         return (
             f"Find the hidden number from {self.low} to {self.high} in at most {self.turn_limit} turns. "
             "After each guess you are told whether the number is higher or lower. "
-            "Give each guess as \\boxed{number}."
+            f"Give each guess as in \\boxed{{{self.high}}}."
         )
 
     parse = staticmethod(integer)

@@ -65,7 +65,7 @@ class Hangman(TurnBasedEnv[str]):
         return (
             f"Hangman: find the hidden English word of {length} letters in at most {self.turn_limit} turns. "
             "Each turn, guess a letter, which is then shown wherever it occurs, or the whole word; none "
-            "twice. _ is a hidden letter. Give each guess as \\boxed{letter} or \\boxed{word}."
+            "twice. _ is a hidden letter. Give each guess in a box, for example \\boxed{e} for a letter."
         )
 
     def board(self) -> str:

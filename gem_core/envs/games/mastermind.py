@@ -81,11 +81,12 @@ class Mastermind(TurnBasedEnv[list[int]]):
             different, rule = "", "A number may occur more than once. "
         else:
             different, rule = " different", "The numbers of each guess must be different, too. "
+        example = [place % self.num_numbers + 1 for place in range(len(self.code))]
         return (
             f"Find the hidden code of {len(self.code)}{different} numbers from 1 to {self.num_numbers} in at "
-            f"most {self.turn_limit} turns. After each guess you are told how many of its numbers are in the "
+            f"most {self.turn_limit} turns. After each guess you learn how many of its numbers are in the "
             f"right place, and how many others occur in the code at another place. {rule}"
-            f"Give each guess as \\boxed{{{' '.join(['n'] * len(self.code))}}}."
+            f"Give each guess in a box, for example \\boxed{{{' '.join(map(str, example))}}}."
         )
 
     parse = staticmethod(integers)

@@ -9,7 +9,7 @@ from gem_core._util.checks import check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.minesweeper_solver import mine_risks
 from gem_core.errors import ConfigError
-from gem_core.text import integer
+from gem_core.text import integer, parts
 
 HIDDEN, FLAG, MINE = ".", "F", "*"
 
@@ -80,7 +80,8 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
             f"A revealed cell shows how many of its 8 neighbors hold a mine, {HIDDEN} is a hidden cell and "
             f"{FLAG} a flag. The first reveal and the cells around it are safe. A flagged cell cannot be "
             "revealed; flag it again to take the flag off. Rows and columns count from 0. "
-            "Give each move as \\boxed{reveal row col} or \\boxed{flag row col}."
+            "Give each move in a box: \\boxed{reveal 0 3} reveals the cell in row 0 and column 3, and "
+            "\\boxed{flag 0 3} flags it."
         )
 
     def board(self) -> str:
@@ -88,12 +89,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
 
     def parse(self, text: str) -> tuple[str, int, int] | None:
         words = text.replace(",", " ").split()
-        if len(words) != 3:
-            return None
-        verb, row, col = words[0].lower(), integer(words[1]), integer(words[2])
-        if verb not in ("reveal", "flag") or row is None or col is None:
-            return None
-        return verb, row, col
+        return _read(words) or _read(parts(text))
 
     def play(self, move: tuple[str, int, int]) -> MoveResult:
         verb, row, col = move
@@ -177,6 +173,14 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
             if not count:
                 waiting.extend(around[current])
         return opened
+
+
+def _read(words: list[str] | None) -> tuple[str, int, int] | None:
+    """Return the move in its three words."""
+    if words is None or len(words) != 3:
+        return None
+    verb, row, col = words[0].lower(), integer(words[1]), integer(words[2])
+    return None if verb not in ("reveal", "flag") or row is None or col is None else (verb, row, col)
 
 
 @lru_cache(maxsize=64)

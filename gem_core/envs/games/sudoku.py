@@ -89,7 +89,8 @@ class Sudoku(TurnBasedEnv[list[int]]):
             f"Sudoku on {self.scale} rows and {self.scale} columns, numbered from 1. Fill the cells that "
             f"show a dot in at most {self.turn_limit} turns, so that every row, every column and every "
             f"{box}x{box} box holds each number from 1 to {self.scale} once. There is exactly one solution, "
-            "and only its numbers are accepted. Give each move as \\boxed{row column number}."
+            "and only its numbers are accepted. Give row, column and number of each move in a box, for "
+            "example \\boxed{1 4 3} for 3 in row 1 and column 4."
         )
 
     def board(self) -> str:

@@ -7,10 +7,10 @@ from random import Random
 
 from gem_core._util.checks import check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
+from gem_core.text import parts
 
 _PEGS = "ABC"
 _SIZES = ((3, 10), (4, 20), (5, 35))
-_SEPARATORS = str.maketrans("", "", " ,->\t\n")
 
 
 class TowerofHanoi(TurnBasedEnv[str]):
@@ -61,7 +61,7 @@ class TowerofHanoi(TurnBasedEnv[str]):
             f"Tower of Hanoi with {disks} disks on three pegs, A, B and C; disk 1 is the smallest. "
             f"Bring all disks to peg {_PEGS[self.target]} in at most {self.turn_limit} turns. "
             "A turn moves the top disk of one peg to another peg, and a disk never lies on a smaller one. "
-            "Give each move as \\boxed{X Y}: from peg X to peg Y."
+            "Give each move in a box, for example \\boxed{A C} from peg A to peg C."
         )
 
     def board(self) -> str:
@@ -71,7 +71,7 @@ class TowerofHanoi(TurnBasedEnv[str]):
     def parse(self, text: str) -> str | None:
         letters = text.replace(" ", "")
         if len(letters) != 2:
-            letters = text.translate(_SEPARATORS)
+            letters = "".join(parts(text.replace("-", " ").replace(">", " ")) or ())
         return letters.upper() if len(letters) == 2 and letters.isascii() and letters.isalpha() else None
 
     def play(self, move: str) -> MoveResult:

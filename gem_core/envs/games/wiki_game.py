@@ -10,7 +10,7 @@ from gem_core._util.checks import check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.wiki_pages import BundledPages, Page, Pages, distances, within
 from gem_core.errors import ConfigError, ServiceError
-from gem_core.text import undecorated
+from gem_core.text import plain, undecorated
 
 BACK = "<PREV_PAGE>"
 _VARIANTS = {
@@ -110,11 +110,13 @@ class WikiGame(TurnBasedEnv[str]):
         self._show(start)
 
     def rules(self) -> str:
+        links = [title for title in self._choices() if title != self.target["title"]]
+        example = (links or self._choices())[0]
         return (
             f"Wiki game: go from the page {self.current['title']} to the page {self.target['title']} in at "
             f"most {self.turn_limit} turns. Each turn, go to a page that the present page links to: give its "
-            f"title as \\boxed{{title}}. {_VARIANTS[self.variant]} Each step costs a little, so take a short "
-            f"way.\n{self.target['title']}: {self._summary(self.target)}"
+            f"title in a box, for example \\boxed{{{example}}}. {_VARIANTS[self.variant]} Each step costs a "
+            f"little, so take a short way.\n{self.target['title']}: {self._summary(self.target)}"
         )
 
     def board(self) -> str:
@@ -132,7 +134,7 @@ class WikiGame(TurnBasedEnv[str]):
             return self._go_back()
         title = next((title for title in self._choices() if title == move), None)
         if title is None:
-            wanted = _plain(move), _plain(undecorated(move))
+            wanted = [_plain(text) for text in (move, undecorated(move), plain(move))]
             title = next((title for title in self._choices() if _plain(title) in wanted), None)
         if title is None:
             named = move if len(move) <= 80 else f"{move[:80]}..."

@@ -78,12 +78,13 @@ class WordSearch(TurnBasedEnv[list[int]]):
         self.tried: list[list[int]] = []
 
     def rules(self) -> str:
-        told = "They are listed below the grid" if self.listed else "Only their lengths are told"
+        hint = "They are listed below the grid" if self.listed else "Only their lengths are known"
         return (
             f"Word search: find {len(self.hidden)} hidden words in a grid of {self.side} rows and columns in "
-            f"at most {self.turn_limit} turns. Words run from left to right or from top to bottom. {told}; "
+            f"at most {self.turn_limit} turns. Words run from left to right or from top to bottom. {hint}; "
             "the letters of those you found are in upper case. Rows and columns count from 0. "
-            "Give each word as \\boxed{row column row column}: its first and its last letter. "
+            "Give row and column of the first and of the last letter of each word in a box, for example "
+            "\\boxed{0 0 0 4} for the first five letters of row 0. "
             "No line can be tried twice."
         )
 

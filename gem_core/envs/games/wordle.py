@@ -10,6 +10,9 @@ from gem_core.envs.games.wordle_player import best_guess, marks
 from gem_core.envs.games.words import dictionary, words
 from gem_core.text import word
 
+_EXAMPLES = {3: "ace", 4: "tale", 5: "crane", 6: "planet"}
+"""A guess for the prompt, by length."""
+
 
 class Wordle(TurnBasedEnv[str]):
     r"""Find a hidden English word; each guess reveals which of its letters are right.
@@ -73,7 +76,8 @@ class Wordle(TurnBasedEnv[str]):
             f"Find the hidden English word of {length} letters in at most {self.turn_limit} turns. Guesses "
             f"are {real} of {length} letters, none twice. Below each guess its letters are marked: "
             "G (green) is in the right place, Y (yellow) is in the word at another place, and - is not in "
-            "the word (or not once more). Give each guess as \\boxed{word}."
+            "the word (or not once more). Give each guess in a box, for example "
+            f"\\boxed{{{_EXAMPLES[length]}}}."
         )
 
     parse = staticmethod(word)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from gem_core.core import InvalidKind
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
-from gem_core.text import boxes
+from gem_core.text import boxes, plain
 
 Move = TypeVar("Move")
 
@@ -115,6 +115,8 @@ class TurnGame(MultiAgentEnv, Generic[Move]):
         content = move = None
         for content in boxes(action):
             move = self.parse(content.strip())
+            if move is None:
+                move = self.parse(plain(content))
             if move is not None:
                 break
         if content is None or move is None:

@@ -57,7 +57,7 @@ def test_out_of_range_is_illegal_and_uses_a_turn(guess):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", r"\boxed{}", r"\boxed{seven}", r"\boxed{7.0}", r"\boxed{7", "\\boxed{\u0667}"]
+    "text", ["", "7", r"\boxed{}", r"\boxed{seven}", r"\boxed{7.1}", r"\boxed{7", "\\boxed{\u0667}"]
 )
 def test_unreadable_text_is_a_format_error(text):
     _, reward, terminated, truncated, info = start(7).step(text)

@@ -105,7 +105,7 @@ def test_words_go_into_rows_when_they_do_not_fit_elsewhere():
 def test_hardcore_tells_lengths_only():
     env = WordSearch(hardcore=True)
     observation, info = env.reset(seed=1)
-    assert "Only their lengths are told" in observation
+    assert "Only their lengths are known" in observation
     assert all(text not in info["suffix"] for text in env.hidden)
     assert f"{len(env.hidden[0])} letters" in info["suffix"]
 
