@@ -29,7 +29,7 @@ MODELS = Path("tests/trainers/tiny")
 """Folder of the initial weights, one per budget; kept, because another CPU rounds differently."""
 RESULTS = Path("docs/results/learning/runs.jsonl")
 SEEDS = (0, 1, 2, 3, 4)
-TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll")
+TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll", "trl")
 
 
 @dataclass(frozen=True)
