@@ -8,7 +8,9 @@ works on this machine (see `gem_core.sandbox.levels`).
 
 from __future__ import annotations
 
+import builtins
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from textwrap import dedent
@@ -54,6 +56,11 @@ class Report(NamedTuple):
     tests: int
     feedback: str
     """Description of the first failing test; empty if all pass."""
+
+    @property
+    def hint(self) -> str:
+        """How the first failing test failed, without any data of the test; empty if all pass."""
+        return self.feedback.partition("\n")[0]
 
 
 def read_tests(data: Any) -> ProgramTests:
@@ -119,7 +126,8 @@ def run_tests(
         if _passes(result, test, tests.function is not None):
             passed += 1
             continue
-        feedback = feedback or f"Test {number} of {len(selected)} failed.\n{_feedback(result, test)}"
+        where = f"Test {number} of {len(selected)} failed: {_failure(result)}."
+        feedback = feedback or f"{where}\n{_feedback(result, test)}"
         if stop_early:
             break
     return Report(passed, len(selected), feedback)
@@ -158,6 +166,18 @@ def _feedback(result: RunResult, test: ProgramTest) -> str:
     else:
         lines.append(f"Output:\n{_short(result.stdout.rpartition(_MARK)[2])}")
     return "\n".join(lines)
+
+
+def _failure(result: RunResult) -> str:
+    """Return how a program failed, without its output, its message, or a name that it chose."""
+    if result.ending == "timeout":
+        return "the program ran too long"
+    if result.ending != "ok":
+        name = re.match(r"\w*", result.stderr.strip().rpartition("\n")[2])
+        kind = getattr(builtins, name[0] if name else "", None)
+        known = isinstance(kind, type) and issubclass(kind, BaseException)
+        return f"the program raised {kind.__name__}" if known else "the program failed"  # type: ignore[union-attr]
+    return "the program wrote too much" if result.cut else "the output is wrong"
 
 
 def _short(text: str) -> str:

@@ -1,8 +1,8 @@
 r"""Formats in which models write calls and read results, by name.
 
 - ``gem``: ``<python>print(1)</python>``, a fenced python block, ``<search>gems</search>``: the name of a tool
-  with one text argument as a tag. Any tool: ``<tool_call><tool_name>n</tool_name><arguments>{...}</arguments>
-  </tool_call>``.
+  with one text argument, or with none, as a tag. Any tool: ``<tool_call><tool_name>n</tool_name>
+  <arguments>{...}</arguments></tool_call>``, or the format ``hermes``.
 - ``hermes``: ``<tool_call>{"name": "n", "arguments": {...}}</tool_call>``, the format of Qwen and Hermes
   models.
 - ``llama``: ``{"name": "n", "parameters": {...}}``, ``<function=n>{...}</function>`` or ``[n(key="value")]``
@@ -87,7 +87,7 @@ class GemFormat(_Format):
     name = "gem"
 
     def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
-        inputs = {tool.name: key for tool in tools if (key := text_argument(tool))}
+        inputs = {tool.name: key for tool in tools if (key := text_argument(tool)) is not None}
         opening = _gem_opening(tuple(sorted(inputs)), "python" in inputs)
         calls: list[ToolCall] = []
         position = _after_thinking(text)
@@ -110,8 +110,12 @@ class GemFormat(_Format):
         if close < 0:
             return ToolCall(name, end=len(text), error=f"<{tag}> is not closed with </{tag}>"), len(text)
         content, end = text[start:close], close + len(tag) + 3
+        if name and not inputs[name]:  # a tool without arguments
+            return with_json(name, content, end), end
         if name:
             return ToolCall(name, {inputs[name]: _without_fence(content)}, end), end
+        if content.lstrip().startswith("{"):  # JSON as in the format hermes, which many models write anyway
+            return json_call(text, start, f"</{tag}>")
         return self._tool_call(content, end), end
 
     def _tool_call(self, content: str, end: int) -> ToolCall:
@@ -126,7 +130,9 @@ class GemFormat(_Format):
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         key = text_argument(tool)
         if key is not None and set(arguments) <= {key}:
-            return f"<{tool.name}>{arguments.get(key, '')}</{tool.name}>"
+            return (
+                f"<{tool.name}>{arguments.get(key, '')}</{tool.name}>"  # nothing for a tool without arguments
+            )
         return (
             f"<tool_call><tool_name>{tool.name}</tool_name>"
             f"<arguments>{json.dumps(arguments)}</arguments></tool_call>"
@@ -229,9 +235,14 @@ def schema(tool: Tool) -> dict[str, Any]:
 
 
 def text_argument(tool: Tool) -> str | None:
-    """Return the argument set by plain text in a tag: the only required one, if it is a string."""
+    """Return the argument set by plain text in a tag: the only required one, if it is a string.
+
+    The result is empty for a tool without arguments, and None for any other tool.
+    """
     required = tool.parameters.get("required", [])
     properties = tool.parameters.get("properties", {})
+    if not properties:
+        return ""
     names = list(required) or list(properties)
     if len(names) == 1 and properties.get(names[0], {}).get("type") == "string":
         return str(names[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gem_core.tools.base import Tool
@@ -35,6 +35,9 @@ def checked(call: ToolCall, tools: Sequence[Tool]) -> ToolCall:
         return call
     known = {tool.name: tool for tool in tools}
     if call.name not in known:
+        same = [name for name in known if name.lower() == call.name.lower()]
+        if len(same) == 1:  # "Python" for "python"
+            return checked(replace(call, name=same[0]), tools)
         error = f'there is no tool "{call.name[:80]}"; there are: {", ".join(known)}'
     else:
         message = problem(known[call.name].parameters, dict(call.arguments))
@@ -107,16 +110,29 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, strict=False)
 
 
 def _read_json(text: str, position: int) -> tuple[Any, int]:
-    """Parse a JSON value; return it, or a `_Wrong` with the reason, and the position after it."""
-    try:
-        return _DECODER.raw_decode(text, position)
-    except json.JSONDecodeError as error:
-        where = f"at {text[error.pos : error.pos + 20]!r}" if error.pos < len(text) else "at the end"
-        return _Wrong(f"invalid JSON: {error.msg} {where}"), position
-    except (ValueError, RecursionError) as error:
-        return _Wrong(f"invalid JSON: {error}"), position
+    """Parse a JSON value; return it, or a `_Wrong` with the reason, and the position after it.
+
+    A few commas before closing brackets are ignored, because models write them.
+    """
+    wrong = _Wrong("")
+    for _ in range(_MOST_COMMAS + 1):
+        try:
+            return _DECODER.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            where = f"at {text[error.pos : error.pos + 20]!r}" if error.pos < len(text) else "at the end"
+            wrong = _Wrong(f"invalid JSON: {error.msg} {where}")
+            near = _TRAILING_COMMA.finditer(text, max(position, error.pos - 100), error.pos + 100)
+            comma = next((m.start() for m in near if m.start() <= error.pos < m.end()), None)
+            if comma is None:
+                break
+            text = f"{text[:comma]} {text[comma + 1 :]}"
+        except (ValueError, RecursionError) as error:
+            return _Wrong(f"invalid JSON: {error}"), position
+    return wrong, position
 
 
+_MOST_COMMAS = 8
+_TRAILING_COMMA = re.compile(r",\s*[}\]]")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
+from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
 from gem_core.wrapper import Wrapper
 
@@ -14,8 +15,8 @@ class Retry(Wrapper):
     """Turns a single-turn environment into a multi-turn one.
 
     After a failed attempt, the same item is asked again: the observation is the environment's feedback on the
-    attempt (such as a failing test), and the suffix says how many attempts are left. A success terminates the
-    episode; the last failed attempt truncates it.
+    attempt (such as how a test failed), and the suffix says how many attempts are left. A success terminates
+    the episode; the last failed attempt truncates it.
 
     An attempt is rewarded for its improvement over the best earlier one, so the return is the best score. The
     reward is multiplied by ``decay`` to the power of the number of earlier attempts. A penalty (a negative
@@ -25,6 +26,9 @@ class Retry(Wrapper):
         env: A single-turn environment whose state can be saved.
         max_attempts: Maximum number of attempts, at least 1.
         decay: Number from 0 to 1; with 1, a late success pays as much as an early one.
+
+    Raises:
+        ConfigError: The environment has at most `max_attempts` possible answers, so trying all succeeds.
     """
 
     state_fields = ("attempts", "best", "_start")
@@ -32,6 +36,12 @@ class Retry(Wrapper):
     def __init__(self, env: Env, *, max_attempts: int = 3, decay: float = 1.0) -> None:
         super().__init__(env)
         self.max_attempts = check_int("max_attempts", max_attempts, 1)
+        answers = getattr(env.unwrapped, "possible_answers", None)
+        if answers is not None and answers <= max_attempts:
+            raise ConfigError(
+                f"{env.unwrapped!r} has {answers} possible answers, so max_attempts={max_attempts} succeeds "
+                f"by trying all of them; expected max_attempts below {answers}"
+            )
         self.decay = float(check_number("decay", decay, 0, 1))
         self.attempts = 0
         self.best = 0.0

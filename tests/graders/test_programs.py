@@ -47,7 +47,9 @@ def test_every_form_of_tests_is_read(tests):
 def test_wrong_programs_fail_and_the_first_failure_is_shown(code, said):
     result = report(code, limits=ProgramLimits(wall_seconds=5, cpu_seconds=1))
     assert result.passed == 0
-    assert result.feedback.startswith("Test 1 of 3 failed.\nInput:\n1\nExpected output:\n2\n")
+    hint, _, shown = result.feedback.partition("\n")
+    assert hint.startswith("Test 1 of 3 failed: ")
+    assert shown.startswith("Input:\n1\nExpected output:\n2\n")
     assert said in result.feedback
 
 

@@ -110,7 +110,7 @@ def test_calls_as_models_write_them(form, text, expected):
 BAD = [
     ("gem", "<python>print(1)", "<python> is not closed with </python>"),
     ("gem", "```python\nprint(1)", "the code block is not closed"),
-    ("gem", "<tool_call>{}</tool_call>", "there is no <tool_name>"),
+    ("gem", "<tool_call>{}</tool_call>", 'no "name" of a tool'),
     ("gem", "<tool_call><tool_name>search</tool_name></tool_call>", "there is no <arguments>"),
     ("gem", "<tool_call><tool_name>find</tool_name><arguments>{}</arguments></tool_call>",
      'there is no tool "find"; there are: python, search, calc.add-2'),
@@ -257,3 +257,36 @@ def test_names_and_schemas():
         get_format("Hermess")
     assert schema(TOOLS[1])["function"]["name"] == "search"
     assert [text_argument(tool) for tool in TOOLS] == ["code", "query", None]
+
+
+class Tables(Tool):
+    name = "list_tables"
+    description = "Lists the tables."
+
+
+@pytest.mark.parametrize(
+    "text", ["<list_tables></list_tables>", "<list_tables>\n</list_tables>", "<list_tables>{}</list_tables>"]
+)
+def test_a_tool_without_arguments_is_called_by_an_empty_tag(text: str) -> None:
+    (call,) = get_format("gem").parse(text, [Tables()])
+    assert (call.name, dict(call.arguments), call.error, call.end) == ("list_tables", {}, None, len(text))
+    assert get_format("gem").write(Tables(), {}) == "<list_tables></list_tables>"
+
+
+@pytest.mark.parametrize("name", ["gem", "hermes"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "list_tables", "arguments": {}}\n</tool_call>',
+        '<tool_call>{"name": "List_Tables", "arguments": {},}</tool_call>',
+        '<tool_call>{"name": "LIST_TABLES", "arguments": { , }, }</tool_call>',
+    ],
+)
+def test_json_calls_may_have_another_case_and_trailing_commas(name: str, text: str) -> None:
+    (call,) = get_format(name).parse(text, [Tables()])
+    assert (call.name, call.error, call.end) == ("list_tables", None, len(text))
+
+
+def test_many_trailing_commas_are_an_error_and_take_no_time() -> None:
+    text = '<tool_call>{"name": ' + "[" * 50 + "1" + ",]" * 50 + "}</tool_call>" * 1000
+    assert get_format("hermes").parse(text, [Tables()])[0].error is not None

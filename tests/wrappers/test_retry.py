@@ -113,3 +113,24 @@ def test_by_name():
     env = gem_core.make("math:Arithmetic-v0-easy", wrappers="retry(max_attempts=2)")
     rules = ["best_return", "states_survive_json", "forks_are_equal_and_independent", "async_is_the_same"]
     gem_core.check_env(env.spec, rules=rules)
+
+
+def test_retry_never_shows_hidden_tests():
+    """With five attempts, a table of the inputs and outputs seen so far solved nearly every task."""
+    env = Retry(CodeEnv(dataset=PROGRAMS), max_attempts=5)
+    env.reset(seed=0)
+    programs = {
+        "print(7)": "Test 1 of 2 failed: the output is wrong.",
+        "raise ValueError(input())": "Test 1 of 2 failed: the program raised ValueError.",
+        "raise type('E' + input(), (Exception,), {})": "Test 1 of 2 failed: the program failed.",
+        "print(2) if input() == '1' else print(input)": "Test 2 of 2 failed: the output is wrong.",
+    }
+    for program, hint in programs.items():
+        assert env.step(f"```python\n{program}\n```")[0] == hint
+
+
+def test_retry_rejects_environments_that_two_attempts_solve():
+    with pytest.raises(
+        ConfigError, match="2 possible answers, so max_attempts=2 succeeds by trying all of them"
+    ):
+        gem_core.make("logic:Proofs-v0", wrappers="retry(max_attempts=2)")

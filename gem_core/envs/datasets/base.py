@@ -60,6 +60,8 @@ class DataSetEnv(Env):
     """How a response marks an answer, for messages."""
 
     rows: Rows
+    possible_answers: int | None = None
+    """Number of different answers, for `retry`; None if it is large or unknown."""
     eval_only: bool | None = None
     """Whether all items or no items are for evaluation only; None reserves one in eight (`split_rows`)."""
     key_columns: tuple[str, ...] | None = None

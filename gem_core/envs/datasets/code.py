@@ -20,7 +20,8 @@ class CodeEnv(DataSetEnv):
     ``python`` counts, or else the last block.
 
     Rewards: 1 if every test passes, else 0; with `partial_credit`, the share of passing tests. A response
-    without a code block earns -0.1. One step. The last observation shows the first failing test.
+    without a code block earns -0.1. One step. The last observation says how the first failing test failed,
+    without any data of the test: with several attempts (`retry`), a table of the tests seen would solve it.
     ``info["metrics"]["tests_passed"]`` is the share of passing tests; without `partial_credit`, testing stops
     at the first failure, and only the tests before it count as passed.
 
@@ -116,7 +117,7 @@ class CodeEnv(DataSetEnv):
         )
         share = report.passed / report.tests
         score = share if self.partial_credit else float(share == 1)
-        return Graded(score, report.feedback or "All tests passed.", {"tests_passed": share})
+        return Graded(score, report.hint or "All tests passed.", {"tests_passed": share})
 
     def right_answer(self, row: Row) -> str | None:
         if self.keys[2] is None:

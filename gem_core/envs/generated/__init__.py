@@ -31,7 +31,8 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str, bool], ...] = (
     ("qa:MultiHop-v0", _HOPS, {"hops": 2, "documents": 8}, "A question on 2 of 8 documents", True),
     ("qa:MultiHop-v0-easy", _HOPS, {"hops": 1, "documents": 4}, "A question on 1 of 4 documents", False),
     ("qa:MultiHop-v0-hard", _HOPS, {"hops": 4, "documents": 12}, "A question on 4 of 12 documents", False),
-    ("qa:MultiHop-v0-search", _HOPS, {"hops": 2, "documents": 0}, "A question on documents to search", True),
+    ("qa:MultiHop-v0-search", _HOPS, {"hops": 2, "documents": 0},
+     "A question on documents to find with the tool search(corpus='multihop')", True),
     ("code:SmallTasks-v0", _PROGRAMS, {}, "A short program, four tests", True),
     ("code:SmallTasks-v0-easy", _PROGRAMS, {"easy": True}, "A program of one line, four tests", False),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypedDict
@@ -39,19 +40,23 @@ class _Relation(NamedTuple):
 
 _RELATIONS = (
     _Relation("person", "city", "{s} was born in {o}.", "the city where {s} was born"),
+    _Relation("person", "city", "{s} lives in {o}.", "the city where {s} lives"),
     _Relation("person", "company", "{s} works for {o}.", "the company that {s} works for"),
     _Relation("person", "person", "{s} learned the trade from {o}.", "the teacher of {s}"),
     _Relation("city", "country", "{s} lies in {o}.", "the country in which {s} lies"),
     _Relation("city", "river", "{s} was built on the banks of the {o}.", "the river on which {s} was built"),
     _Relation("city", "person", "The mayor of {s} is {o}.", "the mayor of {s}"),
-    _Relation("company", "city", "{s} has its seat in {o}.", "the city where {s} has its seat"),
+    _Relation(
+        "company", "city", "{s} has its headquarters in {o}.", "the city where {s} has its headquarters"
+    ),
+    _Relation("company", "city", "{s} has a factory in {o}.", "the city where {s} has a factory"),
     _Relation("company", "person", "{s} was founded by {o}.", "the founder of {s}"),
     _Relation("book", "person", "{s} was written by {o}.", "the author of {s}"),
     _Relation("book", "company", "{s} was published by {o}.", "the publisher of {s}"),
     _Relation("country", "city", "The capital of {s} is {o}.", "the capital of {s}"),
     _Relation("country", "person", "{s} is led by {o}.", "the leader of {s}"),
 )
-_ASK = ("What is the name of {p}?", "Name {p}.", "Which name has {p}?", "Find {p}.")
+_ASK = ("What is the name of {p}?", "Name {p}.", "What is {p} called?", "Find out the name of {p}.")
 
 
 class Document(TypedDict):
@@ -73,7 +78,8 @@ class World:
         self.links: dict[tuple[str, int], str] = {}
         for number, relation in enumerate(_RELATIONS):
             for subject in self.names[relation.subject]:
-                others = [name for name in self.names[relation.object] if name != subject]
+                used = {subject, *(self.links.get((subject, n)) for n in range(number))}
+                others = [name for name in self.names[relation.object] if name not in used]
                 self.links[subject, number] = random.choice(others)
         order = list(self.kinds)
         random.shuffle(order)
@@ -160,7 +166,8 @@ class MultiHopEnv(QaEnv):
     step. `max_return` is 1; the oracle reaches it.
 
     With `documents`, the question contains the facts, among others; with 0, they must be found by searching
-    the documents of `World`.
+    the documents of `World`: such an environment needs a search tool, which the wrapper
+    ``tools(tools="search(corpus='multihop')")`` adds.
     """
 
     def __init__(
@@ -196,10 +203,25 @@ class MultiHopEnv(QaEnv):
         return f"{pages}\n\n{asked}"
 
     def shown(self, row: Row) -> list[str]:
-        """Return the titles of the pages in the question: the needed ones and others, shuffled."""
+        """Return the titles of the pages in the question: the needed ones and others, shuffled.
+
+        The others are first the pages that a needed page mentions in place of the next one (the city where
+        somebody lives instead of the city of birth), and then pages of the kind of the last needed one. So
+        neither the outermost relation of the question nor the kind of a page singles out the right page.
+        """
         random = Random(row["question"])
-        others = [title for title in self.world.kinds if title not in row["titles"]]
-        titles = [*row["titles"], *random.sample(others, max(0, self.documents - len(row["titles"])))]
+        needed = row["titles"]
+        kinds = self.world.kinds
+        lures = [
+            title
+            for here, following in pairwise(needed)
+            for title in self.world.objects(here)
+            if kinds[title] == kinds[following] and title not in needed
+        ]
+        same = [title for title in self.world.names[kinds[needed[-1]]] if title not in (*needed, *lures)]
+        every = [title for title in kinds if title not in (*needed, *lures, *same)]
+        others = [*dict.fromkeys(lures), *_shuffled(random, same), *_shuffled(random, every)]
+        titles = [*needed, *others[: max(0, self.documents - len(needed))]]
         random.shuffle(titles)
         return titles
 
@@ -208,6 +230,10 @@ class MultiHopEnv(QaEnv):
         shown = self.shown(row) if self.documents else []
         said = [name for title in shown for name in self.world.objects(title)]
         return f"<answer>{random.choice(said or list(self.world.kinds))}</answer>"
+
+
+def _shuffled(random: Random, titles: list[str]) -> list[str]:
+    return random.sample(titles, len(titles))
 
 
 def _name(random: Random, kind: str, taken: set[str]) -> str:

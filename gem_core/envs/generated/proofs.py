@@ -1,15 +1,14 @@
 """True or false: facts and rules about fictional people, and a statement that needs some steps to derive.
 
-Everything that cannot be derived is false (closed world). The depth of an item is the length of the shortest
-derivation of its statement or of the statement's opposite; if neither can be derived, it is the length of the
-longest derivation about the same person.
+Everything that cannot be derived is false (closed world). The depth of an item is the length of the longest
+derivation about the person of its statement; a statement that follows needs exactly as many steps.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_int
 from gem_core.data import GeneratedRows, Row
@@ -31,9 +30,6 @@ _TWO = (
 )  # fmt: skip
 _ASK = ("Statement: {s} Is it true or false?", "Is this true or false? {s}", "{s} True or false?")
 
-_DRAWS = 1000
-"""Number of theories to try for one with the desired statement; one to five suffice on average."""
-
 
 class _Rule(NamedTuple):
     conditions: tuple[str, ...]
@@ -54,71 +50,65 @@ class ProofRows(GeneratedRows):
         self.distractors = distractors
 
     def draw(self, random: Random) -> Row:
-        kind: tuple[bool, bool] | None = None
-        for draws in range(_DRAWS + 1):
-            last = draws == _DRAWS  # fall back to a chain and a statement that follows, which always exists
-            people = random.sample(_PEOPLE, 3)
-            traits = random.sample(_TRAITS, 10)
-            facts, rules = self._theory(random, people, traits, self.distractors and not last)
+        theory = self._two_chains if self.distractors else self._one_chain
+        while True:  # one or two theories on average
+            facts, rules, who, true, false = theory(random)
             steps = derive(facts, rules)
-            if (
-                kind is None
-            ):  # drawn once: redrawing it with the theory would favor the kind that fits more theories
-                kind = random.random() < 0.5, random.random() < 0.3
-            true, denied = kind
-            follows = last or true != denied
-            if known := self._statements(people, traits, rules, steps, follows):
+            reach = max(depth for (person, _), depth in steps.items() if person == who)
+            if steps.get((who, true)) == reach == self.depth and (who, false) not in steps:
                 break
-        who, what = random.choice(known)
-        text = f"{who} is {'not ' if denied else ''}{what}."
+        follows, denied = random.random() < 0.5, random.random() < 0.3
+        text = f"{who} is {'not ' if denied else ''}{true if follows else false}."
         sentences = [f"{who} is {what}." for who, what in facts] + [_say(random, rule) for rule in rules]
         random.shuffle(sentences)
         question = f"{' '.join(sentences)}\n{random.choice(_ASK).format(s=text)}"
         return {"question": question, "answer": str(follows != denied)}
 
-    def _theory(
-        self, random: Random, people: list[str], traits: list[str], distractors: bool
-    ) -> tuple[list[tuple[str, str]], list[_Rule]]:
-        """Return a chain of the desired length, plus other rules and facts."""
-        chain = traits[: self.depth + 1]
-        facts = {(people[0], chain[0])}
-        rules = []
-        for before, after in pairwise(chain):
-            conditions: tuple[str, ...] = (before,)
-            if random.random() < 0.3:
-                extra = random.choice(traits[self.depth + 1 :])
-                facts.add((people[0], extra))
-                conditions = (before, extra)
-            rules.append(_Rule(conditions, after))
-        for _ in range(random.randint(2, 4) if distractors else 0):
-            *conditions_, conclusion = random.sample(traits, random.choice((2, 3)))
-            rules.append(_Rule(tuple(conditions_), conclusion))
-        for _ in range(random.randint(2, 4) if distractors else 0):
-            facts.add((random.choice(people[1:]), random.choice(traits)))
-        return sorted(facts), list(dict.fromkeys(rules))
+    def _one_chain(self, random: Random) -> _Theory:
+        """Return a chain about one person, and a trait that no rule mentions."""
+        who = random.choice(_PEOPLE)
+        *traits, extra, false = random.sample(_TRAITS, self.depth + 3)
+        rules, extras = _chain(random, traits, [extra])
+        return sorted({(who, what) for what in (traits[0], *extras)}), rules, who, traits[-1], false
 
-    def _statements(
-        self,
-        people: list[str],
-        traits: list[str],
-        rules: list[_Rule],
-        steps: dict[tuple[str, str], int],
-        follows: bool,
-    ) -> list[tuple[str, str]]:
-        """Return the statements of the desired depth that follow, or that do not.
+    def _two_chains(self, random: Random) -> _Theory:
+        """Return two chains that differ only in who has their first trait: the person, or somebody else.
 
-        A statement that does not follow is the conclusion of some rule, like one that follows; otherwise
-        looking for such a rule would distinguish the two. A chain without distractors has no such trait, and
-        depth 0 needs none.
+        The last trait of the first chain follows for the person, the last trait of the second one does not.
+        Everything else about the chains has the same distribution, so only a derivation tells them apart.
         """
-        if follows:
-            return sorted(fact for fact, depth in steps.items() if depth == self.depth)
-        if self.depth and self.distractors:
-            traits = sorted({rule.conclusion for rule in rules})
-        reach = {who: max((n for (p, _), n in steps.items() if p == who), default=-1) for who in people}
-        return sorted(
-            (p, t) for p in people for t in traits if (p, t) not in steps and reach[p] == self.depth
-        )
+        people = random.sample(_PEOPLE, 3)
+        length = self.depth + 1
+        traits = random.sample(_TRAITS, 2 * length + 5)
+        true, false, other = traits[:length], traits[length : 2 * length], traits[2 * length :]
+        facts = {(people[0], true[0]), (people[1], false[0])}
+        rules: list[_Rule] = []
+        for chain in (true, false):
+            more, extras = _chain(random, chain, other[:3])
+            rules += more
+            facts |= {(person, extra) for extra in extras for person in people[:2]}
+        for _ in range(random.randint(1, 2)):  # rules whose conclusions are on no chain
+            conditions = random.sample([*true[:-1], *false[:-1], *other[:4]], random.choice((1, 2)))
+            rules.append(_Rule(tuple(conditions), other[4]))
+        facts |= {(people[2], random.choice(traits)) for _ in range(random.randint(1, 2))}
+        return sorted(facts), list(dict.fromkeys(rules)), people[0], true[-1], false[-1]
+
+
+_Theory: TypeAlias = tuple[list[tuple[str, str]], list[_Rule], str, str, str]
+"""Facts, rules, a person, a trait that follows for the person in `depth` steps, and one that does not."""
+
+
+def _chain(random: Random, traits: list[str], extras: list[str]) -> tuple[list[_Rule], list[str]]:
+    """Return rules from each trait to the next, some with an extra condition, and these conditions."""
+    rules, used = [], []
+    for before, after in pairwise(traits):
+        conditions: tuple[str, ...] = (before,)
+        if random.random() < 0.3:
+            extra = random.choice(extras)
+            used.append(extra)
+            conditions = (before, extra)
+        rules.append(_Rule(conditions, after))
+    return rules, used
 
 
 class ProofEnv(QaEnv):
@@ -129,6 +119,8 @@ class ProofEnv(QaEnv):
     Rewards: 1 for the right answer, 0 for anything else. One step. Half of the statements are true, so
     guessing earns 0.5 on average. `max_return` is 1; the oracle reaches it.
     """
+
+    possible_answers = 2
 
     def __init__(
         self,
@@ -146,9 +138,10 @@ class ProofEnv(QaEnv):
             split: "train" or "test"; they share no question.
             size: Number of items.
             seed: Random seed of the items.
-            distractors: Whether to add facts and rules that the derivation does not need. Without them, an
-                item is about one person, there are fewer items (at depth 0, a fact and a statement), and at
-                depth 1 and above a statement follows if some rule ends in its trait.
+            distractors: Whether to add a chain of rules that does not apply to the person, and other facts
+                and rules. Without them, an item is about one person, there are fewer items (at depth 0, a
+                fact and a statement), and at depth 1 and above a statement follows if some rule ends in its
+                trait.
 
         Raises:
             ConfigError: A value is out of range or of the wrong type.

@@ -85,11 +85,11 @@ _TEMPLATES = (
         lambda a, b, c, d: a * c,
     ),
     _Template(
-        "{p} collects {c} {t} every day. How many has {p} after {d} days?",
+        "{p} collects {c} {t} every day. How many does {p} have after {d} days?",
         lambda a, b, c, d: c * d,
     ),
     _Template(
-        "{p} has {a} {t}, {q} has {b} fewer. How many do they have together?",
+        "{p} has {a} {t}, and {q} has {b} fewer. How many do they have together?",
         lambda a, b, c, d: 2 * a - b,
     ),
     _Template(
@@ -97,19 +97,19 @@ _TEMPLATES = (
         lambda a, b, c, d: a * c,
     ),
     _Template(
-        "{p} has {a} {t}, and {q} has {c} times as many. How many have both in all?",
+        "{p} has {a} {t}, and {q} has {c} times as many. How many do they have in all?",
         lambda a, b, c, d: a * (c + 1),
     ),
     _Template(
-        "There are {a} {t} on a table. {p} takes {b} and puts {c} back. How many lie there now?",
+        "There are {a} {t} on a table. {p} takes {b} of them and adds {c} new ones. How many are there now?",
         lambda a, b, c, d: a - b + c,
     ),
     _Template(
-        "{p} buys {c} bags with {d} {t} in each and a single bag with {a}. How many {t} are that?",
+        "{p} buys {c} bags with {d} {t} in each and one more bag with {a}. How many {t} does {p} buy?",
         lambda a, b, c, d: c * d + a,
     ),
     _Template(
-        "{c} friends share {f} {t} so that all get the same number. How many does each of them get?",
+        "{c} friends share {f} {t} equally. How many does each of them get?",
         lambda a, b, c, d: a,
     ),
     _Template(
@@ -121,17 +121,18 @@ _TEMPLATES = (
         lambda a, b, c, d: a + c + d,
     ),
     _Template(
-        "A train runs {a} km in one hour. How many km does it run in {c} hours?",
+        "A train travels {a} km in one hour. How many km does it travel in {c} hours at this speed?",
         lambda a, b, c, d: a * c,
     ),
     _Template(
-        "{p} walks {a} steps, rests, walks {b} steps and then turns back {c} steps. How far from "
-        "the start is {p}, in steps?",
+        "{p} walks {a} steps, rests, walks {b} more and then goes {c} steps back. How many steps is {p} away "
+        "from the start?",
         lambda a, b, c, d: a + b - c,
+        low=(12, 2, 2, 2),
     ),
     _Template(
         "A ticket costs {c} coins. {p} pays for {d} tickets and still has {a} coins. How many "
-        "coins did {p} have at first?",
+        "coins did {p} have before?",
         lambda a, b, c, d: c * d + a,
     ),
     _Template(
@@ -139,22 +140,21 @@ _TEMPLATES = (
         lambda a, b, c, d: c * d + a,
     ),
     _Template(
-        "In the morning {p} sells {a} {t}, in the afternoon {b}, in the evening {c}. How many is "
-        "that in the whole day?",
+        "In the morning {p} sells {a} {t}, in the afternoon {b}, and in the evening {c}. How many does {p} "
+        "sell on that day?",
         lambda a, b, c, d: a + b + c,
     ),
     _Template(
-        "{p} needs {g} {t} and has {a}. How many are missing?",
+        "{p} needs {g} {t} and has {a}. How many more does {p} need?",
         lambda a, b, c, d: b,
     ),
     _Template(
-        "{p} reads {c} pages a day. A book has {h} pages. For how many days does it last?",
+        "{p} reads {c} pages a day. How many days does a book of {h} pages last?",
         lambda a, b, c, d: d,
     ),
     _Template(
-        "A garden has {c} beds with {d} plants each, and {a} plants are sold. How many plants did "
-        "the garden start with?",
-        lambda a, b, c, d: c * d,
+        "A garden has {c} beds with {d} plants each. {i} plants are sold. How many plants are left?",
+        lambda a, b, c, d: c * d - min(c, d),
     ),
     _Template(
         "{p} saves {c} coins a week for {d} weeks and then spends {i} of them. How many coins are left?",
@@ -173,7 +173,7 @@ _TEMPLATES = (
         lambda a, b, c, d: a * c,
     ),
     _Template(
-        "A rectangle is {a} cm long and {c} cm wide. What is the length of its border in cm?",
+        "A rectangle is {a} cm long and {c} cm wide. What is its perimeter in cm?",
         lambda a, b, c, d: 2 * (a + c),
     ),
     _Template(
@@ -181,7 +181,7 @@ _TEMPLATES = (
         lambda a, b, c, d: a,
     ),
     _Template(
-        "A bus with {a} passengers stops. {b} leave it and {d} board. How many passengers are there now?",
+        "A bus with {a} passengers stops. {b} get off and {d} get on. How many passengers are there now?",
         lambda a, b, c, d: a - b + d,
     ),
     _Template(
@@ -197,9 +197,9 @@ _TEMPLATES = (
         lambda a, b, c, d: b,
     ),
     _Template(
-        "{p} bakes {c} trays of {d} rolls. {q} bakes {a} rolls. How many more or fewer is {p}'s "
-        "number less {q}'s?",
-        lambda a, b, c, d: c * d - a,
+        "{p} bakes {c} trays of {d} rolls. {q} bakes {a} rolls. What is the difference between their "
+        "numbers of rolls?",
+        lambda a, b, c, d: abs(c * d - a),
     ),
     _Template(
         "A clock gains {c} minutes a day. How many minutes does it gain in {d} days?",

@@ -95,6 +95,11 @@ class Domain:
             occur.
         looked_up: Called with the task and the calls (name and arguments) if the goal changes nothing;
             returns whether enough was looked up to know that. None requires no look-ups.
+        changes: Names of the operations to which the user has to agree first, in the user's last message;
+            empty if the policy does not require it.
+        agreed: Returns whether a message of the user agrees.
+        declined: Called with the messages of the assistant if nothing was to be changed and nothing to be
+            said; returns whether they decline the request. None requires no words.
         eval_only: Whether all tasks or no tasks are for evaluation only; None reserves about one in eight.
     """
 
@@ -104,6 +109,9 @@ class Domain:
     database: Callable[[], Database]
     said: Callable[[str, Sequence[str]], bool] = said_anywhere
     looked_up: Callable[[Task, Sequence[Sequence[Any]]], bool] | None = None
+    changes: frozenset[str] = frozenset()
+    agreed: Callable[[str], bool] = bool
+    declined: Callable[[str], bool] | None = None
     eval_only: bool | None = None
     _goals: dict[int, Database] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ the goal of the task.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from gem_core.core import Split
 from gem_core.data import split_by_content, undivided
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
-from gem_core.envs.service.domain import Database, Domain, Task
+from gem_core.envs.service.domain import Domain, Task
 from gem_core.envs.service.user import END, SMALL_TALK, scripted_message
 from gem_core.errors import ConfigError
 from gem_core.tools.formats import get_format
@@ -33,7 +34,10 @@ class Service(MultiAgentEnv):
     requires has been said to the user, else 0; every earlier turn pays 0. An unreadable call sets
     ``info["invalid"]`` to "format", a rejected one sets ``info["tool_error"]``; both use up a turn and cost
     nothing else. The turn limit truncates. The assistant's oracle is the reference solution; the user's
-    oracle follows a script. A domain may require look-ups if nothing is to be changed.
+    oracle follows a script.
+
+    A domain may also require that the user agreed to every change before it was made, that enough was looked
+    up if nothing is to be changed, and that a forbidden request is declined in words.
 
     Args:
         domain: The service.
@@ -45,7 +49,7 @@ class Service(MultiAgentEnv):
     """
 
     state_fields: ClassVar[tuple[str, ...]] = (
-        *MultiAgentEnv.state_fields, "turn", "task_index", "calls", "messages", "news", "acted"
+        *MultiAgentEnv.state_fields, "turn", "task_index", "calls", "messages", "news", "acted", "hasty"
     )  # fmt: skip
     indexed = True
 
@@ -85,6 +89,8 @@ class Service(MultiAgentEnv):
         """Successful calls: name and arguments."""
         self.messages: list[list[str]] = []
         """Messages so far: speaker and text."""
+        self.hasty = False
+        """Whether something was changed to which the user had not agreed."""
         self.turn = 0
         self.news: dict[str, str] = {ASSISTANT: "", USER: "You reached the customer service."}
         self.acted: list[str] = []
@@ -154,6 +160,8 @@ class Service(MultiAgentEnv):
             operation = self.domain.operation(call.name)
             result = operation.apply(self.database, call.arguments)
             self.calls.append([call.name, dict(call.arguments)])
+            if result.ok and call.name in self.domain.changes and not self._agreed():
+                self.hasty = True
             named.append((call.name, result.text))
             if not result.ok:
                 errors.append(result.text)
@@ -178,17 +186,28 @@ class Service(MultiAgentEnv):
     def solved(self) -> bool:
         """Return whether the database matches the goal and all required facts were said and looked up."""
         goal = self.domain.goal(self.task_index)
-        return self._said_all() and self.database == goal and self._looked_up(goal)
+        if self.hasty or self.database != goal or not self._said_all():
+            return False
+        return goal != self.domain.database() or (self._looked_up() and self._declined())
 
-    def _looked_up(self, goal: Database) -> bool:
-        """Return False only if changing nothing is right but was done without looking anything up."""
-        if self.domain.looked_up is None or goal != self.domain.database():
-            return True
-        return self.domain.looked_up(self.task, self.calls)
+    def _looked_up(self) -> bool:
+        """Return whether enough was looked up to know that nothing is to be changed."""
+        return self.domain.looked_up is None or self.domain.looked_up(self.task, self.calls)
+
+    def _declined(self) -> bool:
+        """Return whether the request was declined in words, if there was nothing to tell the user."""
+        return bool(self.task.outputs) or self.domain.declined is None or self.domain.declined(self._said())
+
+    def _agreed(self) -> bool:
+        """Return whether the assistant announced something to which the user's last message agrees."""
+        asked = any(agent == ASSISTANT for agent, _ in self.messages)
+        return asked and self.messages[-1][0] == USER and self.domain.agreed(self.messages[-1][1])
+
+    def _said(self) -> str:
+        return "\n".join(text for agent, text in self.messages if agent == ASSISTANT)
 
     def _said_all(self) -> bool:
-        said = "\n".join(text for agent, text in self.messages if agent == ASSISTANT)
-        return self.domain.said(said, self.task.outputs)
+        return self.domain.said(self._said(), self.task.outputs)
 
     # -- players ------------------------------------------------------------------------------
 
@@ -209,7 +228,11 @@ class Service(MultiAgentEnv):
             if not any([name, dict(arguments)] == call for call in made):  # made so far, in this order
                 if self.domain.operation(name).ends and not self._said_all():
                     break  # the conversation ends there
+                if name in self.domain.changes and not self._agreed():
+                    return f"I am going to call {name} with {json.dumps(arguments)}. Shall I go ahead?"
                 return self._format.write(self.domain.operation(name), arguments)
         else:
-            return " ".join(["That is settled.", *self.task.outputs, ANYTHING_ELSE])
+            changed = self.domain.goal(self.task_index) != self.domain.database()
+            settled = "That is settled." if changed or self.task.outputs else "I am sorry, I cannot do that."
+            return " ".join([settled, *self.task.outputs, ANYTHING_ELSE])
         return " ".join(["You asked:", *self.task.outputs])

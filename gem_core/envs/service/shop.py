@@ -14,15 +14,34 @@ RETURN_DAYS = 30
 MOST_NUMBERS = 40
 """Maximum number of different numbers in the assistant's messages; beyond it, no number is an answer."""
 
+CHANGES = frozenset(
+    (
+        "cancel_order", "change_order_address", "change_order_payment", "change_item", "return_items",
+        "exchange_item", "change_profile",
+    )
+)  # fmt: skip
+"""Operations that need the agreement of the customer."""
+
+_AGREEMENT = re.compile(
+    r"\b(yes|yeah|yep|ok|okay|sure|agreed?|confirm(ed)?|correct|right|fine|perfect|great|please do|go ahead|"
+    r"proceed|do (it|that|so)|sounds good)\b",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\b(cannot|can ?not|can't|can\u2019t|unable|not able|not possible|impossible|not allowed|no longer|"
+    r"too late|decline|not permitted|not eligible|against (the|our) (rules|policy)|sorry|unfortunately)\b",
+    re.IGNORECASE,
+)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NOTHING_BEHIND = re.compile(r"(?<=\d)\.0+(?!\d)")
 
 POLICY = f"""\
 You work for the customer service of an outdoor shop.
 - Find out who the customer is before anything else, by email, or by name and postcode. Help with that \
-customer's own account and orders only; tell nobody anything about other customers.
-- Before a call that changes something, say what you are going to do and have the customer agree.
-- One order can be changed or cancelled while it is "waiting" only, never when it is "sent" or "delivered". \
+customer's own account and orders only; do not reveal anything about other customers.
+- Before a call that changes something, say what you are going to do and get the customer's agreement in \
+the next message. One agreement covers all changes that you make before you write again.
+- An order can be changed or cancelled only while it is "waiting", never when it is "sent" or "delivered". \
 The reason of a cancellation is "changed mind" or "ordered by mistake".
 - An item of a waiting order can be changed to another variant of the same product that is in stock, not to \
 another product. The difference in price goes to the payment of the order.
@@ -31,11 +50,10 @@ amount.
 - Delivered items can be returned within {RETURN_DAYS} days, to the payment of the order or to a gift card \
 of the account, nowhere else. Within the same time they can be exchanged for another variant of the same \
 product that is in stock.
-- A request that these rules forbid is declined, once you have found the customer and looked at the account \
-or the order, and nothing is changed. A request that is allowed and \
-beyond your tools (a complaint about a person, a claim for damage) is handed over to a person, and nothing \
-else is.
-- Ask whether there is anything else once all is settled. Make up nothing."""
+- Decline a request that these rules forbid, once you have found the customer and looked at the account or \
+the order: say so, and change nothing. Hand over to a person only a request that is \
+allowed but beyond your tools (a complaint about a person, a claim for damage).
+- Ask whether there is anything else once everything is settled. Do not make anything up."""
 
 
 def _get(table: dict[str, Any], key: str, what: str) -> dict[str, Any]:
@@ -164,7 +182,7 @@ def _exchange_item(database: Database, order: str, variant: str, new_variant: st
 def _change_profile(database: Database, customer: str, **changes: Any) -> str:
     found = _get(database["customers"], customer, "customer")
     if not changes:
-        raise Refused("nothing to change was named")
+        raise Refused("nothing to change was given")
     place = {key: changes.pop(key) for key in ("street", "city", "postcode") if key in changes}
     found.update(changes)
     found["address"].update(place)
@@ -173,7 +191,7 @@ def _change_profile(database: Database, customer: str, **changes: Any) -> str:
 
 def _hand_over(database: Database, summary: str) -> str:
     database["handed_over"] = True
-    return "a person goes on from here"
+    return "a person takes over from here"
 
 
 _TEXT = {"type": "string"}
@@ -204,13 +222,13 @@ OPERATIONS = (
     _operation("cancel_order", "Cancel a waiting order.", _cancel, order=_TEXT, reason=_REASON),
     _operation("change_order_address", "Send a waiting order elsewhere.", _change_order_address,
                order=_TEXT, **_PLACE),
-    _operation("change_order_payment", "Have a waiting order paid with another payment.",
+    _operation("change_order_payment", "Change the payment of a waiting order.",
                _change_order_payment, order=_TEXT, payment=_TEXT),
     _operation("change_item", "Change an item of a waiting order to another variant.", _change_item, **_SWAP),
     _operation("return_items", "Take delivered items back.", _return_items,
                order=_TEXT, variants=_TEXTS, payment=_TEXT),
     _operation("exchange_item", "Exchange a delivered item for another variant.", _exchange_item, **_SWAP),
-    _operation("change_profile", "Change what an account says.", _change_profile,
+    _operation("change_profile", "Change the details of an account.", _change_profile,
                {"email": _TEXT, "phone": _TEXT, "newsletter": {"type": "boolean"}, **_PLACE}, customer=_TEXT),
     _operation("hand_over", "Hand the conversation over to a person.", _hand_over, summary=_TEXT),
 )  # fmt: skip
@@ -229,6 +247,16 @@ def said_in_words(said: str, outputs: Sequence[str]) -> bool:
         and re.search(rf"(?<!\w)(?<!\d[.,])(?<!\w-){re.escape(output.lower())}(?!\w|-\w|[.,]\d)", said)
         for output in outputs
     )
+
+
+def agrees(message: str) -> bool:
+    """Return whether a message of a customer agrees to something."""
+    return _AGREEMENT.search(message) is not None
+
+
+def declines(said: str) -> bool:
+    """Return whether the messages of the assistant decline a request."""
+    return _REFUSAL.search(said) is not None
 
 
 def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:

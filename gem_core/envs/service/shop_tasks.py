@@ -15,7 +15,7 @@ from gem_core.envs.service import wishes_account as account
 from gem_core.envs.service import wishes_delivered as delivered
 from gem_core.envs.service import wishes_waiting as waiting
 from gem_core.envs.service.domain import Call, Domain, Task
-from gem_core.envs.service.shop import OPERATIONS, POLICY, looked_up, said_in_words
+from gem_core.envs.service.shop import CHANGES, OPERATIONS, POLICY, agrees, declines, looked_up, said_in_words
 from gem_core.envs.service.shop_database import shop_database
 from gem_core.envs.service.wishes import Person, Wish
 
@@ -45,7 +45,10 @@ def shop() -> Domain:
     by_name = {wish.__name__: wish for wish in SINGLE}
     plans = [[wish] for wish in SINGLE] + [[by_name[name] for name in pair.split("+")] for pair in PAIRS]
     tasks = [_task(people[number % len(people)], number, plan) for number, plan in enumerate(plans)]
-    return Domain(POLICY, OPERATIONS, tasks, shop_database, said_in_words, looked_up)
+    return Domain(
+        POLICY, OPERATIONS, tasks, shop_database, said_in_words, looked_up,
+        changes=CHANGES, agreed=agrees, declined=declines,
+    )  # fmt: skip
 
 
 def _task(person: Person, number: int, plan: Sequence[Maker]) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ END = "[END]"
 
 SMALL_TALK = ("Hello.", "Yes, please.", "I am not sure what you mean.", "Could you look again?")
 
+_CLOSING_QUESTION = re.compile(r"[^.!?]*\banything else\b[^.!?]*\?")
 _ASKED = {
     "email": ("email", "e-mail"),
     "name": ("name", "who are you", "identify"),
@@ -30,7 +32,16 @@ _ASKED = {
     "reason": ("reason", "why"),
 }
 _CONFIRM = ("confirm", "yes", "proceed", "go ahead", "shall i", "should i", "is that right", "correct")
-_CLOSING = ("anything else", "goodbye", "have a nice day")
+_CLOSING = ("anything else", "goodbye", "bye", "take care")
+_WISHES = re.compile(
+    r"have an? (\w+ )?(nice|great|good|lovely|wonderful|pleasant|excellent) (\w+ )?(day|evening|time|one)"
+)
+_ASKS = re.compile(
+    r"\b(shall|should) i\b[^.!?]*\?|\bwould you like me to\b[^.!?]*\?"
+    r"|\bdo you (confirm|agree|want me to)\b|\bplease confirm\b|\bis (that|this) (right|correct|ok|okay)\b"
+    r"|\b(go ahead|proceed)\b[^.!?]*\?"
+)
+"""A question whether to do something, which comes first if the same message closes the conversation."""
 
 
 def scripted_message(task: Task, last: str | None) -> str:
@@ -41,16 +52,19 @@ def scripted_message(task: Task, last: str | None) -> str:
         last: The assistant's last message; None before the first.
 
     Returns:
-        The request at first; then the requested facts that the user knows; yes if the assistant asks for
-        confirmation; the whole story again if it asks for nothing; and `END` if it asks whether there is
-        anything else.
+        The request at first; then yes if the assistant asks for confirmation, and the requested facts that
+        the user knows; the whole story again if it asks for nothing; and `END` if it only asks whether there
+        is anything else, or says goodbye.
     """
     if last is None:
         return task.request
     heard = last.lower()
-    if any(words in heard for words in _CLOSING):
-        return END
+    if any(words in heard for words in _CLOSING) or _WISHES.search(heard):
+        asks = _ASKS.search(_CLOSING_QUESTION.sub("", heard))
+        return "Yes, please." if asks else END
     asked = [fact for key, fact in task.facts.items() if any(word in heard for word in _ASKED.get(key, ()))]
+    if _ASKS.search(heard):
+        return " ".join(["Yes, please.", *asked])
     if asked:
         return " ".join(asked)
     if any(word in heard for word in _CONFIRM):

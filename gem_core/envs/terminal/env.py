@@ -23,22 +23,33 @@ _RULES = """You have a Linux shell. Its folder is /app and holds the files of th
 
 {instruction}
 
-Give one command a turn, of one line or of several, in a block that starts with ```bash and ends with ```.
-You are shown what it writes. Variables and the folder stay from turn to turn; a command may take {seconds:g}
-seconds and reads no input. When the task is done, give the command {submit} by itself."""
+Give one command per turn, of one or more lines, in a block that starts with ```bash and ends with ```.
+You see its output. Variables and the working folder persist from turn to turn; a command may take {seconds:g}
+seconds and gets no input. When the task is done, give the command {submit} by itself."""
 
 
 def shell_block(text: str) -> list[str]:
-    """Return the last block of shell commands in a response, as a list of at most one."""
-    blocks = (last_code_block(text, language) for language in _LANGUAGES)
-    return [block for block in blocks if block is not None][:1]
+    """Return the last block of shell commands in a response, as a list of at most one.
+
+    Without a block marked as shell, an unmarked block counts, and then the bare word ``submit`` on the last
+    line.
+    """
+    blocks = (last_code_block(text, language) for language in (*_LANGUAGES, ""))
+    if marked := [block for block in blocks if block is not None]:
+        return marked[:1]
+    last = text.rstrip().rpartition("\n")[2].strip("`*. \t")
+    return [SUBMIT] if _submits(last) else []
+
+
+def _submits(line: str) -> bool:
+    return line.strip().rstrip(";").rstrip() == SUBMIT
 
 
 class Terminal(TurnBasedEnv[str]):
     r"""Follow an instruction with shell commands, in a sandbox without network access.
 
     Action: bash commands in a block that starts with three backticks and ``bash``; the last block counts. The
-    command ``submit`` submits the result.
+    command ``submit``, by itself or on the last line, submits the result.
 
     Rewards: on submission, 1 if every test of the resulting files passes, else 0. The last turn submits
     automatically. A format error earns -0.1 and uses up the turn; everything else earns 0. The metric
@@ -138,13 +149,19 @@ class Terminal(TurnBasedEnv[str]):
         return text or None
 
     def play(self, move: str) -> MoveResult:
-        if move == SUBMIT:
-            return self._hand_in("")
+        before, _, last = move.rstrip().rpartition("\n")
+        submits = _submits(last)
+        if submits:
+            move = before.strip()
+            if not move:
+                return self._hand_in("")
         if len(move) > _LONGEST:
             return f"A command may have {_LONGEST} letters.", 0.0, "illegal"
         result = self._run(move)
         self.commands.append(move)
         text = self._shown(result)
+        if submits:
+            return self._hand_in(f"{text}\n")
         if self.turn >= self.turn_limit:
             text, reward, verdict = self._hand_in(f"{text}\n")
             return text, reward, "continue" if verdict == "lost" else verdict  # which truncates

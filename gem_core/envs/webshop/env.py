@@ -144,14 +144,17 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         if verb == "search":
             self._search(argument)
         elif verb == "click":
-            part = pages.clickable(self._parts()).get(" ".join(argument.lower().split()))
+            wanted = " ".join(argument.lower().split())
+            if wanted == "search" and self.page == "start":
+                return f"To search, write the words: search[words].\n{self._shown()}", 0.0, "continue"
+            part = pages.clickable(self._parts()).get(wanted)
             if part is None:
-                return "There is no such thing to click on this page.", 0.0, "illegal"
+                return "This page has nothing of that name to click.", 0.0, "illegal"
             if part.text == BUY:
                 return self._buy()
             self._click(part)
         else:
-            return "Only search[...] and click[...] do something here.", 0.0, "illegal"
+            return "The only actions are search[...] and click[...].", 0.0, "illegal"
         self._open = None
         return self._shown(), 0.0, "continue"
 

@@ -11,7 +11,7 @@ import gem_core
 from gem_core.checker import RULES
 from gem_core.envs.service.domain import Refused
 from gem_core.envs.service.env import ASSISTANT, USER, Service
-from gem_core.envs.service.shop import OPERATIONS, said_in_words
+from gem_core.envs.service.shop import CHANGES, OPERATIONS, said_in_words
 from gem_core.envs.service.shop_database import shop_database
 from gem_core.envs.service.shop_tasks import shop
 from gem_core.envs.service.user import END
@@ -26,12 +26,20 @@ def call(name, arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def serve(index, calls, last):
-    """Return the assistant's reward for making `calls` and saying `last` before the user ends."""
+def serve(index, calls, last, confirm=True):
+    """Return the assistant's reward for making `calls` and saying `last` before the user ends.
+
+    With `confirm`, the user agrees before the first change.
+    """
     env = Service(shop())
     env.reset(seed=0, options={"index": index})
     env.step({USER: TASKS[index].request})
+    agreed = not confirm
     for name, arguments in calls:
+        if name in CHANGES and not agreed:
+            env.step({ASSISTANT: "I am going to do that. Shall I go ahead?"})
+            env.step({USER: "Yes, please."})
+            agreed = True
         if shop().operation(name).ends and last:  # the conversation has ended
             env.step({ASSISTANT: last})
             env.step({USER: "Thank you."})
@@ -72,7 +80,8 @@ def test_at_least_sixty_tasks_and_no_two_alike():
 @pytest.mark.parametrize("index", range(len(TASKS)), ids=[task.name for task in TASKS])
 def test_the_grader_of_a_task(index):
     task = TASKS[index]
-    said = " ".join(task.outputs)
+    nothing = all(name in READS for name, _ in task.actions) and not task.outputs
+    said = "Sorry, no." if nothing else " ".join(task.outputs)
     assert serve(index, task.actions, said) == 1.0
     writes = [entry for entry in task.actions if entry[0] not in READS]
     # Wrong final states: a different change, a missing change, a missing output.
@@ -132,6 +141,34 @@ def test_declining_blindly_earns_nothing():
         customer = shop_database()["customers"][TASKS[index].actions[1][1]["customer"]]
         find = ("find_customer_by_email", {"email": f" {customer['email'].upper()}"})
         assert serve(index, [find, ("get_order", {"order": customer["orders"][0]})], "Sorry, no.") == 1.0
+
+
+@pytest.mark.parametrize(
+    "index", [n for n, t in enumerate(TASKS) if {name for name, _ in t.actions} & CHANGES]
+)
+def test_a_change_without_agreement_earns_nothing(index):
+    said = " ".join(TASKS[index].outputs)
+    assert serve(index, TASKS[index].actions, said, confirm=True) == 1.0
+    assert serve(index, TASKS[index].actions, said, confirm=False) == 0.0
+
+
+def test_asking_for_the_email_is_no_agreement():
+    index = next(n for n, task in enumerate(TASKS) if task.name == "cancel")
+    env = Service(shop())
+    env.reset(seed=0, options={"index": index})
+    task = TASKS[index]
+    env.step({USER: task.request})
+    env.step({ASSISTANT: "What is your email address?"})
+    env.step({USER: task.facts["email"]})
+    for name, arguments in task.actions:
+        env.step({ASSISTANT: call(name, arguments)})
+    env.step({ASSISTANT: "Done."})
+    assert env.step({USER: END})[1][ASSISTANT] == 0.0
+
+
+def test_closing_after_a_look_up_earns_nothing():
+    for index, task in enumerate(TASKS):
+        assert serve(index, task.actions[:2], "Is there anything else?") == 0.0
 
 
 @pytest.mark.parametrize(

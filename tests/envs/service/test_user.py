@@ -21,6 +21,14 @@ def test_the_scripted_user_says_what_it_is_asked_for():
     assert both == f"{TASK.facts['name']} {TASK.facts['postcode']}"
     assert scripted_message(TASK, "I will cancel it. Shall I?") == "Yes, please."
     assert scripted_message(TASK, "Is there anything else?") == END
+    told = scripted_message(TASK, "I will cancel it; the reason is a change of mind. Shall I go ahead?")
+    assert told.startswith("Yes, please.")
+    assert scripted_message(TASK, "May I have your email address?") == TASK.facts["email"]
+    assert scripted_message(TASK, "It is done. Have a great day!") == END
+    assert (
+        scripted_message(TASK, "I can cancel it. Shall I go ahead? Is there anything else?") == "Yes, please."
+    )
+    assert scripted_message(TASK, "It is cancelled. Is there anything else I can do for you?") == END
     again = scripted_message(TASK, "Bananas are yellow.")
     assert again.startswith(TASK.request)
     assert TASK.facts["email"] in again

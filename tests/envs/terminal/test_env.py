@@ -186,3 +186,21 @@ def test_the_last_block_counts():
     text = f"{block('ls')}\n{FENCE}python\nprint(1)\n{FENCE}\n{block('pwd')}"
     assert shell_block(text) == ["pwd"]
     assert shell_block(f"{FENCE}python\nprint(1)\n{FENCE}") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["submit", "Done.\nsubmit", "```\nsubmit\n```", "```bash\nsubmit;\n```", "`submit`", "submit;"]
+)
+def test_ways_to_submit(env, text):
+    env.step(env.oracle_action())
+    assert env.step(text)[1:3] == (1.0, True)
+
+
+def test_commands_before_submit_in_one_block_are_run(env):
+    solution = env.unwrapped.task.solution.strip()
+    assert env.step(block(f"{solution}\nsubmit"))[1:3] == (1.0, True)
+
+
+def test_an_unmarked_block_is_a_command_and_a_word_in_a_sentence_is_not(env):
+    assert env.step("```\necho hi\n```")[0] == "hi"
+    assert env.step("I will submit the result later.")[4]["invalid"] == "format"

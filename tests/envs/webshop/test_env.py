@@ -199,7 +199,7 @@ def test_the_turn_limit_pays_nothing():
 def test_what_is_not_on_the_page_is_illegal():
     env = make()
     env.reset(seed=0)
-    for action in ("click[buy now]", "click[G000000000]", "click[search]", "sell[socks]"):
+    for action in ("click[buy now]", "click[G000000000]", "click[sell]", "sell[socks]"):
         _, reward, terminated, truncated, info = env.step(boxed(action))
         assert (reward, terminated, truncated, info["invalid"]) == (0.0, False, False, "illegal")
 
@@ -295,3 +295,12 @@ def test_html_is_escaped_and_well_formed():
     ]  # fmt: skip
     assert found[4][1] == {"type": "radio", "name": "size", "value": 'a "b" <c>'}
     assert "<script>" not in text
+
+
+@pytest.mark.parametrize("text", ["Search", "search"])
+def test_the_search_button_explains_how_to_search(text):
+    env = gem_core.make("webshop:train-text")
+    env.reset(seed=0)
+    observation, reward, terminated, _, info = env.step(rf"\boxed{{click[{text}]}}")
+    assert (reward, terminated, info["invalid"]) == (0.0, False, None)
+    assert "search[words]" in observation
