@@ -1,0 +1,28 @@
+"""Oat's own estimators compared with ours, and in the exam."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainers.oat.upstream import CALLS
+from tests.trainers.upstream.check import check_current, check_entry
+from tests.trainers.upstream.entries import Entry, entries
+from tests.trainers.upstream.exam import verdicts
+
+ENTRIES = entries("oat")
+
+
+def test_the_table_names_functions_of_this_version() -> None:
+    check_current("oat")
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.ours], ids=lambda entry: entry.name)
+def test_equal_with_the_changes_of_the_table(entry: Entry) -> None:
+    check_entry(entry, CALLS[entry.name])
+
+
+def test_verdicts_of_the_reduced_exam() -> None:
+    expected = {entry.name: entry.verdict for entry in ENTRIES}
+    assert set(CALLS) <= set(expected)
+    for name, verdict in verdicts("oat", CALLS).items():
+        assert verdict == expected[name], name

@@ -1,0 +1,1 @@
+"""The trainers' own estimators, compared with ours and judged by the exam."""
