@@ -64,6 +64,7 @@ RECORDED: dict[str, Any] = {
 """The exam of the documentation."""
 
 RECORDED_CHANGED: dict[str, dict[str, Any]] = {
+    "rl2": {"batch_sizes": [8, 64], "budget": 1},
     "roll": {"tasks": ["stop", "tool"], "batch_sizes": [16, 64], "budget": 1},  # a call takes long
 }
 """Changes to it by trainer."""
