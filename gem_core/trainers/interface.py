@@ -60,7 +60,29 @@ def expect_one_of(
             return function
     problem = "is missing" if function is None else f"takes ({', '.join(present)})"
     expected = " or ".join(f"({', '.join(signature)})" for signature in signatures)
-    raise _unsupported(trainer, f"{_path(owner, name)} {problem}; expected {expected}")
+    raise unsupported(trainer, f"{_path(owner, name)} {problem}; expected {expected}")
+
+
+def expect_arguments(
+    trainer: SupportedTrainer, owner: ModuleType | type, name: str, arguments: Collection[str]
+) -> None:
+    """Check that a function or class of the trainer takes these keyword arguments, among others.
+
+    Args:
+        trainer: Trainer, for the message.
+        owner: Module or class of the trainer.
+        name: As in `expect`.
+        arguments: Names of the arguments.
+
+    Raises:
+        UnsupportedTrainer: The attribute or an argument is missing.
+    """
+    function = find(owner, name)
+    present = () if function is None else parameters_of(function)
+    missing = [argument for argument in arguments if argument not in present]
+    if missing:
+        problem = "is missing" if function is None else f"has no argument {' and no '.join(missing)}"
+        raise unsupported(trainer, f"{_path(owner, name)} {problem}")
 
 
 def expect_same(trainer: SupportedTrainer, owner: ModuleType | type, name: str, replacement: Any) -> None:
@@ -104,7 +126,7 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
     present = tuple(fields if fields is not None else (field.name for field in dataclasses.fields(cls)))
     if present != tuple(names) if exact else not set(names) <= set(present):
         shown = f"has the fields {', '.join(present)}; expected {', '.join(names)}"
-        raise _unsupported(trainer, f"{_path(cls)} {shown}")
+        raise unsupported(trainer, f"{_path(cls)} {shown}")
 
 
 def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Collection[str]) -> None:
@@ -125,7 +147,7 @@ def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Col
     code = getattr(find(owner, method), "__code__", None)
     missing = sorted(set(names).difference(code.co_names if code else ()))
     if missing:
-        raise _unsupported(trainer, f"{_path(owner, method)} does not use {', '.join(missing)}")
+        raise unsupported(trainer, f"{_path(owner, method)} does not use {', '.join(missing)}")
 
 
 def find(owner: ModuleType | type, name: str) -> Any:
@@ -146,7 +168,13 @@ def _path(owner: ModuleType | type, name: str = "") -> str:
     return ".".join([*parts, name] if name else parts)
 
 
-def _unsupported(trainer: SupportedTrainer, problem: str) -> UnsupportedTrainer:
+def unsupported(trainer: SupportedTrainer, problem: str) -> UnsupportedTrainer:
+    """Return the error for a trainer whose interface differs from the expected one.
+
+    Args:
+        trainer: Trainer, for the message.
+        problem: What differs.
+    """
     return UnsupportedTrainer(
         f"{trainer.package}: {trainer.name} {trainer.installed_version() or 'from a checkout'} has another "
         f"interface: {problem}. Supported versions: {trainer.distribution}{trainer.versions}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_origin, get_type_hints
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, RolloutOptions, RowKind
@@ -108,6 +108,36 @@ def reject_changed(
         value = option_at(config, path)
         if value is not None and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
             raise ConfigError(f"{prefix}{written(path)}={value}: {reason}")
+
+
+class FlagField(NamedTuple):
+    """A field of an options class, as the dataclass of a trainer's command-line parser declares it."""
+
+    name: str
+    kind: Any
+    """Type of the field; str for an object, written as JSON, and ``list[str] | None`` for a tuple."""
+    default: Any
+    help: str
+
+
+def flag_fields(options: type[Any]) -> list[FlagField]:
+    """Return the fields of an options class for the parser of a trainer that reads flags into a dataclass.
+
+    Args:
+        options: A dataclass such as `PluginOptions`; the help is the text in `Annotated`.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    flags = []
+    for item in fields(options):
+        kind, text, default = hints[item.name], "", item.default
+        if get_origin(kind) is Annotated:
+            kind, text = get_args(kind)
+        if get_origin(kind) is dict:
+            kind, default = str, "{}"
+        elif get_origin(kind) is tuple:
+            kind, default = list[str] | None, None
+        flags.append(FlagField(item.name, kind, default, text))
+    return flags
 
 
 def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str, Any]:

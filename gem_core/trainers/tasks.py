@@ -62,13 +62,31 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
         ConfigError: A line cannot be read; the message names the line.
     """
     with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            place = f"{path}, line {number}"
-            try:
-                task = read(json.loads(line))
-            except (GemError, ValueError, AttributeError) as error:
-                raise ConfigError(f"{place}: {error}") from error
-            yield place, task
+        lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, start=1))
+        yield from read_rows(lines, lambda line: read(json.loads(line)))
+
+
+def read_rows(
+    rows: Iterable[tuple[str, Any]], read: Callable[[Any], TaskRow]
+) -> Iterator[tuple[str, TaskRow]]:
+    """Read the tasks of rows.
+
+    Args:
+        rows: Location of each row, for messages, and the row.
+        read: As in `read_tasks`.
+
+    Yields:
+        Location of the task, and the task.
+
+    Raises:
+        ConfigError: A row cannot be read; the message names the location.
+    """
+    for place, row in rows:
+        try:
+            task = read(row)
+        except (GemError, ValueError, AttributeError) as error:
+            raise ConfigError(f"{place}: {error}") from error
+        yield place, task
 
 
 def check_tasks(

@@ -8,7 +8,7 @@ import os
 import time
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 import tyro
 from oat.algorithms.ppo import PPOArgs
@@ -21,7 +21,7 @@ from gem_core.rollout import RolloutOptions
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import import_modules, read_object, reject_changed
+from gem_core.trainers.options import flag_fields, import_modules, read_object, reject_changed
 from gem_oat.tasks import progress_of, task_order
 
 NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
@@ -32,11 +32,9 @@ PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
 
 def _add_limits(args: type[PPOArgs]) -> type[PPOArgs]:
     """Declare the fields of `EpisodeLimits` as flags, except the length of a response, which is Oat's own."""
-    hints = get_type_hints(EpisodeLimits, include_extras=True)
-    for limit in fields(EpisodeLimits):
+    for limit in flag_fields(EpisodeLimits):
         if limit.name != "max_tokens_per_turn":
-            kind, text = get_args(hints[limit.name])
-            args.__annotations__[limit.name] = Annotated[kind, tyro.conf.arg(help=text)]
+            args.__annotations__[limit.name] = Annotated[limit.kind, tyro.conf.arg(help=limit.help)]
             setattr(args, limit.name, limit.default)
     return args
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks, read_task
-from gem_core.trainers.tasks import check_tasks, evaluation_tasks
+from gem_core.trainers.tasks import check_tasks, evaluation_tasks, read_rows
 
 REMEDY = "make the rows with gem_trl.tasks or `gem-core export --to trl`"
 NO_IMAGES = "gem_trl trains on text only; train on it with verl, OpenRLHF or `gem-core train`"
@@ -73,16 +73,9 @@ def check_dataset(dataset: Any, name: str, wrappers: str, *, for_training: bool)
         for key, part in dataset.items():
             check_dataset(part, f"{name}[{key!r}]", wrappers, for_training=for_training)
     elif hasattr(dataset, "__len__"):
-        check_tasks(_tasks_of(dataset, name), wrappers, no_images=NO_IMAGES, for_training=for_training)
-
-
-def _tasks_of(dataset: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple[str, TaskRow]]:
-    for number, row in enumerate(dataset):
-        place = f"{name}, row {number}"
-        try:
-            yield place, prompt_task(row.get("prompt"))
-        except ConfigError as error:
-            raise ConfigError(f"{place}: {error}") from None
+        rows = ((f"{name}, row {number}", row.get("prompt")) for number, row in enumerate(dataset))
+        located = read_rows(rows, prompt_task)
+        check_tasks(located, wrappers, no_images=NO_IMAGES, for_training=for_training)
 
 
 def episode_return(gem_return: Sequence[float | None], **unused: Any) -> list[float | None]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any
 
 from gem_core.errors import ConfigError, GemError
 from gem_core.trainers.imports import replaced
+from gem_core.trainers.options import flag_fields
 from gem_trl import SUPPORTED
 from gem_trl.config import GemConfig
 
@@ -40,18 +41,11 @@ class TaskFlags:
 
 def flags() -> type[Any]:
     """Return a dataclass with the flags of GEM, for TRL's parser. Objects are JSON."""
-    made: list[tuple[str, Any, Any]] = []
-    for cls in (TaskFlags, GemConfig):
-        hints = get_type_hints(cls, include_extras=True)
-        for item in fields(cls):
-            kind, text = hints[item.name], ""
-            if get_origin(kind) is Annotated:
-                kind, text = get_args(kind)
-            default = item.default if item.default_factory is MISSING else "{}"
-            if get_origin(kind) is tuple:
-                kind, default = list[str] | None, None
-            flag = field(default=default, metadata={"help": text})
-            made.append((PREFIX + item.name, str if get_origin(kind) is dict else kind, flag))
+    made = [
+        (PREFIX + flag.name, flag.kind, field(default=flag.default, metadata={"help": flag.help}))
+        for options in (TaskFlags, GemConfig)
+        for flag in flag_fields(options)
+    ]
     return make_dataclass("GemFlags", made)
 
 
@@ -82,27 +76,24 @@ def _run(argv: Sequence[str] | None) -> None:
     values = {item.name.removeprefix(PREFIX): getattr(given, item.name) for item in fields(given)}
     chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
     config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
-    trainer = functools.partial(GemGRPOTrainer, gem=config)
-    with replaced(trl, "GRPOTrainer", trainer):
-        if chosen.env is None:
-            grpo.main(script, training, model, mixture)
-            return
+    trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset
+    if chosen.env is not None:
         if script.dataset_name or mixture.datasets:
             raise ConfigError("--gem_env names the tasks; leave out --dataset_name and datasets")
-        script.dataset_name = "gem"
-        splits = _splits(chosen, script, training)
-        with replaced(datasets, "load_dataset", lambda *args, **kwargs: splits):
-            grpo.main(script, training, model, mixture)
+        script.dataset_name, splits = "gem", _splits(chosen, script, training)
+        load = lambda *args, **kwargs: splits  # noqa: E731
+    with replaced(trl, "GRPOTrainer", trainer), replaced(datasets, "load_dataset", load):
+        grpo.main(script, training, model, mixture)
 
 
 def _splits(chosen: TaskFlags, script: Any, training: Any) -> Mapping[str, Any]:
     from gem_trl.dataset import tasks
 
-    assert chosen.env is not None
-    splits = {script.dataset_train_split: tasks(chosen.env, chosen.num_tasks, seed=training.seed)}
+    envs = chosen.env or []
+    splits = {script.dataset_train_split: tasks(envs, chosen.num_tasks, seed=training.seed)}
     if training.eval_strategy != "no":
-        envs = chosen.eval_env or chosen.env
-        splits[script.dataset_test_split] = tasks(envs, chosen.num_eval_tasks, split="eval")
+        eval_tasks = tasks(chosen.eval_env or envs, chosen.num_eval_tasks, split="eval")
+        splits[script.dataset_test_split] = eval_tasks
     return splits
 
 

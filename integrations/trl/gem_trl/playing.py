@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import weakref
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from trl import GRPOTrainer
@@ -86,23 +88,14 @@ class Rollout:
 
     async def _play(self, policy: Policy, trainer: GRPOTrainer, split: str, name: str) -> list[Episode]:
         assert self._player is not None
-        limits = [context_limit(trainer.model, self._gem.max_tokens)]
-        if trainer.use_vllm:
-            limits.append(trainer.args.vllm_max_model_length)
-        return await asyncio.gather(
-            *(
-                self._player.play(
-                    task,
-                    policy,
-                    split=split,
-                    metadata={"step": self._step},
-                    request_id=f"{name}/{number}",
-                    max_total_tokens=min((limit for limit in limits if limit is not None), default=None),
-                    max_response_tokens=trainer.max_completion_length,
-                )
-                for number, task in enumerate(self.tasks)
-            )
-        )
+        total = context_limit(trainer.model, self._gem.max_tokens)
+        if trainer.use_vllm and trainer.args.vllm_max_model_length is not None:
+            total = min(total or math.inf, trainer.args.vllm_max_model_length)
+        limits = {"max_total_tokens": total, "max_response_tokens": trainer.max_completion_length}
+        metadata = {"step": self._step}
+        play: Any = partial(self._player.play, policy=policy, split=split, metadata=metadata, **limits)
+        plays = (play(task, request_id=f"{name}/{number}") for number, task in enumerate(self.tasks))
+        return await asyncio.gather(*plays)
 
     def _run(self, play: Coroutine[Any, Any, list[Episode]]) -> list[Episode]:
         try:

@@ -15,6 +15,8 @@ from gem_core.engines.vllm import SteppedVllmPolicy
 from gem_core.rollout import Policy
 from gem_core.trainers.player import EpisodePlayer
 
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
 
 @contextmanager
 def open_policy(trainer: Any, player: EpisodePlayer, name: str) -> Iterator[Policy]:
@@ -28,14 +30,8 @@ def open_policy(trainer: Any, player: EpisodePlayer, name: str) -> Iterator[Poli
     args = trainer.args
     if trainer.use_vllm:
         engine = trainer.vllm_generation
-        sampling = {
-            "temperature": engine.temperature,
-            "top_p": engine.top_p,
-            "top_k": engine.top_k,
-            "min_p": engine.min_p or 0.0,
-            "repetition_penalty": engine.repetition_penalty,
-            **engine.generation_kwargs,
-        }
+        sampling = {name: getattr(engine, name) for name in SAMPLING} | engine.generation_kwargs
+        sampling["min_p"] = sampling["min_p"] or 0.0
         yield SteppedVllmPolicy(engine.llm.llm_engine, sampling, stop_id=player.extra_stop_id, seed=args.seed)
         return
     options = {"gather_deepspeed3_params": args.ds3_gather_for_generation}

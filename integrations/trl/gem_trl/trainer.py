@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from trl import GRPOConfig, GRPOTrainer
 from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
-from gem_core.rollout.rows import turn_ids_of
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EpisodeTurns
 from gem_core.trainers.failures import batch_metrics, evaluation_logs
@@ -74,8 +74,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         training = self.model.training
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         if self.gem_rollout is None:
-            turn_ids, turns = turn_ids_from_mask(mask), self._scored_turns(mask)
-            outlines = []
+            turn_ids = turn_ids_from_mask(mask)
+            turns, outlines = self._scored_turns(turn_ids.cpu()), []
         else:
             episodes = self.gem_rollout.episodes
             turn_ids = _turn_ids(episodes, mask)
@@ -106,16 +106,14 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._scores = super()._calculate_rewards(*args, **kwargs)
         return self._scores
 
-    def _scored_turns(self, mask: torch.Tensor) -> list[EpisodeTurns]:
+    def _scored_turns(self, turn_ids: torch.Tensor) -> list[EpisodeTurns]:
         """Return the turns of rows that TRL generated, with the whole reward on the last turn of a row."""
-        weights = self.reward_weights.to(self._scores.device)
-        scores = (self._scores * weights).nansum(1)
+        scores = (self._scores * self.reward_weights.to(self._scores.device)).nansum(1)
         scores[self._scores.isnan().all(1)] = torch.nan  # no function scored the row
-        first = self.accelerator.process_index * len(mask)
+        first = self.accelerator.process_index * len(turn_ids)
         turns = []
-        ids = turn_ids_from_mask(mask).cpu()
-        for row, score in zip(ids, scores[first : first + len(mask)].tolist(), strict=True):
-            lengths = torch.bincount(row[row >= 0]).tolist() if score == score else []
+        for row, score in zip(turn_ids, scores[first : first + len(turn_ids)].tolist(), strict=True):
+            lengths = [] if math.isnan(score) else torch.bincount(row[row >= 0]).tolist()
             turns.append(EpisodeTurns([0.0] * (len(lengths) - 1) + [score] * bool(lengths), lengths))
         return turns
 
@@ -134,8 +132,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         dataset = self.eval_dataset[dataset] if isinstance(dataset, str) else dataset
         size = len(dataset) * self.num_generations_eval if hasattr(dataset, "__len__") else None
         self._evaluated, self._evaluation = [], (metric_key_prefix, size)
-        metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        return metrics
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)  # type: ignore[no-any-return]
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log metrics, including those of GEM at the end of an evaluation."""
@@ -165,13 +162,9 @@ def _turn_ids(episodes: Sequence[Episode], mask: torch.Tensor) -> torch.Tensor:
     Raises:
         ConfigError: The mask of the loss does not cover exactly the responses.
     """
-    width = mask.shape[1]
-    ids = torch.tensor([_row_ids(episode, width) for episode in episodes])
+    rows = [rows_of(episode, pad_id=0)[0] for episode in episodes]
+    turn_ids = [row.turn_ids[row.prompt_length :] for row in rows]
+    ids = torch.tensor([of_row + [-1] * (mask.shape[1] - len(of_row)) for of_row in turn_ids])
     if not torch.equal(ids >= 0, mask.cpu() != 0):
         raise ConfigError("TRL's mask of the loss does not cover exactly the responses of the episodes")
     return ids
-
-
-def _row_ids(episode: Episode, width: int) -> list[int]:
-    (row,) = rows_of(episode) or [None]
-    return [-1] * width if row is None else turn_ids_of(row.spans, width, start=row.prompt_length)

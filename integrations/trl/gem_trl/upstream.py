@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 
+import trl
 from trl import GRPOTrainer
 from trl import models as trl_models
 from trl.trainer import utils as trl_utils
 
-from gem_core.errors import UnsupportedTrainer
-from gem_core.trainers.interface import expect
+from gem_core.trainers.interface import expect, expect_arguments, unsupported
 from gem_trl import SUPPORTED
 
 EXPECTED = {
@@ -45,15 +45,8 @@ def check() -> None:
         expect(SUPPORTED, GRPOTrainer, name, *parameters)
     first = ("model", "accelerator", "gather_deepspeed3_params")
     expect(SUPPORTED, trl_models, "unwrap_model_for_generation", *first, exact=False)
-    missing = [name for name in ARGUMENTS if name not in inspect.signature(GRPOTrainer).parameters]
-    if missing:
-        raise UnsupportedTrainer(_problem(f"GRPOTrainer has no {', '.join(missing)}"))
+    expect_arguments(SUPPORTED, trl, "GRPOTrainer", ARGUMENTS)
     if TOKEN_ADVANTAGES not in inspect.getsource(GRPOTrainer._compute_loss):
-        raise UnsupportedTrainer(_problem("its loss does not accept an advantage per token"))
+        raise unsupported(SUPPORTED, "its loss does not accept an advantage per token")
     if getattr(trl_utils, "_ChunkedLogProbFunction", "absent") is None:  # 1.15, whose loss always calls it
-        raise UnsupportedTrainer(_problem("its loss needs triton, which is not installed"))
-
-
-def _problem(text: str) -> str:
-    version = SUPPORTED.installed_version()
-    return f"gem_trl: TRL {version}: {text}. Supported versions: trl{SUPPORTED.versions}"
+        raise unsupported(SUPPORTED, "its loss needs triton, which is not installed")

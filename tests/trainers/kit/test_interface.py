@@ -13,6 +13,7 @@ from gem_core.errors import UnsupportedTrainer
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.interface import (
     expect,
+    expect_arguments,
     expect_fields,
     expect_names,
     expect_one_of,
@@ -136,3 +137,13 @@ def test_a_replacement_takes_the_same_parameters() -> None:
     ):
         with pytest.raises(UnsupportedTrainer, match=r"trainer\.core\.Learner\."):
             expect_same(TRAINER, module(), name, replacement)
+
+
+def test_arguments_among_others() -> None:
+    expect_arguments(TRAINER, module(), "Learner.step", ["rate"])
+    with pytest.raises(
+        UnsupportedTrainer, match=r"trainer.core.Learner.step has no argument pace and no size"
+    ):
+        expect_arguments(TRAINER, module(), "Learner.step", ["rate", "pace", "size"])
+    with pytest.raises(UnsupportedTrainer, match=r"trainer.core.Actor is missing"):
+        expect_arguments(TRAINER, module(), "Actor", ["rate"])

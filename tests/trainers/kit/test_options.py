@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.options import choose_rows, import_modules, option_at, read_object, reject_changed
+from gem_core.trainers.options import (
+    PluginOptions,
+    choose_rows,
+    flag_fields,
+    import_modules,
+    option_at,
+    read_object,
+    reject_changed,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +68,12 @@ def test_settings_keep_their_neutral_value() -> None:
         reject_changed(CONFIG, [*neutral, ("adv.clip", 0, "has no effect; leave it out")], prefix="--")
     with pytest.raises(ConfigError, match=r"^ADV.KIND=b: wrong$"):
         reject_changed(CONFIG, [("adv.kind", ("a", "c"), "wrong")], written=str.upper)
+
+
+def test_options_as_flags() -> None:
+    flags = {flag.name: flag for flag in flag_fields(PluginOptions)}
+    assert flags["max_turns"].kind == int | None
+    assert flags["max_turns"].help.startswith("maximum turns per episode")
+    assert flags["template_kwargs"][1:3] == (str, "{}")
+    assert flags["modules"][1:3] == (list[str] | None, None)
+    assert flags["wrappers"][1:] == (str, "", "")

@@ -16,9 +16,7 @@ def test_the_installed_version_is_accepted() -> None:
 
 def test_a_loss_that_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(utils, "_ChunkedLogProbFunction", None)  # as in TRL 1.15 without triton
-    with pytest.raises(
-        UnsupportedTrainer, match=r"gem_trl: TRL .*: its loss needs triton, which is not inst"
-    ):
+    with pytest.raises(UnsupportedTrainer, match="its loss needs triton, which is not installed"):
         upstream.check()
 
 
@@ -34,7 +32,7 @@ def test_a_loss_for_one_advantage_per_row(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_argument_or_a_method_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as change:
         change.setattr(upstream, "ARGUMENTS", ("rollout_func", "no_such_argument"))
-        with pytest.raises(UnsupportedTrainer, match="GRPOTrainer has no no_such_argument"):
+        with pytest.raises(UnsupportedTrainer, match=r"trl.GRPOTrainer has no argument no_such_argument"):
             upstream.check()
     monkeypatch.delattr(GRPOTrainer, "_calculate_rewards")
     with pytest.raises(
