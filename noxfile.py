@@ -278,6 +278,12 @@ def trl(session: nox.Session) -> None:
     test_trainer(session, "trl", "-m", "not full")
 
 
+@nox.session(name="trl-full", python="3.11")
+def trl_full(session: nox.Session) -> None:
+    """Play the episodes of TRL's trainer with real vLLM in the training process."""
+    test_trainer(session, "trl", "-m", "full")
+
+
 COMPILE_DEEPSPEED = """
 from deepspeed.accelerator import get_accelerator
 for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
