@@ -26,6 +26,6 @@ def register_databases() -> None:
         group = name.lower()
         register(f"database:{name}-v0", env, wrappers=tools, extra="mcp", description=described, tasks=group)
     register(
-        "eval:MCPMark", "gem_core.envs.databases.folder:McpMark", wrappers=tools, extra="mcp",
-        description="Tasks in the format of MCPMark from a folder, for SQLite",
+        "eval:SQLiteFolder", "gem_core.envs.databases.folder:SqliteFolder", wrappers=tools, extra="mcp",
+        description="SQLite tasks from a folder, in the layout of MCPMark",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`McpMark`: database tasks from a folder, in the format of MCPMark.
+"""`SqliteFolder`: SQLite tasks from a folder, in the layout of MCPMark.
 
 A task is a folder with ``description.md`` (the instruction), ``verify.py`` (exits with status 0 if the
 database is as required) and ``meta.json``. Tasks of a category share a database: ``database.db`` or
@@ -39,8 +39,10 @@ class Found(NamedTuple):
     """An SQLite file or an SQL file."""
 
 
-class McpMark(Databases):
-    r"""Database tasks in the format of MCPMark, for SQLite.
+class SqliteFolder(Databases):
+    r"""SQLite tasks from a folder, in the layout of MCPMark.
+
+    MCPMark's own database tasks need a Postgres server, so none of them can be played.
 
     Action: as in `Databases`; each task ends with ``\boxed{done}``.
 
@@ -75,7 +77,7 @@ class McpMark(Databases):
             DataError: The folder has no task for SQLite; the message says why.
         """
         if folder is None or not Path(folder).is_dir():
-            raise DataError(f"folder={folder!r}: expected a folder with tasks in the format of MCPMark")
+            raise DataError(f"folder={folder!r}: expected a folder with tasks in the layout of MCPMark")
         self.set_up(check_int("max_errors", max_errors, 1))
         wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
         self.skipped: dict[str, str] = {}

@@ -46,7 +46,7 @@ def folder(tmp_path):
 
 
 def test_the_oracle_and_a_player_are_graded_by_the_verifier(folder):
-    with gem_core.make("eval:MCPMark", folder=str(folder)) as env:
+    with gem_core.make("eval:SQLiteFolder", folder=str(folder)) as env:
         observation, _ = env.reset(options={"index": 0})
         assert "Make employee 1 the CEO." in observation
         env.step(env.oracle_action())
@@ -63,7 +63,7 @@ def test_the_oracle_and_a_player_are_graded_by_the_verifier(folder):
 
 def test_check_env(folder):
     rules = "twins_are_equal states_survive_json forks_are_equal_and_independent random_actions_are_legal"
-    gem_core.check_env("eval:MCPMark", rules=rules.split(), seeds=(0, 1), folder=str(folder))
+    gem_core.check_env("eval:SQLiteFolder", rules=rules.split(), seeds=(0, 1), folder=str(folder))
 
 
 def test_a_database_from_sql_in_another_folder(folder, tmp_path):
@@ -71,19 +71,19 @@ def test_a_database_from_sql_in_another_folder(folder, tmp_path):
     other = tmp_path / "databases"
     other.mkdir()
     (other / "firm.sql").write_text(SETUP)
-    with gem_core.make("eval:MCPMark", folder=str(folder), databases=str(other)) as env:
+    with gem_core.make("eval:SQLiteFolder", folder=str(folder), databases=str(other)) as env:
         env.reset(seed=0)
         assert "clerk" in env.step(call("query", sql="SELECT * FROM staff"))[0]
 
 
 def test_tasks_that_cannot_be_played(folder):
-    with gem_core.make("eval:MCPMark", folder=str(folder)) as env:
+    with gem_core.make("eval:SQLiteFolder", folder=str(folder)) as env:
         assert env.unwrapped.skipped == {"elsewhere": "it is for postgres, not for sqlite"}
     with pytest.raises(ConfigError, match="task 'elsewhere': it is for postgres"):
-        gem_core.make("eval:MCPMark", folder=str(folder), tasks="elsewhere")
+        gem_core.make("eval:SQLiteFolder", folder=str(folder), tasks="elsewhere")
     (folder / "standard" / "firm.db").unlink()
     with pytest.raises(DataError, match=r"no firm\.db"):
-        gem_core.make("eval:MCPMark", folder=str(folder))
+        gem_core.make("eval:SQLiteFolder", folder=str(folder))
     for given in (None, str(folder / "nowhere")):
         with pytest.raises(DataError, match="expected a folder"):
-            gem_core.make("eval:MCPMark", folder=given)
+            gem_core.make("eval:SQLiteFolder", folder=given)
