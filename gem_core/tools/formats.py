@@ -292,7 +292,8 @@ def _without_fence(content: str) -> str:
 
 
 def _example_value(property: Mapping[str, Any]) -> Any:
-    if "enum" in property:
-        return property["enum"][0]
+    for key in ("examples", "enum"):
+        if key in property:
+            return property[key][0]
     examples = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
     return examples.get(property.get("type", "string"), "...")

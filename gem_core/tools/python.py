@@ -46,7 +46,13 @@ class PythonTool(Tool):
     description = "Runs a Python program and returns what it prints."
     parameters: Mapping[str, Any] = {
         "type": "object",
-        "properties": {"code": {"type": "string", "description": "the program; print what you want to see"}},
+        "properties": {
+            "code": {
+                "type": "string",
+                "description": "the program; print what you want to see",
+                "examples": ["print(6 * 7)"],
+            }
+        },
         "required": ["code"],
     }
 

@@ -55,7 +55,8 @@ class Tools(Wrapper):
         max_tool_uses: Maximum number of tool turns per episode; the observation of the last one says so. None
             means no limit: the environment's own limit counts only environment turns, so wrap the result in
             a `time_limit`.
-        max_calls: Maximum number of calls that are run per response; further ones are ignored.
+        max_calls: Maximum number of calls that are run per response; the observation says that further ones
+            were not made.
         together: Whether to run the calls of a response at the same time instead of one after the other.
         timeout: Maximum number of seconds per call; None leaves it to the tool.
         max_result_chars: Maximum length of a result; a longer one loses its middle. None means no limit.
@@ -146,7 +147,7 @@ class Tools(Wrapper):
         if self.instructions is False:
             return observation, info
         own = isinstance(self.instructions, str)
-        text = str(self.instructions) if own else self.format.instructions(self.tools)
+        text = str(self.instructions) if own else f"{self.format.instructions(self.tools)}\n{self._budget()}"
         shown = render_observation(observation, info)  # the instructions come after the suffix
         info.pop("prefix", None)
         info.pop("suffix", None)
@@ -156,14 +157,14 @@ class Tools(Wrapper):
         self.require_reset()
         calls = self._calls(action)
         if calls:
-            return self._tool_turn(action, calls, loop.run(self._run(calls)))
+            return self._tool_turn(action, calls, loop.run(self._run(calls[: self.max_calls])))
         return self._env_turn(*self.env.step(action))
 
     async def astep(self, action: str) -> StepResult:
         self.require_reset()
         calls = self._calls(action)
         if calls:
-            return self._tool_turn(action, calls, await self._run(calls))
+            return self._tool_turn(action, calls, await self._run(calls[: self.max_calls]))
         return self._env_turn(*await self.env.astep(action))
 
     def sample_random_action(self) -> str:
@@ -193,19 +194,34 @@ class Tools(Wrapper):
     def _may_call(self) -> bool:
         return self.max_tool_uses is None or self.tool_use_counter < self.max_tool_uses
 
+    def _budget(self) -> str:
+        """Return the limits on calls, for the instructions."""
+        calls = "one call" if self.max_calls == 1 else f"at most {self.max_calls} calls"
+        if self.max_tool_uses is None:
+            return f"Make {calls} per response."
+        times = "once" if self.max_tool_uses == 1 else f"at most {self.max_tool_uses} times"
+        return f"Make {calls} per response, and use tools {times}."
+
+    def _not_made(self, ignored: int) -> str:
+        """Return what is said about the calls beyond `max_calls`."""
+        limit = "one call" if self.max_calls == 1 else f"{self.max_calls} calls"
+        subject = "Another call" if ignored == 1 else f"{ignored} other calls"
+        verb = "was" if ignored == 1 else "were"
+        return f"{subject} in the same response {verb} not made: the limit is {limit}."
+
     def _written(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Return a call as a model would write it; None if this wrapper has no such tool."""
         return self.format.write(self._by_name[name], arguments) if name in self._by_name else None
 
     def _calls(self, action: str) -> list[ToolCall]:
-        """Return the calls to run; an empty list if the response is for the environment."""
+        """Return the calls of a response; an empty list if the response is for the environment."""
         if not self._may_call():
             return []
         calls = self.format.parse(action, self.tools)
         inner = getattr(self.env, "tool_names", ())
         if inner and all(call.name not in self._by_name for call in calls):
             return [] if any(call.name in inner for call in calls) else calls
-        return calls[: self.max_calls]
+        return calls
 
     async def _run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         if self.together:
@@ -232,13 +248,16 @@ class Tools(Wrapper):
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 
     def _tool_turn(self, action: str, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> StepResult:
-        """Return the result of a tool turn."""
+        """Return the result of a tool turn; there are results of the first calls only."""
+        calls, ignored = calls[: len(results)], len(calls) - len(results)
         ok = all(result.ok for result in results)
         self.tool_use_counter += 1
         self.tool_success_counter += ok
         names = [encodable(call.name or "call") for call in calls]
         texts = [_shorten(encodable(result.text), self.max_result_chars) for result in results]
         observation = self.format.results(list(zip(names, texts, strict=True)))
+        if ignored:
+            observation = f"{observation}\n\n{self._not_made(ignored)}"
         if self.tool_use_counter == self.max_tool_uses:
             observation = f"{observation}\n\n{LAST_USE}"
         always, success, error = self.rewards

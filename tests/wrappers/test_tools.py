@@ -86,12 +86,36 @@ def test_the_last_use_says_so_and_later_calls_go_to_the_environment():
     assert env.unwrapped.actions == ["<upper>b</upper>"]
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "Make one call per response, and use tools at most 10 times."),
+        ({"max_tool_uses": 1, "max_calls": 2}, "Make at most 2 calls per response, and use tools once."),
+        ({"max_tool_uses": None}, "Make one call per response."),
+    ],
+)
+def test_the_instructions_state_the_limits(options, sentence):
+    assert make(**options).reset(seed=0)[0].endswith(f"\n{sentence}")
+
+
+def test_a_second_call_in_one_response_is_answered():
+    env = make()
+    env.reset(seed=0)
+    observation = env.step("<upper>a</upper> <upper>b</upper> <upper>c</upper>")[0]
+    assert observation.startswith("Result of upper:\nA\n")
+    assert observation.endswith("2 other calls in the same response were not made: the limit is one call.")
+    assert "not made" not in env.step("<upper>b</upper>")[0]
+
+
 def test_no_tool_hides_the_result_of_another():
     tools = [Upper(), Upper("shout")]
     env = make(tools, max_calls=3)
     env.reset(seed=0)
     observation, *_, info = env.step("<upper></upper> <shout>b</shout> <upper>c</upper> <upper>d</upper>")
-    assert observation == "Result of upper:\nnothing to write\nResult of shout:\nB\nResult of upper:\nC"
+    assert observation == (
+        "Result of upper:\nnothing to write\nResult of shout:\nB\nResult of upper:\nC\n\n"
+        "Another call in the same response was not made: the limit is 3 calls."
+    )
     assert info["tool_type"] == "upper,shout,upper"
     assert info["tool_error"] == "nothing to write"
     assert info["parsed_action"].endswith("<upper>c</upper>")

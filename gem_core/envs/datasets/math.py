@@ -14,8 +14,6 @@ from gem_core.graders.math import judge
 from gem_core.images import image_bytes, image_part, text_part
 from gem_core.text import boxed_answer
 
-_INSTRUCTION = "Give the final answer as \\boxed{answer}."
-
 
 class MathEnv(DataSetEnv):
     r"""Solve a problem.
@@ -30,6 +28,8 @@ class MathEnv(DataSetEnv):
     """
 
     format_error_reward = 0.0
+    instruction = r"Give the final answer as \boxed{answer}, for example \boxed{\frac{3}{4}}."
+    """How to answer, with an example."""
 
     def __init__(
         self,
@@ -83,10 +83,11 @@ class MathEnv(DataSetEnv):
     def question(self, row: Row) -> Observation:
         problem = text_of(row, self.keys[0], self.rows)
         if self.image_key is None:
-            return f"{problem}\n\n{_INSTRUCTION}"
+            return f"{problem}\n\n{self.instruction}"
         images = row.get(self.image_key)
         images = images if isinstance(images, list) else [images]
-        return ask_with_images(problem, [_image(image, self.rows) for image in images if image is not None])
+        parts = [_image(image, self.rows) for image in images if image is not None]
+        return ask_with_images(problem, parts, self.instruction)
 
     parse = staticmethod(boxed_answer)
 
@@ -103,7 +104,7 @@ class MathEnv(DataSetEnv):
         return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"
 
 
-def ask_with_images(problem: str, images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def ask_with_images(problem: str, images: list[dict[str, Any]], instruction: str) -> list[dict[str, Any]]:
     """Return content parts: the text with an image at each ``<image>``, preceded by any remaining images."""
     pieces = problem.split("<image>")
     spare = max(0, len(images) - (len(pieces) - 1))
@@ -113,7 +114,7 @@ def ask_with_images(problem: str, images: list[dict[str, Any]]) -> list[dict[str
             parts.append(rest.pop(0))
         if piece.strip():
             parts.append(text_part(piece.strip()))
-    return [*parts, text_part(_INSTRUCTION)]
+    return [*parts, text_part(instruction)]
 
 
 def _image(image: Any, rows: Rows) -> dict[str, Any]:

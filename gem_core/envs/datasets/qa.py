@@ -73,9 +73,9 @@ class QaEnv(DataSetEnv):
         self.form = "\\boxed{}" if self.boxed else "<answer></answer>"
 
     def question(self, row: Row) -> str:
-        return (
-            f"{text_of(row, self.keys[0], self.rows)}\n\nGive the final answer as {self._marked('answer')}."
-        )
+        form, example = self._marked("answer"), self._marked("True" if self.boxed else "Paris")
+        question = text_of(row, self.keys[0], self.rows)
+        return f"{question}\n\nGive the final answer as {form}, for example {example}."
 
     def parse(self, text: str) -> str | None:
         return boxed_answer(text) if self.boxed else last_tag(text, "answer")

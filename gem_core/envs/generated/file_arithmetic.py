@@ -84,7 +84,7 @@ class FileArithmeticEnv(LiteralEnv):
         self.use_rows(FileArithmeticRows(numbers, modulus, split, size, seed))
 
     def question(self, row: Row) -> Observation:
-        return f"{row['problem']} Answer with \\boxed{{number}}."
+        return f"{row['problem']} Answer with \\boxed{{number}}, for example \\boxed{{7}}."
 
     def random_answer(self, row: Row, random: Random) -> str:
         return f"\\boxed{{{random.randrange(self.modulus)}}}"

@@ -17,6 +17,8 @@ class LiteralEnv(MathEnv):
     allowed.
     """
 
+    instruction = "Give the final answer as \\boxed{number}, for example \\boxed{12345}."
+
     def grade(self, answer: str, row: Row) -> Graded:
         verdict = judge(answer, references(row, self.keys[1], self.rows)[0], symbolic=False)
         if verdict.correct and (verdict.by == "text" or is_number(answer)):

@@ -101,4 +101,6 @@ class GeometryEnv(MathEnv):
         self.use_rows(GeometryRows(chosen, split, size, seed))
 
     def question(self, row: Row) -> Observation:
-        return ask_with_images(row["problem"], [image_part(draw(row["shapes"], self.pixels))])
+        return ask_with_images(
+            row["problem"], [image_part(draw(row["shapes"], self.pixels))], self.instruction
+        )

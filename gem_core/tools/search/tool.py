@@ -63,7 +63,13 @@ class SearchTool(Tool):
         self.description = f"Searches {where} and shows the {k} best results."
         self.parameters = {
             "type": "object",
-            "properties": {"query": {"type": "string", "description": "what to look for"}},
+            "properties": {
+                "query": {
+                    "type": "string",
+                    "description": "what to look for",
+                    "examples": ["tallest mountain of Africa"],
+                }
+            },
             "required": ["query"],
         }
         self.k, self.max_chars = k, max_chars
