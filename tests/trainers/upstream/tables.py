@@ -62,8 +62,10 @@ def _exam() -> str:
             name = line["estimator"].removeprefix(f"{trainer} ")
             if name == line["estimator"]:
                 continue  # one of ours
-            place = f"{line['task']}, {line['stage']}, B = {line['batch_size']}"
-            size = f"below {line['bias']:.1%}" if line["verdict"] == "unbiased" else f"{line['bias']:.1%}"
+            place = f"{line['task']}, B = {line['batch_size']}" if line["bias"] > 0.001 else ""
+            size = f"{line['bias']:.1%}"
+            if line["verdict"] == "unbiased":
+                size = f"below {max(line['bias'], 0.001):.1%}"
             ours = f"`{line['ours']}`: {verdicts[line['ours']]}" if line["ours"] else ""
             rows.append(
                 [TITLES[trainer], f"`{name}`", line["verdict"], size, f"{line['cosine']:.3f}", place, ours]
