@@ -31,7 +31,7 @@ from tests.trainers.upstream.check import Call
 from tests.trainers.upstream.entries import TITLES, VERSIONS, Entry, entries
 
 ROOT = Path(__file__).resolve().parents[3]
-OUT = ROOT / "docs" / "results" / "exam" / "trainers"
+OUT = ROOT / "docs" / "results" / "exam"
 
 REDUCED: dict[str, Any] = {
     "tasks": ["stop"],
@@ -178,8 +178,7 @@ def record(trainer: str, calls: Mapping[str, Call]) -> Path:
     }
     names = {entry.id: entry.ours for entry in taking} | {entry.ours: None for entry in taking if entry.ours}
     lines = [_line(name, counterpart, exam) for name, counterpart in names.items()]
-    OUT.mkdir(parents=True, exist_ok=True)
-    path = OUT / f"{trainer}.jsonl"
+    path = OUT / f"trainer-{trainer}.jsonl"
     write_atomically(path, (json.dumps(line) + "\n" for line in (header, *lines)))
     return path
 

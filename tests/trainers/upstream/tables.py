@@ -11,7 +11,7 @@ from tests.trainers.upstream.entries import ENTRIES, TITLES, VERSIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "concepts" / "upstream.md"
-RECORDS = ROOT / "docs" / "results" / "exam" / "trainers"
+RECORDS = ROOT / "docs" / "results" / "exam"
 
 
 def fill(text: str) -> str:
@@ -47,14 +47,15 @@ def _estimators() -> str:
 
 def read(trainer: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return header and lines of a record."""
-    header, *lines = map(json.loads, (RECORDS / f"{trainer}.jsonl").read_text(encoding="utf-8").splitlines())
+    text = (RECORDS / f"trainer-{trainer}.jsonl").read_text(encoding="utf-8")
+    header, *lines = map(json.loads, text.splitlines())
     return header, lines
 
 
 def _exam() -> str:
     rows, origins = [], []
     for trainer in VERSIONS:
-        if not (RECORDS / f"{trainer}.jsonl").is_file():
+        if not (RECORDS / f"trainer-{trainer}.jsonl").is_file():
             continue
         header, lines = read(trainer)
         verdicts = {line["estimator"]: line["verdict"] for line in lines}
