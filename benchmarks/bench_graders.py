@@ -90,7 +90,7 @@ def line(name: str, items: list[Item], limit: float, quick: bool) -> common.Resu
 
 
 def run(quick: bool) -> list[common.Result]:
-    return [line("numeric", numeric(2000), 20, quick), line("symbolic", symbolic(2000), 5, quick)]
+    return [line("numeric", numeric(2000), 30, quick), line("symbolic", symbolic(2000), 5, quick)]
 
 
 if __name__ == "__main__":

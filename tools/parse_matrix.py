@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,7 @@ def written(game: str, move: str, layout: str) -> str | None:
     return layout.replace("@", move)
 
 
+@lru_cache(maxsize=1)
 def matrix() -> dict[str, dict[str, bool]]:
     """Return for each style which of the games it applies to read it."""
     table: dict[str, dict[str, bool]] = {name: {} for name, _ in STYLES}

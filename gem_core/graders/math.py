@@ -69,60 +69,60 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> MathVerdict:
     number, other = _plain_number(answer), _plain_number(reference)
     if number and other:
         return MathVerdict(number == other, "text")
-    wanted = _reference(reference)
+    target = _reference(reference)
     tidied = tidy(_unboxed(answer))
     if not tidied:
         return MathVerdict(False, "unread")
-    if tidied == wanted.text:
+    if tidied == target.text:
         return MathVerdict(True, "text")
-    if wanted.choice is not None:
-        verdict = _same_choice(tidied, wanted.choice, symbolic)
+    if target.choice is not None:
+        verdict = _same_choice(tidied, target.choice, symbolic)
         if verdict is not None:
             return verdict
     word = undecorated(tidied)
-    if word == wanted.word:
+    if word == target.word:
         return MathVerdict(True, "text")
-    if len(word) > 1 and word.isalpha() and wanted.word.isalpha():
-        if word.casefold() in _SHORT_WORDS and word.casefold() == wanted.word.casefold():
+    if len(word) > 1 and word.isalpha() and target.word.isalpha():
+        if word.casefold() in _SHORT_WORDS and word.casefold() == target.word.casefold():
             return MathVerdict(True, "text")
-        if word.isupper() and wanted.word.isupper():  # II and IV, or names of points: never products
+        if word.isupper() and target.word.isupper():  # II and IV, or names of points: never products
             return MathVerdict(False, "text")
     tree = read(tidied)
-    if tree is not None and wanted.tree is not None:
+    if tree is not None and target.tree is not None:
         try:
-            equal = same(tree, wanted.tree)
+            equal = same(tree, target.tree)
         except RecursionError:  # the caller is already deep in a recursion
             equal = None
         if equal is not None:
             return MathVerdict(equal, "tree")
-    if "".join(tidied.split()) == wanted.packed:
+    if "".join(tidied.split()) == target.packed:
         return MathVerdict(True, "text")
-    if not symbolic or not _worth_asking(tidied, tree, wanted):
+    if not symbolic or not _worth_asking(tidied, tree, target):
         return MathVerdict(False, "unread")
     from gem_core.graders import symbolic as math_verify
 
-    equal = math_verify.equal(tidied, wanted.text)
+    equal = math_verify.equal(tidied, target.text)
     return MathVerdict(bool(equal), "timeout" if equal is None else "symbolic")
 
 
-def _same_choice(answer: str, wanted: Choice, symbolic: bool) -> MathVerdict | None:
+def _same_choice(answer: str, target: Choice, symbolic: bool) -> MathVerdict | None:
     """Compare with a reference that names an option; None if the answer must be compared as an expression."""
     chosen = choice(answer)
     if chosen is None:
-        return judge(answer, wanted.text, symbolic=symbolic) if wanted.text else None
-    if chosen.letter != wanted.letter or not (chosen.text and wanted.text):
-        return MathVerdict(chosen.letter == wanted.letter, "text")
-    return judge(chosen.text, wanted.text, symbolic=symbolic)
+        return judge(answer, target.text, symbolic=symbolic) if target.text else None
+    if chosen.letter != target.letter or not (chosen.text and target.text):
+        return MathVerdict(chosen.letter == target.letter, "text")
+    return judge(chosen.text, target.text, symbolic=symbolic)
 
 
-def _worth_asking(answer: str, tree: Tree | None, wanted: _Reference) -> bool:
+def _worth_asking(answer: str, tree: Tree | None, target: _Reference) -> bool:
     """Return whether math-verify could help; it misreads broken text and prose."""
-    if "\\" not in answer and tree is None and wanted.tree is not None:
+    if "\\" not in answer and tree is None and target.tree is not None:
         return False
     balanced = answer.count("{") == answer.count("}") and (
         answer.count("(") + answer.count("[") == answer.count(")") + answer.count("]")
     )
-    relation = _RELATION.match(answer) is not None and _RELATION.match(wanted.text) is None
+    relation = _RELATION.match(answer) is not None and _RELATION.match(target.text) is None
     return balanced and not relation and "==" not in answer and not _PROSE.search(answer)
 
 

@@ -20,36 +20,36 @@ _ROUNDED = 6
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def same(given: Tree, wanted: Tree) -> bool | None:
+def same(answer: Tree, reference: Tree) -> bool | None:
     """Return whether two answers mean the same; None if this module cannot tell."""
-    for tree in (given, wanted):
+    for tree in (answer, reference):
         if tree[0] == "rel" and not _consistent(tree):
             return False
-    given, wanted = _bare(given, wanted), _bare(wanted, given)
-    kinds = given[0], wanted[0]
+    answer, reference = _bare(answer, reference), _bare(reference, answer)
+    kinds = answer[0], reference[0]
     if "unit" in kinds:
-        return _same_units(given, wanted)
+        return _same_units(answer, reference)
     if kinds[0] in EXPRESSIONS and kinds[1] in EXPRESSIONS:
-        return _same_expressions(given, wanted)
+        return _same_expressions(answer, reference)
     if kinds == ("text", "text"):
-        return bool(given[1] == wanted[1])
+        return bool(answer[1] == reference[1])
     if kinds == ("rel", "rel"):
-        return _same_relations(given, wanted)
+        return _same_relations(answer, reference)
     if "union" in kinds:
-        return _same_unions(given, wanted)
+        return _same_unions(answer, reference)
     if "rel" in kinds:
-        if any(tree[0] == "rel" and "!=" in tree[2] for tree in (given, wanted)):
+        if any(tree[0] == "rel" and "!=" in tree[2] for tree in (answer, reference)):
             return False
-        given, wanted = (_interval(tree) or tree for tree in (given, wanted))
-        return None if "rel" in (given[0], wanted[0]) else same(given, wanted)
+        answer, reference = (_interval(tree) or tree for tree in (answer, reference))
+        return None if "rel" in (answer[0], reference[0]) else same(answer, reference)
     if kinds == ("matrix", "matrix"):
-        return _same_matrices(given[1], wanted[1])
+        return _same_matrices(answer[1], reference[1])
     if "matrix" in kinds:
         return None
     if kinds == ("seq", "seq"):
-        return _same_sequences(given, wanted)
+        return _same_sequences(answer, reference)
     if "seq" in kinds:  # one value against several
-        single, several = (given, wanted) if kinds[1] == "seq" else (wanted, given)
+        single, several = (answer, reference) if kinds[1] == "seq" else (reference, answer)
         if several[1] in ("", "\\{"):
             return _unordered([single], several[3])
         return _reals(single, several)
@@ -86,24 +86,24 @@ def _has_variable(tree: Tree) -> bool:
     return any(_has_variable(part) for part in tree[1:] if isinstance(part, tuple))
 
 
-def _same_unions(given: Tree, wanted: Tree) -> bool | None:
+def _same_unions(answer: Tree, reference: Tree) -> bool | None:
     """Compare unions of intervals or sets; an inequality counts as its interval."""
-    given_parts, wanted_parts = (
+    answer_parts, reference_parts = (
         [_interval(part) or part for part in (tree[1] if tree[0] == "union" else [tree])]
-        for tree in (given, wanted)
+        for tree in (answer, reference)
     )
-    if all(part[0] == "seq" and part[1] == "\\{" for part in (*given_parts, *wanted_parts)):
+    if all(part[0] == "seq" and part[1] == "\\{" for part in (*answer_parts, *reference_parts)):
         return _unordered(
-            [item for part in given_parts for item in part[3]],
-            [item for part in wanted_parts for item in part[3]],
+            [item for part in answer_parts for item in part[3]],
+            [item for part in reference_parts for item in part[3]],
         )
-    return _unordered(given_parts, wanted_parts) or None  # (1,2] and (2,3] may be joined differently
+    return _unordered(answer_parts, reference_parts) or None  # (1,2] and (2,3] may be joined differently
 
 
-def _same_units(given: Tree, wanted: Tree) -> bool | None:
+def _same_units(answer: Tree, reference: Tree) -> bool | None:
     """Return whether the units agree: one is ignored, two must be equal or convertible."""
     (left, unit), (right, other) = (
-        (tree[1], tree[2]) if tree[0] == "unit" else (tree, "") for tree in (given, wanted)
+        (tree[1], tree[2]) if tree[0] == "unit" else (tree, "") for tree in (answer, reference)
     )
     if left[0] not in EXPRESSIONS or right[0] not in EXPRESSIONS:
         return False if "text" in (left[0], right[0]) else None
@@ -138,8 +138,8 @@ def _unit(unit: str) -> str:
     )
 
 
-def _same_sequences(given: Tree, wanted: Tree) -> bool | None:
-    (_, start, end, items), (_, other_start, other_end, others) = given, wanted
+def _same_sequences(answer: Tree, reference: Tree) -> bool | None:
+    (_, start, end, items), (_, other_start, other_end, others) = answer, reference
     loose = ("", "\\{")
     if start in loose and other_start in loose:
         return _unordered(items, others)
@@ -200,10 +200,10 @@ def _interval(relation: Tree) -> Tree | None:
     return ("seq", start, end, [operands[0], operands[2]])
 
 
-def _same_relations(given: Tree, wanted: Tree) -> bool | None:
-    (_, left, signs), (_, right, others) = given, wanted
+def _same_relations(answer: Tree, reference: Tree) -> bool | None:
+    (_, left, signs), (_, right, others) = answer, reference
     if len(signs) != 1 or len(others) != 1 or "=" not in (signs[0], others[0]):
-        a, b = _interval(given), _interval(wanted)
+        a, b = _interval(answer), _interval(reference)
         return same(a, b) if a and b else None
     if signs != others:
         return False
@@ -230,37 +230,37 @@ def _same_relations(given: Tree, wanted: Tree) -> bool | None:
 # -- expressions ------------------------------------------------------------------------------
 
 
-def _same_expressions(given: Tree, wanted: Tree) -> bool | None:
-    if given == wanted:
+def _same_expressions(answer: Tree, reference: Tree) -> bool | None:
+    if answer == reference:
         return True
-    if given[0] == wanted[0] == "v":
-        return bool(given[1] == wanted[1])
-    if (sign := _infinite(given)) or _infinite(wanted):
-        return sign == _infinite(wanted)
+    if answer[0] == reference[0] == "v":
+        return bool(answer[1] == reference[1])
+    if (sign := _infinite(answer)) or _infinite(reference):
+        return sign == _infinite(reference)
     settled = valued = 0
     for point in range(4):
-        a, b = evaluate(given, point), evaluate(wanted, point)
+        a, b = evaluate(answer, point), evaluate(reference, point)
         valued += b is not None
         if a is None or b is None:
             continue
-        if not _equal(given, wanted, a, b):  # a difference at mixed signs only may come from branch cuts
-            if _of_whole_numbers(given) or _of_whole_numbers(wanted):
-                return _same_for_whole_numbers(given, wanted)
-            return False if point < 2 and not (_doubtful(given) or _doubtful(wanted)) else None
+        if not _equal(answer, reference, a, b):  # a difference at mixed signs only may come from branch cuts
+            if _of_whole_numbers(answer) or _of_whole_numbers(reference):
+                return _same_for_whole_numbers(answer, reference)
+            return False if point < 2 and not (_doubtful(answer) or _doubtful(reference)) else None
         settled += 1
-        if point == 1 and not (_branching(given) or _branching(wanted)):
+        if point == 1 and not (_branching(answer) or _branching(reference)):
             return True
-    if valued and not settled and not _has_variable(given):  # 1/0, or a number too large to be the reference
+    if valued and not settled and not _has_variable(answer):  # 1/0, or a number too large to be the reference
         return False
     return True if settled == 4 else None
 
 
-def _equal(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
+def _equal(answer: Tree, reference: Tree, a: Number, b: Number) -> bool:
     """Return whether two trees with the values `a` and `b` at a point are equal there."""
     try:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
-            return a == b or _rounds(given, wanted, a, b)
-        return _close(complex(a), complex(b)) or _rounds(given, wanted, a, b)
+            return a == b or _rounds(answer, reference, a, b)
+        return _close(complex(a), complex(b)) or _rounds(answer, reference, a, b)
     except OverflowError:  # a fraction beyond all floats against a value within them
         return False
 
@@ -276,9 +276,9 @@ def _close(a: complex, b: complex) -> bool:
     return abs(a - b) <= _TOLERANCE * max(1.0, abs(a), abs(b)) and (abs(b) > _TOLERANCE or abs(a - b) < 1e-12)
 
 
-def _rounds(given: Tree, wanted: Tree, a: Number, b: Number) -> bool:
+def _rounds(answer: Tree, reference: Tree, a: Number, b: Number) -> bool:
     """Return whether one is a decimal of at least six digits that rounds the other, a non-decimal."""
-    for tree, value, other, exact in ((given, a, b, wanted), (wanted, b, a, given)):
+    for tree, value, other, exact in ((answer, a, b, reference), (reference, b, a, answer)):
         literal = tree[1] if tree[0] == "-" else tree
         if literal[0] != "n" or literal[2] is None or not isinstance(value, Fraction):
             continue
@@ -312,12 +312,12 @@ def _names(tree: Tree) -> set[str]:
     return set().union(*(_names(part) for part in tree[1:] if isinstance(part, tuple)))
 
 
-def _same_for_whole_numbers(given: Tree, wanted: Tree) -> bool | None:
+def _same_for_whole_numbers(answer: Tree, reference: Tree) -> bool | None:
     """Return whether two expressions agree for whole values of all variables."""
-    if not _names(given) | _names(wanted) <= _WHOLE:
+    if not _names(answer) | _names(reference) <= _WHOLE:
         return None
-    pairs = [(evaluate(given, point), evaluate(wanted, point)) for point in WHOLE_POINTS]
-    if any(a is not None and b is not None and not _equal(given, wanted, a, b) for a, b in pairs):
+    pairs = [(evaluate(answer, point), evaluate(reference, point)) for point in WHOLE_POINTS]
+    if any(a is not None and b is not None and not _equal(answer, reference, a, b) for a, b in pairs):
         return False
     return None if any(a is None or b is None for a, b in pairs) else True
 
