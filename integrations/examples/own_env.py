@@ -3,8 +3,8 @@
     python own_env.py               # play it here: no trainer, no GPU
     python own_env.py train verl    # write what the trainer needs, and print the command that trains it
 
-Append your own options to the printed command. The trainer's processes import this file, since its folder is
-on their path and the command names the module.
+Append your own options to the printed command. The trainer's processes import this file: its folder is on
+their path, and the command names the module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ID = "example:Doubling"
 
 
 class Doubling(TurnBasedEnv[int]):
-    """Double a number three times; the last double solves the task, a wrong one loses it."""
+    """A game of doubling a number three times: the last double wins, and a wrong answer loses."""
 
     state_fields = (*TurnBasedEnv.state_fields, "number")
 

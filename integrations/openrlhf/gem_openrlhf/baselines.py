@@ -26,7 +26,7 @@ WITHOUT_BASELINE = {
     "dr_grpo": "",
     "flash_reinforce": "",
 }
-"""OpenRLHF's estimators, each with the estimator that does the same without subtracting a baseline. OpenRLHF
+"""Maps OpenRLHF's estimators to the ones that do the same without subtracting a baseline. OpenRLHF
 whitens the advantages of the first three."""
 
 expect(SUPPORTED, experience_maker, PENALTIES, "experiences", "args")

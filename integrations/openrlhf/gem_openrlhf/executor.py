@@ -33,7 +33,7 @@ class EnginePolicy:
         engine: The worker, with ``async generate(token_ids, sampling_params)``.
         sampling_params: vLLM's sampling parameters of every turn. They are never changed, because OpenRLHF
             passes the same object for all samples of a prompt.
-        stop_id: Token that ends a response although the engine does not stop at it by itself; None if there
+        stop_id: Token that ends a response, although the engine does not stop at it by default; None if there
             is no such token.
         placeholder_id: Placeholder of an image, which is never sampled; None for a model without images.
     """
@@ -56,7 +56,7 @@ class EnginePolicy:
     async def generate(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
     ) -> Generation:
-        """Sample one response; `images` are those of the prompt, in order."""
+        """Sample one response; `images` are the images of the prompt, in order."""
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
         shown = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
@@ -151,8 +151,8 @@ def lay_out(
 ) -> dict[str, Any]:
     """Return an episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
-    An episode that is not trainable is a row without such a range. It has a place in the batch because
-    OpenRLHF expects one row for each sample, and `gem_openrlhf.failures` keeps it out of everything else.
+    An episode that is not trainable becomes a row without such a range, because OpenRLHF expects one row for
+    each sample; `gem_openrlhf.failures` keeps it out of everything else.
 
     Args:
         episode: The episode.

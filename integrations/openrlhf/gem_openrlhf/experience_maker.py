@@ -1,8 +1,8 @@
 """Advantages per turn, where OpenRLHF has one reward per sample.
 
 `GemExperienceMaker` replaces OpenRLHF's experience maker. It overrides the method that turns rewards into
-advantages, which runs once all other tensors of the batch exist. With an estimator of OpenRLHF it only adds
-metrics and keeps failed episodes out of the baselines.
+advantages, which runs once all other tensors of the batch exist. With one of OpenRLHF's estimators, it only
+adds metrics and keeps failed episodes out of the baselines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gem_openrlhf.failures import empty_rows, failed_episodes
 from gem_openrlhf.labels import Played, played_of
 from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
 
-SPANS = "the agent's spans, with the environment's reward of each turn"
+SPANS = "the agent's spans, with the environment's reward for each turn"
 RUNS = "the runs of 1s in the action mask, with the sample's reward on its last turn"
 _log_turns = TurnLog(init_logger(__name__))  # only OpenRLHF's own loggers have a handler in its processes
 

@@ -64,7 +64,7 @@ def critic_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: Any) -> None:
-    """Reject an update from failed episodes alone, for which OpenRLHF's loss would be 0 / 0.
+    """Reject an update that contains only failed episodes, for which OpenRLHF's loss would be 0 / 0.
 
     Raises:
         EnvError: All episodes of this micro-batch failed; the message describes the first one.
@@ -133,7 +133,7 @@ class _Groups:
         """Record a sample; the last sample of a prompt sets the scores of its failed samples.
 
         Raises:
-            EnvError: All samples failed for `wanted` prompts in a row. OpenRLHF would otherwise go through
+            EnvError: All samples failed for `wanted` prompts in a row. Otherwise OpenRLHF would go through
                 its whole data set.
         """
         self._group.append(sample)
@@ -157,8 +157,8 @@ class _Groups:
 def generate(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `SamplesGenerator._generate_vllm`: dynamic filtering ignores failed episodes.
 
-    OpenRLHF filters a prompt by the mean score of its samples. Failed samples get the mean of the others.
-    Without others it is NaN, which no range contains, so OpenRLHF plays another prompt.
+    OpenRLHF filters a prompt by the mean score of its samples. Failed samples get the mean of the others. If
+    all samples failed, the mean is NaN, which no range contains, so OpenRLHF plays another prompt.
     """
 
     @functools.wraps(original)

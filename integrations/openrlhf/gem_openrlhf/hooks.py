@@ -33,8 +33,8 @@ WRAPPERS = {
     "openrlhf.trainer.ray.ppo_actor": {"ActorPPOTrainer.training_step": "failures:actor_step"},
     "openrlhf.trainer.ray.ppo_critic": {"CriticPPOTrainer.training_step": "failures:critic_step"},
 }
-"""What is replaced in each module of OpenRLHF, and the function of this package that takes the original and
-returns the replacement, which has the same parameters."""
+"""Functions to replace in each module of OpenRLHF, each with the function of this package that takes the
+original and returns a replacement with the same parameters."""
 
 
 def setup() -> None:

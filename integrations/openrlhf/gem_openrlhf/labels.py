@@ -1,8 +1,8 @@
 """The column ``label``, which carries a task to the agent and the episode back.
 
 OpenRLHF passes the label of a prompt to the agent and receives a label with each sample, as text that it
-never reads. Both the task and its episode are JSON in this column, because OpenRLHF itself keeps only one
-reward per sample, as float32.
+never reads. Both the task and its episode are stored as JSON in this column, because OpenRLHF itself keeps
+only one float32 reward per sample.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def task_of(label: Any) -> TaskRow:
     except (TypeError, ValueError, AttributeError):  # a ConfigError is a ValueError
         raise ConfigError(
             f"the label {str(label)[:80]!r} names no task; generate the data with `gem-core export --to "
-            "openrlhf` and give --data.input_key input --data.label_key label"
+            "openrlhf` and set --data.input_key input --data.label_key label"
         ) from None
 
 

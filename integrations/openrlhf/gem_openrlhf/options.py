@@ -21,7 +21,7 @@ from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknow
 from gem_core.trainers.options import read_object, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
-"""Values of ``--algo.advantage.estimator``, each with the name of the estimator in gem_core."""
+"""Maps values of ``--algo.advantage.estimator`` to names of estimators in gem_core."""
 
 ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std")
 GAMMA = "--algo.advantage.gamma"
@@ -44,8 +44,8 @@ class GemOptions(RolloutOptions):
 
     Attributes:
         template_kwargs: Variables for the chat template, a JSON object.
-        estimator: Key of `ESTIMATORS`, instead of ``--algo.advantage.estimator``, which accepts OpenRLHF's
-            own estimators. None leaves the choice to that flag.
+        estimator: Key of `ESTIMATORS`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
+            accepts only OpenRLHF's estimators. None leaves the choice to that flag.
         ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
         min_std: See `ddof`.
@@ -61,13 +61,13 @@ class GemOptions(RolloutOptions):
     scope: Scope = "collected"
 
     @classmethod
-    def load(cls, given: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
+    def load(cls, values: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
         """Read options, and check the ones that do not depend on other flags.
 
         Raises:
             ConfigError: An option is unknown, or its value is not supported.
         """
-        options = cls.read(given, prefix)
+        options = cls.read(values, prefix)
         if options.context != "append":
             raise ConfigError(
                 f"{prefix}context={options.context}: OpenRLHF trains on episode rows, and the turns of a "
@@ -136,7 +136,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     """
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in ESTIMATORS:
-        unused = f"has no effect on OpenRLHF's estimator {name}; it is for {', '.join(ESTIMATORS)}"
+        unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(ESTIMATORS)}"
         reject_changed(options, [(key, None, unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)

@@ -9,7 +9,7 @@ from gem_core.repro import Recipe, Verbatim, flags, read_settings, reject_unsupp
 from gem_openrlhf.export import write as write_rows
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"
-NOTES = ("OpenRLHF shuffles the tasks: the steps have the same ones in another order.",)
+NOTES = ("OpenRLHF shuffles the tasks, so the steps play the same ones in another order.",)
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:
@@ -23,7 +23,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """
     one_row = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix"
     images = recipe.images(
-        "a recipe does not say how many an episode has, which OpenRLHF's --data.max_images_per_prompt wants"
+        "OpenRLHF's --data.max_images_per_prompt needs the number per episode, which a recipe does not state"
     )
     reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | images)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")

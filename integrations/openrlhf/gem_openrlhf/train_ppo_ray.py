@@ -74,8 +74,8 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     """
     if not estimator.choices:
         raise UnsupportedTrainer(
-            f"--{ESTIMATOR} of OpenRLHF {SUPPORTED.installed_version()} has no choices to add to; supported "
-            f"versions: {SUPPORTED.versions}"
+            f"--{ESTIMATOR} of OpenRLHF {SUPPORTED.installed_version()} has no list of choices to extend; "
+            f"supported versions: {SUPPORTED.versions}"
         )
     estimator.choices = [*estimator.choices, *ESTIMATORS]
     group = parser.add_argument_group("GEM", "see the documentation of gem_openrlhf")
@@ -147,8 +147,8 @@ def images_unsupported(args: Any) -> str | None:
     """
     if getattr(args.data, "max_images_per_prompt", 0) < 1:
         return (
-            "OpenRLHF's engines take none without --data.max_images_per_prompt N; give the most images of "
-            "an episode"
+            "OpenRLHF's engines accept none without --data.max_images_per_prompt N; set N to the maximum "
+            "number of images in an episode"
         )
     from openrlhf.utils.utils import get_tokenizer
 

@@ -1,4 +1,4 @@
-"""Activates GEM in a process of RL2: checks the config and replaces the few names that RL2 looks up.
+"""Activates GEM in a process of RL2: checks the config and replaces a few functions that RL2 looks up.
 
 `gem_rl2.train` does so in every process before RL2 starts. Without it, `gem_rl2.env` does when RL2's rank 0
 loads it as ``rollout.env_path``.
@@ -84,7 +84,7 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
 
 
 def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
-    """Add GEM's metrics to RL2's metrics of a rollout, and notice when RL2 pauses its engines.
+    """Add GEM's metrics to RL2's metrics of a rollout, and detect when RL2 pauses its engines.
 
     A failed episode has a reward of NaN (in rl-square 0.0.2, a score of NaN), which is kept out of RL2's own
     metrics.

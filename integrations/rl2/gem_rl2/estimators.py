@@ -1,6 +1,6 @@
 """``adv.estimator=rebn`` and gem_core's other estimators, behind RL2's `compute_advantages`.
 
-They work on the rows of any environment file, gem_rl2's or your own. Turns are numbered along a trajectory
+They work on the rows of any environment file, gem_rl2's or your own. Turns are numbered along each trajectory
 before RL2 packs its action tokens together. The numbers are packed as an additional tensor, so turns that
 become adjacent stay distinct. RL2's own code around the estimator is kept: its KL penalties, packing, and
 timing.

@@ -124,7 +124,7 @@ def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
     if 0 < rows <= enough and (rows_vary or (parts - 1) * math.ceil(rows / parts) >= rows):
         raise ConfigError(
             f"actor.update_per_rollout={parts} cannot cut the {rows} episodes of a step into {parts} parts; "
-            f"take fewer updates, or more than {enough} episodes"
+            f"use fewer updates, or more than {enough} episodes"
         )
 
 
@@ -132,7 +132,7 @@ def _check_texts(config: Any, upstream: Upstream, options: PluginOptions) -> Non
     """Check settings of the version on the package index, which samples itself and passes on texts."""
     for split in SPLITS:
         params, where = upstream.sampling_params(config, split), upstream.sampling_section(split)
-        reason = "otherwise a response that ended looks like one that was cut, and its end appears twice"
+        reason = "otherwise a complete response looks like one that was cut, and its end appears twice"
         if params.get("skip_special_tokens", True):
             raise ConfigError(f"add +{where}.skip_special_tokens=false; {reason}")
         if not params.get("no_stop_trim", False):
@@ -150,5 +150,5 @@ def _check_texts(config: Any, upstream: Upstream, options: PluginOptions) -> Non
     if options.max_turns is not None and options.max_turns > config.rollout.max_turns:
         raise ConfigError(
             f"gem.max_turns={options.max_turns}, but RL2 ends an episode after rollout.max_turns="
-            f"{config.rollout.max_turns} turns; raise that one"
+            f"{config.rollout.max_turns} turns; raise rollout.max_turns"
         )

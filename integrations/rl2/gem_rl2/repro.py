@@ -10,9 +10,9 @@ from gem_rl2.export import write as write_rows
 from gem_rl2.rows import NO_IMAGES
 
 TREE, INDEX = "run.sh", "run-0.0.2.sh"
-SHUFFLED = "RL2 shuffles the tasks: the steps have the same ones in another order."
+SHUFFLED = "RL2 shuffles the tasks, so the steps play the same ones in another order."
 NO_BUDGET = (
-    "rl-square 0.0.2 stops with an error at an episode of more than {tokens} tokens, where others cut it."
+    "rl-square 0.0.2 stops with an error at an episode of more than {tokens} tokens; other trainers cut it."
 )
 
 
@@ -28,9 +28,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reject_unsupported("RL2", recipe.images(NO_IMAGES))
     parts, rows = recipe.updates_per_step, recipe.episodes_per_step
     if recipe.context == "rebuild" and rows <= (parts - 1) ** 2:
-        why = (
-            f"RL2 needs more than {(parts - 1) ** 2} episodes a step to cut rows of turns into {parts} parts"
-        )
+        why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut turn rows into {parts} parts"
         reject_unsupported("RL2", {"updates_per_step": why})
     folder = Path(folder)
     write_rows(recipe.tasks(), folder / "train.jsonl")

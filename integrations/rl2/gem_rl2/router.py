@@ -16,7 +16,7 @@ class RouterPolicy:
     Args:
         url: URL of the router.
         sampling_params: RL2's sampling parameters, for every turn.
-        extra_stop_id: Stop token that the engine does not know; None if it knows all of them.
+        extra_stop_id: Stop token that the engine does not apply by default; None if it applies all of them.
         is_paused: Returns whether RL2 has paused the engines.
         resumed: Awaited until RL2 continues with this sample; None if RL2 never pauses.
     """

@@ -14,7 +14,7 @@ from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers.tasks import check_tasks, pack_task, read_tasks, unpack_task
 
-NO_IMAGES = "RL2's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:
@@ -49,5 +49,5 @@ def check_file(path: str, *, for_training: bool = False) -> None:
 
 def _read_row(row: dict[str, Any]) -> TaskRow:
     for key in {"prompt", "messages"} & row.keys():
-        raise ConfigError(f"the row has a {key!r}, but the environment makes the first prompt")
+        raise ConfigError(f"the row has a {key!r}, but the environment writes the first prompt")
     return task_of(row.get("extra_info"))

@@ -1,7 +1,7 @@
 """The shared state of a run's episodes, in the only process that plays them: RL2's rank 0.
 
 `gem_rl2.env`, the file named by ``rollout.env_path``, forwards its calls to the `Session` here. The
-environments are kept here as well, because RL2 copies and saves everything that it holds of a sample.
+environments are kept here as well, because RL2 copies and saves everything in a sample.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Session:
             for split in SPLITS:
                 if extra not in (upstream.sampling_params(config, split).get("stop_token_ids") or ()):
                     raise ConfigError(
-                        f"the chat template ends a turn with token {extra}, at which SGLang would not stop "
-                        f"by itself; add +{upstream.sampling_section(split)}.stop_token_ids=[{extra}]"
+                        f"the chat template ends a turn with token {extra}, at which SGLang does not stop "
+                        f"by default; add +{upstream.sampling_section(split)}.stop_token_ids=[{extra}]"
                     )
         self._plays: dict[int, tuple[Any, Play]] = {}  # by id() of the sample, which is kept alive here
         self._texts: dict[int, TextPlay] = {}
@@ -160,7 +160,7 @@ class Session:
         )
         self._texts[number] = play
         failed = await play.resume()
-        # RL2 samples once whatever happened here; `step` then ends the episode.
+        # RL2 samples once even if the environment failed here; `step` then ends the episode.
         text = play.context.text if failed is None else self._player.context.first_text("(no environment)")
         return text, {**extra_info, EPISODE: number}
 
@@ -176,8 +176,8 @@ class Session:
         """
         if EPISODE not in extra_info:
             raise ConfigError(
-                "RL2 did not reset the environment, because a row of the data set has its own prompt; make "
-                "the data with `gem-core export --to rl2`"
+                "RL2 did not reset the environment, because a row of the data set has its own prompt; "
+                "generate the data with `gem-core export --to rl2`"
             )
         if not action_text:
             raise PolicyError(

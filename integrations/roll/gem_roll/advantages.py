@@ -55,8 +55,8 @@ def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return data.batch[TURN_IDS][:, 1:], data.batch["scores"][:, 1:]
     if "step_scores" not in data.non_tensor_batch:
         raise ConfigError(
-            "the rows of this env manager say nothing about turns: neither gem_roll's turn ids nor ROLL's "
-            "step_scores"
+            "the rows of this env manager do not identify turns: they have neither gem_roll's turn ids nor "
+            "ROLL's step_scores"
         )
     turn_ids = turn_ids_from_mask(mask)
     rewards = torch.zeros(mask.shape, dtype=torch.float64)

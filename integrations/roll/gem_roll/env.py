@@ -22,7 +22,7 @@ from gem_core.registration import spec
 from gem_core.tasks import EnvChoice
 
 PREFIX = "gem_core:"
-NO_IMAGES = "ROLL's env managers take text only; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "ROLL's env managers support text only; train on it with verl, OpenRLHF or `gem-core train`"
 
 _END = re.compile(r"(\s*(<\|[^<>|]*\|>|</?s>|<eos>|<pad>|<end_of_turn>))+\s*$")
 """Special tokens at the end of a response, which ROLL decodes along with it."""

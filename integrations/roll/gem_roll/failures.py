@@ -1,4 +1,4 @@
-"""Failed episodes: ROLL's queues need a row for each, but nothing after the queues may see these rows.
+"""Failed episodes, which have a row in ROLL's queues but must not reach anything after the queues.
 
 A subclass of ROLL's scheduler drops the rows from a batch before ROLL computes anything from it, and a group
 filter sees only the other episodes of a group.

@@ -1,7 +1,7 @@
 """Env managers for a YAML's ``env_manager_cls``.
 
-`GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks are chosen by the number of the
-group and episode, tokens are exactly as sampled, and limits end an episode. `TrajEnvManager` and
+`GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks are chosen by the numbers of
+the group and the episode, the sampled tokens stay unchanged, and limits end an episode. `TrajEnvManager` and
 `StepEnvManager` are ROLL's own managers with our environments registered in `gem.make`.
 """
 
@@ -63,7 +63,7 @@ class _RegistersEnv:
 
 
 class _BuildsEnv(_RegistersEnv):
-    """Also builds the environment at once, so that errors are reported before anything is played."""
+    """Also builds the environment at once, so that errors are reported before any episode is played."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -101,7 +101,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         check_tag(pipeline_config, tag)
         super().__init__(worker_config, pipeline_config, env_config, tokenizer, *args, **kwargs)
         if not isinstance(self.env, GemEnv):
-            raise ConfigError(f"custom_envs.{tag}.env_type made a {type(self.env).__name__}, not one of ours")
+            raise ConfigError(f"custom_envs.{tag}.env_type created a {type(self.env).__name__}, not a GemEnv")
         self.split: Split = "train" if self.mode == "train" else "eval"
         options = self._options = GemOptions.from_config(pipeline_config)
         self._player = EpisodePlayer(

@@ -23,7 +23,7 @@ from gem_roll.tasks import table_of
 
 PREFIX = f"custom_envs.{SECTION}."
 ADV_ESTIMATOR = "agentic_reinforce"
-"""The estimator of ROLL that ours replaces, the only one that changes nothing else in a run."""
+"""ROLL's estimator that gem_core's replaces, the only one that changes nothing else in a run."""
 
 
 _ROLL_OPTIONS = {
@@ -61,7 +61,7 @@ class GemOptions(PluginOptions):
         section = config.custom_envs.get(SECTION) or {}
         for name, roll_option in _ROLL_OPTIONS.items():
             if name in section:
-                raise ConfigError(f"{PREFIX}{name}: ROLL has its own option for it, {roll_option}")
+                raise ConfigError(f"{PREFIX}{name}: set ROLL's own option instead, {roll_option}")
         options = cls.read(section, PREFIX)
         if options.estimator not in TRAINER_NAMES:
             raise unknown_estimator(f"{PREFIX}estimator", options.estimator, tuple(TRAINER_NAMES))
@@ -94,12 +94,12 @@ def check_config(config: Any) -> GemOptions:
     for name in ("rollout_batch_size", "val_batch_size"):
         if option_at(config, name) <= 0:
             raise ConfigError(
-                f"{name}={option_at(config, name)}: the tasks do not end, so a batch needs a size"
+                f"{name}={option_at(config, name)}: the tasks never end, so a batch needs a size"
             )
     if {"episode", "turn"} <= kinds:
         raise ConfigError(
-            f"custom_envs mixes episode rows and turn rows ({', '.join(sorted(managers))}); a run has one "
-            "kind of rows"
+            f"custom_envs mixes episode rows and turn rows ({', '.join(sorted(managers))}); a run can "
+            "have only one kind of rows"
         )
     if kinds != {"episode"}:
         reject_changed(

@@ -49,7 +49,7 @@ class ProxyPolicy:
         self.wants_logprobs = self._generating_args.get("logprobs") is not None
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response; sample again if ROLL aborted the request to update the weights.
+        """Sample one response, again if ROLL aborted the request to update the weights.
 
         Raises:
             Stopped: The manager was stopped.

@@ -82,7 +82,7 @@ def _config(recipe: Recipe, sources: Sequence[EnvChoice], groups: Sequence[int])
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
-    """Return the options of the rollout that have no place in ROLL's own config."""
+    """Return the options of the rollout that ROLL's own config lacks."""
     roll_options = ("max_turns", "system_prompt", "wrappers")
     options = {name: v for name, v in recipe.rollout_options().items() if name not in roll_options}
     if recipe.traces:

@@ -55,10 +55,10 @@ METRICS = (
 """Values that validation reports per environment, besides verl's own score; usable in `filter_groups`."""
 
 validating: ContextVar[bool | None] = ContextVar("gem_verl_validating", default=None)
-"""Set by GEM's worker, because verl does not tell an agent loop; None in another worker."""
+"""Set by GEM's worker, because verl does not pass it to an agent loop; None in another worker."""
 
 position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
-"""Set by the worker: the model's maximum number of tokens, the limit of verl's servers if no other is set."""
+"""The model's maximum number of tokens, set by the worker; limits verl's servers if nothing else does."""
 
 expect(SUPPORTED, AgentLoopBase, "run", "self", "sampling_params", exact=False)
 expect_fields(
@@ -99,7 +99,7 @@ class ServerPolicy:
         client: verl's server manager.
         sampling_params: Sampling parameters of every turn; stop tokens in ``stop_token_ids`` are kept.
         stop_ids: Tokens that end a response.
-        extra_stop_id: The one of `stop_ids` at which the engine does not stop by itself; None if it stops at
+        extra_stop_id: The one of `stop_ids` at which the engine does not stop by default; None if it stops at
             all of them.
     """
 

@@ -18,14 +18,14 @@ from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknow
 from gem_core.trainers.options import RowOption, choose_rows, option_at, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
-"""Values of verl's ``algorithm.adv_estimator``, each with the name of the estimator in gem_core."""
+"""Maps values of verl's ``algorithm.adv_estimator`` to names of estimators in gem_core."""
 
 TRAINER_MODES = {
     "gem_sync": "sync",
     "gem_colocate_async": "colocate_async",
     "gem_separate_async": "separate_async",
 }
-"""GEM's values of ``trainer.v1.trainer_mode``, each with the mode of verl that it extends."""
+"""Maps GEM's values of ``trainer.v1.trainer_mode`` to the modes of verl that they extend."""
 MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 V1_ONLY = (
     "verl's v1 trainer only (python -m verl.trainer.main_ppo with trainer.use_v1=True); for training that "
@@ -122,12 +122,12 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
         if trainer_mode not in TRAINER_MODES:
             raise ConfigError(
                 f"trainer.v1.trainer_mode={trainer_mode}: turn rows need trainer.v1.trainer_mode="
-                f"{join_or(TRAINER_MODES)}, which know what rows make up an episode; or use "
+                f"{join_or(TRAINER_MODES)}, which know which rows form an episode; or use "
                 "gem.context=append and gem.rows=episode"
             )
         if name not in ESTIMATORS:
             raise ConfigError(
-                f"algorithm.adv_estimator={name} would take each turn for an episode; with turn rows use one "
+                f"algorithm.adv_estimator={name} would treat each turn as an episode; with turn rows use one "
                 f"of {', '.join(ESTIMATORS)}"
             )
         if _filters(config.algorithm) == "reward":
@@ -135,7 +135,7 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
                 "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
                 "here; algorithm.filter_groups.metric=gem/return compares its episodes"
             )
-        last = "with turn rows, verl asks the teacher about the last turn only; use gem.rows=episode"
+        last = "with turn rows, verl queries the teacher for the last turn only; use gem.rows=episode"
         reject_changed(config, [("distillation.enabled", False, last)])
     return options
 
@@ -202,8 +202,8 @@ def images_unsupported(config: Any) -> str | None:
     processor = hf_processor(folder, trust_remote_code=bool(option_at(model, "trust_remote_code")))
     if processor_or_tokenizer(processor, None) is None:
         return (
-            f"{model.path} has no processor of the Qwen2-VL kind that can be loaded here (transformers needs "
-            "torchvision for that)"
+            f"{model.path} has no processor of the Qwen2-VL family that can be loaded here (transformers "
+            "needs torchvision for that)"
         )
     # vLLM scales pixels with its own buffers `visual.input_norm`. Dummy weights fill them with noise that no
     # weights of the actor ever replace, so the engine would sample without seeing the images.

@@ -1,8 +1,8 @@
 """Module that verl loads through the entry-point group ``verl.plugins`` in every process that imports verl.
 
 It registers the estimators, the agent loop, and the trainer modes right after verl has imported the modules
-that hold their registries, so a process that needs none of them pays nothing. verl logs a failing plugin at
-DEBUG level only, so this module logs its own warnings.
+that hold their registries, so a process that needs none of them does no extra work. verl logs a failing
+plugin at DEBUG level only, so this module logs its own warnings.
 """
 
 from __future__ import annotations

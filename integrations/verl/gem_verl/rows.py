@@ -49,7 +49,8 @@ def check_rows(
     *,
     for_training: bool = False,
 ) -> bool:
-    """Build every environment named in the rows once, so that errors are reported before anything is played.
+    """Build every environment named in the rows once, so that errors are reported before any episode is
+    played.
 
     Args:
         rows: Rows of a data set; rows of other agent loops are ignored.

@@ -1,4 +1,4 @@
-"""GEM's values of ``trainer.v1.trainer_mode``: verl's three trainers, extended by knowledge of episodes.
+"""GEM's values of ``trainer.v1.trainer_mode``: verl's three trainers, made aware of episodes.
 
 They check the config before any model is loaded, choose GEM's agent loop manager, and log the common metrics
 of gem_core. Turn rows require one of them: they know which rows make up an episode, and make as many updates

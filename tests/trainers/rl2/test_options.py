@@ -99,7 +99,7 @@ def test_options_that_nobody_would_read_are_refused() -> None:
         ),
         (["rollout.train_sampling_params.no_stop_trim=false"], "no_stop_trim=true"),
         (["+gem.max_tokens_per_turn=9"], "set rollout.train_sampling_params.max_new_tokens"),
-        (["+gem.max_turns=9"], "rollout.max_turns=8 turns; raise that one"),
+        (["+gem.max_turns=9"], "rollout.max_turns=8 turns; raise rollout.max_turns"),
         (["+gem.on_env_error=retry"], "on_env_error=retry: this version of RL2 .* or mask"),
     ],
 )
@@ -163,7 +163,7 @@ def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
     register("test:Rl2Images", ImageEnv)
     path = tmp_path / "train.jsonl"
     write([TaskRow(env_id="test:Rl2Images", env_kwargs={}, seed=1, index=0)], path)
-    with pytest.raises(ConfigError, match="test:Rl2Images shows images, but RL2's rows have no place"):
+    with pytest.raises(ConfigError, match="test:Rl2Images shows images, but RL2's rows cannot hold"):
         check_file(str(path))
 
 

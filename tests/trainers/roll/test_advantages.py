@@ -82,7 +82,7 @@ def test_rows_that_say_nothing_about_turns_are_refused() -> None:
     with pytest.raises(ConfigError, match="row 2 has 2 runs of response tokens, but 1 step_scores"):
         compute_advantages(data, read_estimator("rebn", {}, gamma=0.9))
     del data["step_scores"]
-    with pytest.raises(ConfigError, match="say nothing about turns"):
+    with pytest.raises(ConfigError, match="do not identify turns"):
         compute_advantages(data, read_estimator("rebn", {}, gamma=0.9))
 
 

@@ -193,5 +193,7 @@ def test_roll_imports_the_same_gem() -> None:
 
 def test_images_are_refused_when_the_env_is_built() -> None:
     gem_core.register("test:RollImages", ImageEnv)
-    with pytest.raises(ConfigError, match="test:RollImages shows images, but ROLL's env managers take text"):
+    with pytest.raises(
+        ConfigError, match="test:RollImages shows images, but ROLL's env managers support text"
+    ):
         GemEnv("test:RollImages").build()

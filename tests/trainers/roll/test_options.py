@@ -57,7 +57,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: ROLL has its own option"),
+        (envs(gem={"max_turns": 3}), "custom_envs.gem.max_turns: set ROLL's own option"),
         (envs(gem={"stimator": "rebn"}), "unknown option 'custom_envs.gem.stimator'. Did you mean estimator"),
         (envs(gem={"estimator": "rbn"}), "estimator: unknown estimator 'rbn'. Did you mean rebn"),
         (
@@ -66,7 +66,10 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         ),
         (envs(gem={"estimator_options": {"scope": "all"}}), "expected collected or trained"),
         (envs(gem={"context": "rebuild"}), "needs env_manager_cls: gem_roll.GemStepEnvManager"),
-        (envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}), "a run has one kind of rows"),
+        (
+            envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}),
+            "a run can have only one kind of rows",
+        ),
         (envs(Guess={"env_type": GUESS}), "write gem_core:<id>"),
         (envs(Guess={"env_type": "gem_core:game:GuesTheNumber-v0"}), "Did you mean game:GuessTheNumber"),
         (envs(Guess={"env_config": {"high": 3}}), "accepted keyword arguments"),
@@ -106,7 +109,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         ({"train_env_manager": {"llm_proxy": {"proxy_type": "random"}}}, "proxy_type=random: "),
         (envs(Guess={"env_manager_cls": "nowhere.Manager"}), "nowhere.Manager: .*No module named 'nowhere'"),
         (envs(Guess={"env_manager_cls": "gem_roll.GemManager"}), "gem_roll.GemManager: .*it has GemTrajEnv"),
-        (envs(Guess={"env_manager_cls": STEP_CONCAT}), "a run has one kind of rows"),
+        (envs(Guess={"env_manager_cls": STEP_CONCAT}), "a run can have only one kind of rows"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
 )

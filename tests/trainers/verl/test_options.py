@@ -49,7 +49,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
             "metric=gem/return compares its episodes",
         ),
         (["algorithm.adv_estimator=rebnn"], "unknown estimator.*rebn"),
-        (["algorithm.adv_estimator=grpo", "+gem.rows=turn"], "would take each turn for an episode"),
+        (["algorithm.adv_estimator=grpo", "+gem.rows=turn"], "would treat each turn as an episode"),
         (
             ["algorithm.adv_estimator=gem_grpo", "algorithm.norm_adv_by_std_in_grpo=False"],
             "has no effect on gem_grpo",
