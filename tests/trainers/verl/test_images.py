@@ -114,7 +114,7 @@ def test_who_cannot_be_shown_images_is_refused_before_anything_is_played(tmp_pat
     assert "rollout.name=sglang" in str(images_unsupported(sglang))
     bpe_tokenizer("chatml").save_pretrained(tmp_path)
     text = verl_config(f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm")
-    assert "no processor of the Qwen2-VL kind" in str(images_unsupported(text))
+    assert "no processor of the Qwen2-VL family" in str(images_unsupported(text))
 
 
 def test_dummy_weights_would_leave_the_engine_blind(
