@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gem_core.spec import EnvSpec
 
 Observation: TypeAlias = str | list[dict[str, Any]]
-"""Text, or a list of OpenAI-style content parts when there are images; `gem_core.images` makes them."""
+"""Text, or a list of OpenAI-style content parts when there are images; `gem_core.images` creates them."""
 
 InvalidKind: TypeAlias = Literal["format", "illegal", "length"]
 

@@ -21,7 +21,7 @@ class UnknownEnv(GemError, LookupError):
 
 
 class UnknownName(GemError, LookupError):
-    """Raised when no wrapper, estimator or other registered part has a name."""
+    """Raised when no wrapper, estimator or other registered part has the requested name."""
 
 
 class MissingDependency(GemError, ImportError):

@@ -1,10 +1,10 @@
 """Images in observations.
 
-    observation = [image_part(png_bytes), text_part("How many sides has the figure?")]
+    observation = [image_part(png_bytes), text_part("How many sides does the figure have?")]
 
 An observation is a ``str`` or, if it holds images, a list of content parts as in the OpenAI API. An image is
 always the data itself (a ``data:`` URL), never an address, so a trace stays readable for years and no program
-downloads anything. Text stays a ``str`` and pays nothing for this.
+downloads anything. An observation without images stays a ``str``, without overhead.
 
 This module imports the standard library only; `open_image` needs Pillow.
 """

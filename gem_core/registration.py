@@ -62,8 +62,8 @@ def register(
 def register_family(prefix: str, entry_point: str) -> None:
     """Register a function that registers all environments whose ids start with `prefix`.
 
-    For families whose members are expensive to find. The function is called before such an id is looked up or
-    listed, until it has succeeded once.
+    Use it for families whose members are expensive to find. The function is called before such an id is
+    looked up or listed, until it has succeeded once.
 
     Args:
         prefix: Start of the ids.

@@ -275,7 +275,7 @@ def first_code_block(text: str, language: str | None = None) -> str | None:
 def last_code_block(text: str, language: str | None = None) -> str | None:
     """Return the content of the last fenced code block; see `first_code_block`."""
     last = None
-    for last in _code_blocks(text, language):  # noqa: B007  # the last one is wanted
+    for last in _code_blocks(text, language):  # noqa: B007  # the last one is returned
         pass
     return last
 
@@ -283,17 +283,17 @@ def last_code_block(text: str, language: str | None = None) -> str | None:
 def _code_blocks(text: str, language: str | None) -> Iterator[str]:
     fence = ""  # fence of the open block
     indent = 0  # column of its opening fence
-    wanted = False
+    matches = False
     content: list[str] = []
     for line in text.split("\n"):
         mark = line.strip()
         if fence:
             rest = mark.lstrip(fence[0]) if mark.startswith(fence) else "no fence"
             if not rest or rest[0].isspace() or rest[0] == "<":  # text may follow the closing fence
-                if wanted:
+                if matches:
                     yield "\n".join(content)
                 fence = ""
-            elif wanted:
+            elif matches:
                 content.append(_outdented(line, indent) if indent else line)
         elif "```" in line or "~~~" in line:
             opening = _FENCE.match(line)
@@ -303,7 +303,7 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
             indent = 0 if opening["late"] else opening.start("fence")
             label = opening["word"] if opening["late"] else opening["label"]
             word = (label.split(maxsplit=1) or [""])[0].lower()
-            wanted = language is None or _LANGUAGES.get(word, word) == language.lower()
+            matches = language is None or _LANGUAGES.get(word, word) == language.lower()
             content = []
 
 

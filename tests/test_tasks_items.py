@@ -285,7 +285,7 @@ def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
     arguments = ["eval", "--model", "oracle", "--envs", bench.label, "--out", str(tmp_path / "run")]
     assert main([*arguments, "--samples", "2"]) == 0
     shown = capsys.readouterr()
-    assert "20 tasks were asked for; its 5 evaluation items are played 2 times each" in shown.err + shown.out
+    assert "20 tasks were requested; its 5 evaluation items are played 2 times each" in shown.err + shown.out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][bench.label]
     assert (summary["episodes"], summary["tasks"], summary["items"]) == (10, 5, 5)
 

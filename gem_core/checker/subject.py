@@ -1,4 +1,4 @@
-"""The environment under test, and recorded episodes of it, for the rules of the checker."""
+"""The environment under test and its recorded episodes, for the rules of the checker."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ],
         details=(
             "All trainers take one step with the same tasks, the same model responses, and the same weights, "
-            "and record what their loss consumes. --run makes the records of the trainers in this Python "
+            "and record what their loss consumes. --run creates the records of the trainers in this Python "
             "environment whose plugins have a recorder. Exit code 1 if a trainer differs, or if --trainers "
             "names one that has no record.\n\n"
             "Level 4 compares whole learning runs over seeds by the difference in success after training "
@@ -75,7 +75,9 @@ def _compare_steps(path: Path, args: argparse.Namespace) -> int:
 
     records = read_records(path)
     if not records:
-        raise ConfigError(f"{path} holds no records; --run makes them where a trainer's plugin can")
+        raise ConfigError(
+            f"{path} holds no records; --run creates them with the plugins that have a recorder"
+        )
     names = _names(args, [name for name, record in records.items() if not record.is_reference])
     comparisons: dict[str, Comparison] = {}
     for name in names:
@@ -135,7 +137,9 @@ def _compare_runs(path: Path, args: argparse.Namespace) -> int:
     names = _names(args, [run.trainer for run in recorded if run.trainer != REFERENCE])
     runs = [run for run in recorded if run.trainer in (REFERENCE, *names)]
     if not runs:
-        raise ConfigError(f"{path} holds no learning runs; --run makes them where a trainer's plugin can")
+        raise ConfigError(
+            f"{path} holds no learning runs; --run creates them with the plugins that have a recorder"
+        )
     results = compare_learning(runs)
     if args.html:
         write_learning_page(runs, results, args.html)
@@ -150,8 +154,8 @@ def _compare_runs(path: Path, args: argparse.Namespace) -> int:
         title = "Difference in success after training from the reference trainer (90% interval)"
         _console.print_table(["trainer", *tasks], rows, title=title)
     compared = [result for result in results if result.variant == REBN]
-    wanted = {(name, run.task) for name in names for run in recorded if run.trainer != REFERENCE}
-    missing = args.trainers and wanted - {(result.trainer, result.task) for result in compared}
+    required = {(name, run.task) for name in names for run in recorded if run.trainer != REFERENCE}
+    missing = args.trainers and required - {(result.trainer, result.task) for result in compared}
     return int(bool(missing) or not compared or not all(result.equal for result in compared))
 
 

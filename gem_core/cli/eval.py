@@ -40,7 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ],
         details=(
             "To resume a stopped run, repeat the command; a folder holds the episodes of one configuration. "
-            "Of a data set, only the evaluation items are played, each at most once per sample. "
+            "Only the evaluation items of a data set are played, each at most once per sample. "
             "`gem-core report FOLDER...` writes a page of the results."
         ),
     )

@@ -57,7 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--group-size", type=positive_int, default=1, metavar="N", help="samples per task (default 1)"
     )
     parser.add_argument(
-        "--split", choices=("train", "eval"), default="train", help="what the rows are for (default train)"
+        "--split", choices=("train", "eval"), default="train", help="purpose of the rows (default train)"
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
     parser.set_defaults(run=run)
@@ -92,7 +92,7 @@ def _each_item_once(sources: Sequence[EnvChoice], split: Split) -> int:
     counts = {source.label: count_items(source, split) for source in sources}
     endless = [label for label, count in counts.items() if count is None]
     if endless:
-        raise ConfigError(f"give --num: {endless[0]} has no items, it makes a task from every seed")
+        raise ConfigError(f"set --num: {endless[0]} has no items, so every seed gives a task")
     if split == "train":
         return tasks_per_epoch(sources) or 0
     return sum(count for count in counts.values() if count)

@@ -24,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "blocked at none, because the suite would then prove nothing. Harmful attacks never run unconfined.\n"
         "The suite takes about a minute.",
     )
-    parser.add_argument("action", choices=["check"], help="what to do")
+    parser.add_argument("action", choices=["check"], help="action to take")
     parser.add_argument("--level", action="append", metavar="NAME", help="test only this level (repeatable)")
     add_json_flag(parser)
     parser.set_defaults(run=run)

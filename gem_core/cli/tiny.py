@@ -18,7 +18,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--out tiny",
             "--out tiny-games --env game:GuessTheNumber-v0 --env game:Mastermind-v0-easy --layers 3",
         ],
-        details="The model is warm-started on random legal actions, never on those of an oracle. The same "
+        details="The model is warm-started on random legal actions, never on an oracle's actions. The same "
         "options give the same files; their SHA-256 is printed and recorded in the folder.",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")

@@ -114,12 +114,12 @@ def _compare_rollout(mine: Played, theirs: Played, level: ConsistencyLevel) -> N
     ]
     for name in carried:
         if getattr(mine, name) != getattr(theirs, name):
-            shown = (
+            values = (
                 ""
                 if name.endswith("_ids")
                 else f" {getattr(theirs, name)!r}, {getattr(mine, name)!r} expected"
             )
-            level.differences.append(f"{where}: {name} differs{shown}")
+            level.differences.append(f"{where}: {name} differs{values}")
     if "rewards" not in level.not_carried:
         gap = _largest_gap(_float32(mine.rewards), _float32(theirs.rewards))
         level.largest = max(level.largest or 0.0, gap)

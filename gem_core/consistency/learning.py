@@ -41,8 +41,8 @@ class LearningRun:
         after: Success rate on the evaluation tasks with the final weights, 0 to 1.
         model: SHA-256 of the initial weights, in hex.
         budget: Training budget, equal for all trainers.
-        command: Command that made the run.
-        commit: Short hash of the commit that made or recorded the run.
+        command: Command that started the run.
+        commit: Short hash of the commit that ran or recorded it.
         success: Success rate of the training episodes, one number per step.
     """
 
@@ -159,11 +159,11 @@ def _compare(result: Equivalence, reference: dict[int, LearningRun]) -> None:
         if other is None:
             result.obstacles.append(f"the reference has no run of seed {run.seed}")
         elif run.model != other.model:
-            result.obstacles.append(f"seed {run.seed} starts from other weights, {run.model[:12]}")
+            result.obstacles.append(f"seed {run.seed} starts from different weights, {run.model[:12]}")
         elif run.budget != other.budget:
             names = [name for name, value in run.budget.items() if other.budget.get(name) != value]
             result.obstacles.append(
-                f"seed {run.seed} has another budget: {', '.join(names) or 'fewer options'}"
+                f"seed {run.seed} has a different budget: {', '.join(names) or 'fewer options'}"
             )
     pairs = [(run, reference[run.seed]) for run in result.runs if run.seed in reference]
     if pairs:

@@ -89,7 +89,7 @@ class Record:
     Attributes:
         trainer: Name of the trainer; "core", or a name that begins with "core-", for gem_core itself.
         versions: Maps the name of each relevant package to its version.
-        command: Command that made the record.
+        command: Command that wrote the record.
         model: Hash of the initial weights and the tokenizer, equal for all trainers.
         episodes: Episodes of the step, in any order.
         reference: Name of the record of gem_core to compare with.

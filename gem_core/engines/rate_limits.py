@@ -68,19 +68,19 @@ class Patience:
         """Record that a call succeeded."""
         self._last_success = self._clock()
 
-    def pause(self, attempt: int, began: float, asked: float | None = None) -> float | None:
+    def pause(self, attempt: int, began: float, retry_after: float | None = None) -> float | None:
         """Return the seconds to wait before the next attempt of a call; None to give up.
 
         Args:
             attempt: Number of failed attempts of the call so far.
             began: Clock time at which its first attempt began.
-            asked: Seconds that the endpoint requested (``Retry-After``); None if it requested none.
+            retry_after: Seconds that the endpoint requested (``Retry-After``); None if it requested none.
         """
         silent = self._clock() - max(began, self._last_success)
         if silent >= self._give_up_after or attempt >= self.MOST_ATTEMPTS:
             return None
         self.repeated += 1
-        if asked is not None:
-            return min(asked, 4 * LONGEST_PAUSE)
+        if retry_after is not None:
+            return min(retry_after, 4 * LONGEST_PAUSE)
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1))
         return longest * self._random.uniform(0.5, 1.0)

@@ -194,13 +194,13 @@ class BatchingPolicy:
                     request.finish_reason = "stop"
                 elif len(request.token_ids) < request.max_tokens:
                     still_running.append(number)
-            drawn, running = running, still_running
+            previous, running = running, still_running
             if not running:
                 break
             ids = tokens[:, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             step = positions.new_zeros(len(requests), 1)
-            step[[rows[number] for number in drawn]] = 1  # finished rows stay within the model's positions
+            step[[rows[number] for number in previous]] = 1  # finished rows stay within the model's positions
             positions = positions[..., -1:] + step
         if self.reuse_prefix:
             self._keep(requests, cache, past, [len(new) for new in new_ids], width)

@@ -25,7 +25,7 @@ FREE = {
 
 @dataclass(frozen=True)
 class EvalConfig(EpisodeLimits):
-    """Options of an evaluation: the limits of an episode, and those below.
+    """Options of an evaluation, including the limits of an episode.
 
     Attributes:
         model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER`` or ``endpoint:NAME``. Without a prefix,
@@ -33,7 +33,7 @@ class EvalConfig(EpisodeLimits):
         envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
         episodes: Maximum number of tasks per environment. The tasks are always the same, so that runs are
             comparable. Each item of a data set with fewer evaluation items is played once.
-        samples: Number of episodes per task; pass@k is reported from 2 on.
+        samples: Number of episodes per task; at least 2 for pass@k.
         seed: Random seed for sampling.
         out: Folder of the run.
         base_url: URL of the endpoint; None reads ``OPENAI_BASE_URL``, and falls back to OpenAI's URL.

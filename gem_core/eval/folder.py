@@ -38,8 +38,8 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
         done = finished(folder)
         if changed and done:
             raise ConfigError(
-                f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use them again, or "
-                "choose another folder"
+                f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use the same "
+                "options, or choose another folder"
             )
         if done:
             return done

@@ -129,7 +129,7 @@ def evaluate(
 
 def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
     times = "once" if config.samples == 1 else f"{config.samples} times"
-    return f"{config.episodes} tasks were asked for; its {len(rows)} evaluation items are played {times} each"
+    return f"{config.episodes} tasks were requested; its {len(rows)} evaluation items are played {times} each"
 
 
 def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Recipe(RolloutOptions):
-    """A run that any trainer can perform: the options of a rollout, and those below.
+    """A run that any trainer can perform, including the options of a rollout.
 
     Everything else is the same in every trainer: AdamW with `ADAM_BETAS` and without weight decay, a constant
     learning rate, gradients clipped to norm 1, PPO clipping at 0.2, one pass over the episodes of a step, and
@@ -47,7 +47,7 @@ class Recipe(RolloutOptions):
     Attributes:
         env: Environments, as in `EnvChoice.parse`. In a file, a single environment may be a plain string.
         model: Hugging Face name or folder. In a file, a relative path is relative to the folder of the file.
-        seed: Random seed for the tasks, and for the trainer if it takes one.
+        seed: Random seed for the tasks, and for the trainer if it accepts one.
         estimator: Advantage estimator, a value of `TRAINER_NAMES`.
         estimator_options: Options of the estimator. "rebn" also has ``scope``, "collected" or "trained".
         gamma: Discount per turn, from 0 to 1.
@@ -133,8 +133,8 @@ class Recipe(RolloutOptions):
         super()._check(prefix)
         texts = isinstance(self.env, tuple) and all(isinstance(text, str) for text in self.env)
         if not self.env or not texts:
-            shown = list(self.env) if isinstance(self.env, tuple) else self.env
-            raise expected(f"{prefix}env", shown, "at least one environment")
+            choices = list(self.env) if isinstance(self.env, tuple) else self.env
+            raise expected(f"{prefix}env", choices, "at least one environment")
         if not self.model or not isinstance(self.model, str):
             raise expected(f"{prefix}model", self.model, "a folder or the name of a model")
         for name in ("system_prompt", "wrappers", "traces", "model"):
@@ -274,8 +274,8 @@ class Recipe(RolloutOptions):
         Raises:
             GemError: An environment cannot be built.
         """
-        shown = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
-        return {"env": f"{shown[0]} shows images, but {reason}"} if shown else {}
+        visual = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
+        return {"env": f"{visual[0]} shows images, but {reason}"} if visual else {}
 
 
 def _parse_number(value: Any) -> Any:

@@ -32,7 +32,7 @@ def write_script(
         notes: Comments at the top, for the user of the script.
         before: Shell code before the command.
     """
-    shown = [" ".join(w if isinstance(w, Verbatim) else shlex.quote(w) for w in words) for words in lines]
+    options = [" ".join(w if isinstance(w, Verbatim) else shlex.quote(w) for w in words) for words in lines]
     text = "\n".join(
         [
             "#!/usr/bin/env bash",
@@ -40,7 +40,7 @@ def write_script(
             "set -eu",
             'cd "$(dirname "${BASH_SOURCE[0]}")"',
             *([before] if before else []),
-            " \\\n  ".join([f"exec {command}", *shown, '"$@"']),
+            " \\\n  ".join([f"exec {command}", *options, '"$@"']),
             "",
         ]
     )

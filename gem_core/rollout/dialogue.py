@@ -94,9 +94,9 @@ class TokenDialogue:
 
     async def answer(self) -> Answer | None:
         room = self._limits.room(self._prompt_ids)
-        shown: dict[str, Any] = {"images": list(self._images)} if self._images else {}
+        arguments: dict[str, Any] = {"images": list(self._images)} if self._images else {}
         generation = await self._policy.generate(
-            list(self._prompt_ids), max_tokens=room, request_id=self._request_id, **shown
+            list(self._prompt_ids), max_tokens=room, request_id=self._request_id, **arguments
         )
         _check_generation(generation, room)
         self._response_ids = list(generation.token_ids)

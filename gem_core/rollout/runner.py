@@ -109,7 +109,7 @@ async def run_episode(
     if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
         raise ConfigError(
             "max_total_tokens and max_response_tokens count tokens, which an episode in messages does not "
-            "have; omit them, the endpoint has its own limit"
+            "have; omit them, because the endpoint has its own limit"
         )
     require_images(env, policy, context)
     spec = env.spec

@@ -187,12 +187,12 @@ class Episode:
         The key is what the environment reported as ``info["state_key"]`` in the previous step or, by default,
         a hash of all observations since the reset: turns with equal keys saw the same observations.
         """
-        shown = hashlib.sha256()
+        digest = hashlib.sha256()
         keys = []
         for number, turn in enumerate(self.turns):
-            shown.update(json.dumps(turn.observation, sort_keys=True).encode() + b"\n")
+            digest.update(json.dumps(turn.observation, sort_keys=True).encode() + b"\n")
             reported = self.turns[number - 1].info.get("state_key") if number else None
-            keys.append(shown.hexdigest() if reported is None else str(reported))
+            keys.append(digest.hexdigest() if reported is None else str(reported))
         return keys
 
     def episode_row(self) -> Row:

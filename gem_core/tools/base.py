@@ -2,7 +2,7 @@
 
     class Dice(Tool):
         name = "dice"
-        description = "Throws a die and tells the number."
+        description = "Rolls a die and returns the number."
         parameters = {
             "type": "object",
             "properties": {"sides": {"type": "integer", "description": "sides of the die"}},
@@ -10,7 +10,7 @@
         }
 
         async def call(self, arguments, state):
-            state.data["throws"] = state.data.get("throws", 0) + 1
+            state.data["rolls"] = state.data.get("rolls", 0) + 1
             return ToolResult(str(random.randint(1, arguments["sides"])))
 
     register_tool("dice", "my_package.dice:Dice")
@@ -41,7 +41,7 @@ class ToolResult:
     Attributes:
         text: Text shown to the model.
         ok: Whether the call succeeded. False for an error of the model (bad arguments, a program that raises)
-            and for one of the tool (a server that is down); the text tells which.
+            or of the tool (a server that is down); the text says which.
         metadata: JSON-serializable facts for the info dict, such as ``{"seconds": 0.1}``.
     """
 

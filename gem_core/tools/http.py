@@ -95,7 +95,7 @@ class HttpClient:
                 self._idle.pop().close()
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
-        shown = f"{self.where}{self._path}{path.partition('?')[0]}"
+        address = f"{self.where}{self._path}{path.partition('?')[0]}"
         attempt = 0
         while True:
             reply: _HttpReply | None = None
@@ -104,12 +104,12 @@ class HttpClient:
                     reply = self._once(method, self._path + path, body)
                 if reply.status < 300:
                     return json.loads(reply.body)
-                problem = f"{shown} answered with status {reply.status}{_excerpt(reply.body)}"
+                problem = f"{address} answered with status {reply.status}{_excerpt(reply.body)}"
                 again = reply.status in _WORTH_A_RETRY
             except (OSError, http.client.HTTPException) as error:
-                problem, again = f"{shown} does not answer ({error_line(error, 160)})", True
+                problem, again = f"{address} does not answer ({error_line(error, 160)})", True
             except ValueError:
-                problem, again = f"{shown} did not answer with JSON", False
+                problem, again = f"{address} did not answer with JSON", False
             if not again or attempt >= self.retries:
                 tries = f", after {attempt + 1} attempts" if attempt else ""
                 raise ServiceError(f"{problem}{tries}")

@@ -55,7 +55,7 @@ def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, 
     if closing is not None and text.startswith(closing, after):
         end = after + len(closing)
     elif closing is not None and not isinstance(value, _Wrong) and after < len(text):
-        value = _Wrong(f"there is something between the JSON object and {closing}")
+        value = _Wrong(f"there is other text between the JSON object and {closing}")
     if isinstance(value, _Wrong):
         close = text.find(closing, brace) if closing is not None else -1
         end = close + len(closing) if closing is not None and close >= 0 else len(text)
@@ -81,7 +81,7 @@ def with_json(name: str, text: str, end: int) -> ToolCall:
     if isinstance(value, _Wrong):
         return ToolCall(name, end=end, error=value.why)
     if _skip_blanks(text, stop) < len(text):
-        return ToolCall(name, end=end, error="there is something after the JSON object of the arguments")
+        return ToolCall(name, end=end, error="there is other text after the JSON object of the arguments")
     return with_arguments(name, value, end)
 
 

@@ -85,12 +85,12 @@ class ConsoleReporter(TrainReporter):
             self._live = None
 
     def finish(self, outcome: TrainOutcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
-        # The first unsuccessful episode, in which there was something to learn.
-        shown = next((number for number, episode in enumerate(before) if not episode.success), 0)
+        # The first unsuccessful episode, because it leaves something to learn.
+        index = next((number for number, episode in enumerate(before) if not episode.success), 0)
         if before:
-            self._episode("an episode before training", before[shown])
+            self._episode("an episode before training", before[index])
         if after:
-            self._episode("the same seed after training", after[shown])
+            self._episode("the same seed after training", after[index])
         for env_id in outcome.after:
             first, last = outcome.before.get(env_id, {}), outcome.after[env_id]
             changes = [

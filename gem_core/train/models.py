@@ -17,7 +17,7 @@ def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> s
     options = TinyOptions(envs=tuple(source.label for source in config.sources), seed=config.seed)
     if recorded_options(folder) != options.to_dict():
         reporter.note(
-            f"making a tiny model in {folder}; warm start: {options.warm_start_steps} steps on random "
+            f"creating a tiny model in {folder}; warm start: {options.warm_start_steps} steps on random "
             "legal actions, so that it knows the format (never on an oracle's actions)"
         )
         digest = save_tiny(folder, options)

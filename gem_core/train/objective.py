@@ -78,7 +78,7 @@ class Batch:
         if not any(self.images):
             return {}
         if self.image_processor is None:
-            raise ConfigError("the episodes hold images; give make_batch the context's image_processor")
+            raise ConfigError("the episodes hold images; pass the context's image_processor to make_batch")
         return image_inputs(model, self.image_processor, self.token_ids, self.attention_mask, self.images)
 
     def with_advantages(self, episodes: Sequence[Episode]) -> Batch:
@@ -110,9 +110,9 @@ class Batch:
 
     def _with(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         """Return the batch with `change` applied to every tensor."""
-        held: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed = {name: change(value) for name, value in held.items() if isinstance(value, torch.Tensor)}
-        return Batch(**held | changed)
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = {name: change(value) for name, value in values.items() if isinstance(value, torch.Tensor)}
+        return Batch(**values | changed)
 
 
 class TokenScores(NamedTuple):

@@ -5,8 +5,8 @@ tokens, so an episode is a few dozen tokens long. The model is a small Llama. Bo
 Hugging Face folder that any trainer or engine can load.
 
 The warm start teaches only the format, by supervised learning on *random legal play*
-(`Env.sample_random_action`, never the oracle's actions). Afterwards the model knows the format of answers
-and the text of the environment; which answers are good is left to reinforcement learning.
+(`Env.sample_random_action`, never the oracle's actions). Afterwards the model knows the format of answers and
+the text of the environment; reinforcement learning has to find the good answers.
 """
 
 from __future__ import annotations
@@ -256,11 +256,11 @@ async def _random_play(
 
 def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Episode]:
     """Return random episodes with a total of `tokens` tokens, but at least one episode."""
-    drawn = []
+    sample = []
     while tokens > 0:
-        drawn.append(random.choice(episodes))
-        tokens -= len(drawn[-1].episode_row().token_ids)
-    return drawn
+        sample.append(random.choice(episodes))
+        tokens -= len(sample[-1].episode_row().token_ids)
+    return sample
 
 
 def _byte_tokenizer() -> Any:

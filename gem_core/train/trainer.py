@@ -117,7 +117,7 @@ class Trainer:
             if changed:
                 raise CheckpointError(
                     f"{checkpoints[-1]} was written with other options ({', '.join(changed)}); "
-                    "use them again, another folder, or --no-resume"
+                    "use the same options, another folder, or --no-resume"
                 )
         newest = checkpoints[-1] if checkpoints else None
         self.learners = {

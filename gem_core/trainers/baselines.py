@@ -18,7 +18,7 @@ def subtract_baselines(
     """Subtract from each reward the mean reward of the valid episodes of its group.
 
     Args:
-        rewards: Rewards, float of shape (groups, episodes). Those of invalid episodes may be anything.
+        rewards: Rewards, float of shape (groups, episodes). The values of invalid episodes are ignored.
         valid: Whether to count an episode, bool of the same shape.
         leave_one_out: Whether the mean leaves out the episode itself, as in RLOO.
 

@@ -128,7 +128,7 @@ class EstimatorChoice:
         if self.scope == "collected":
             raise ConfigError(
                 f"{cause} before {self.name} sees them, so its statistics cannot cover all turns that were "
-                f"collected; {remedy} uses those that remain"
+                f"collected; {remedy} uses the remaining turns"
             )
 
     def compute(

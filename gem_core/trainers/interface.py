@@ -125,8 +125,8 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
     fields = getattr(cls, "model_fields", None)
     present = tuple(fields if fields is not None else (field.name for field in dataclasses.fields(cls)))
     if present != tuple(names) if exact else not set(names) <= set(present):
-        shown = f"has the fields {', '.join(present)}; expected {', '.join(names)}"
-        raise unsupported(trainer, f"{_path(cls)} {shown}")
+        problem = f"has the fields {', '.join(present)}; expected {', '.join(names)}"
+        raise unsupported(trainer, f"{_path(cls)} {problem}")
 
 
 def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Collection[str]) -> None:

@@ -59,8 +59,8 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     the next one, and the slot is rebuilt in a new worker. With ``max_workers=num_envs``, every slot has its
     own worker.
 
-    A worker runs its calls one after the other, so a slow environment delays the other environments in its
-    slice, but no others.
+    A worker runs its calls one after the other, so a slow environment delays only the other environments in
+    its slice.
     """
 
     _start_advice = ""

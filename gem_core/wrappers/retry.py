@@ -63,22 +63,22 @@ class Retry(Wrapper):
         info: Info,
     ) -> StepResult:
         self.attempts += 1
-        paid = reward if reward < 0 else max(0.0, reward - self.best) * self.decay ** (self.attempts - 1)
+        payment = reward if reward < 0 else max(0.0, reward - self.best) * self.decay ** (self.attempts - 1)
         self.best = max(self.best, reward)
         if not (terminated or truncated):
-            return observation, paid, False, False, info
+            return observation, payment, False, False, info
         if info.get("success"):
-            return observation, paid, True, False, info
+            return observation, payment, True, False, info
         if self.attempts >= self.max_attempts or self._start is None:
-            return observation, paid, False, True, info
+            return observation, payment, False, True, info
         players = self._action_random  # a random player must not repeat itself
         self.env.set_state(self._start)
         self._action_random = players
-        shown = render_observation(observation, info)
+        feedback = render_observation(observation, info)
         kept: Info = {"invalid": info.get("invalid"), "suffix": self._left("")}
         if "parsed_action" in info:
             kept["parsed_action"] = info["parsed_action"]
-        return shown, paid, False, False, kept
+        return feedback, payment, False, False, kept
 
     def _left(self, suffix: str) -> str:
         left = f"Attempts left: {self.max_attempts - self.attempts}."

@@ -107,7 +107,7 @@ class Tools(Wrapper):
 
     @property
     def blocking(self) -> bool | Literal["cpu"]:  # type: ignore[override]
-        """Truthy: a tool call waits, so sync callers want threads. `astep` never blocks the event loop."""
+        """Truthy, so that sync callers run tool calls in threads. `astep` never blocks the event loop."""
         return self.env.blocking or True
 
     @property
@@ -243,7 +243,7 @@ class Tools(Wrapper):
             return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
         except Exception as error:  # a failure of the tool, not of the model: the episode continues
             if isinstance(error, asyncio.TimeoutError) and self.timeout is not None:
-                return ToolResult(f"{tool.name} gave no answer within {self.timeout:g} seconds.", ok=False)
+                return ToolResult(f"{tool.name} did not answer within {self.timeout:g} seconds.", ok=False)
             reason = error_line(error)
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 

@@ -47,7 +47,7 @@ def test_without_a_number_every_item_is_there_once(tmp_path, capsys):
         f"wrote {len(items[2])} rows to {out}; there are no more evaluation items" in capsys.readouterr().err
     )
     assert main(["export", "--to", "tasks", *shop, "--env", EASY, "--out", str(out)]) == 2
-    assert f"give --num: {EASY} has no items" in capsys.readouterr().err
+    assert f"set --num: {EASY} has no items" in capsys.readouterr().err
 
 
 def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys):

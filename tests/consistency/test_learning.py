@@ -92,8 +92,8 @@ def test_few_seeds_give_no_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model": "b2" * 32}, "other weights, b2b2"),
-        ({"budget": {"env": "game", "steps": 3}}, "another budget: steps"),
+        ({"model": "b2" * 32}, "different weights, b2b2"),
+        ({"budget": {"env": "game", "steps": 3}}, "a different budget: steps"),
         ({"seed": 9}, "no run of seed 9"),
     ],
 )

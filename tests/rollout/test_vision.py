@@ -269,7 +269,7 @@ def test_placeholders_are_never_sampled(model, context, processor):
 
 
 def test_a_batch_with_images_needs_to_know_them(model, episodes):
-    with pytest.raises(ConfigError, match="give make_batch the context's image_processor"):
+    with pytest.raises(ConfigError, match="pass the context's image_processor to make_batch"):
         compute_logprobs(model, make_batch(episodes))
 
 

@@ -124,7 +124,7 @@ BAD = [
     ("hermes", '<tool_call>{"arguments": {}}</tool_call>', 'no "name"'),
     ("hermes", '<tool_call>{"name": "search", "arguments": [1]}</tool_call>', "the arguments are not a JSON object"),
     ("hermes", '<tool_call>{"name": "search", "arguments": {"query": NaN}}</tool_call>', "NaN is not JSON"),
-    ("hermes", '<tool_call>{"name": "search"} and more</tool_call>', "something between"),
+    ("hermes", '<tool_call>{"name": "search"} and more</tool_call>', "other text between"),
     ("hermes", "<tool_call>search(gems)</tool_call>", "invalid JSON"),
     ("hermes", "<tool_call>" + "[" * 100_000 + "</tool_call>", "invalid JSON"),
     ("hermes", '<tool_call>{"name": ' + "1" * 5000 + "}</tool_call>", ""),

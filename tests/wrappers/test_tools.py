@@ -144,7 +144,7 @@ def test_a_call_that_cannot_be_read_pays_like_any_format_error():
 def test_a_slow_tool_costs_its_time_only():
     env = make(Upper(delay=60), timeout=0.05)
     env.reset(seed=0)
-    assert env.step("<upper>a</upper>")[0].endswith("upper gave no answer within 0.05 seconds.")
+    assert env.step("<upper>a</upper>")[0].endswith("upper did not answer within 0.05 seconds.")
 
 
 def test_a_long_result_loses_its_middle():

@@ -181,13 +181,13 @@ class Output:
 
     def text(self, most: int) -> tuple[str, int]:
         """Return at most `most` characters, and the number of bytes that are missing."""
-        lost = self.total - len(self.head) - len(self.tail)
-        if not lost:
+        dropped = self.total - len(self.head) - len(self.tail)
+        if not dropped:
             whole = NO_TERMINAL.sub("", (self.head + self.tail).decode("utf-8", "replace"))
             if len(whole) <= most:
                 return whole, 0
         head = self.head.decode("utf-8", "replace")[: most // 2]
-        rest = (self.tail if lost else self.head + self.tail).decode("utf-8", "replace")
+        rest = (self.tail if dropped else self.head + self.tail).decode("utf-8", "replace")
         tail = rest[-(most - most // 2) :]
         left_out = max(1, self.total - len(head.encode()) - len(tail.encode()))
         return f"{head}\n... ({left_out} bytes left out) ...\n{tail}", left_out

@@ -40,10 +40,10 @@ def sqlite_tools(timeout: float = 30.0) -> list[Tool]:
         ServiceError: The server does not start.
     """
     command = shlex.join([sys.executable, "-m", "gem_core.tools.mcp.sqlite", "--folder", folder()])
-    made: list[Tool] = []
+    tools: list[Tool] = []
     for tool in mcp_tools(command=command, name="sqlite", timeout=timeout):
         assert isinstance(tool, McpTool)
         properties = {key: value for key, value in tool.parameters["properties"].items() if key != _SCOPE}
         parameters = {**tool.parameters, "properties": properties}
-        made.append(DatabaseTool(tool.config, tool.function, tool.name, tool.description, parameters))
-    return made
+        tools.append(DatabaseTool(tool.config, tool.function, tool.name, tool.description, parameters))
+    return tools

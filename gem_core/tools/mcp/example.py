@@ -1,4 +1,4 @@
-"""A small MCP server to try things with: the time, a calculator and a key-value store.
+"""A small MCP server for experiments: the time, a calculator, and a key-value store.
 
     python -m gem_core.tools.mcp.example                 # over pipes
     python -m gem_core.tools.mcp.example --port 8000     # http://localhost:8000/mcp
@@ -72,7 +72,7 @@ def example_server() -> Any:
 
     @sdk.tool(server)
     def list_keys(context: Context) -> str:
-        """The keys that have a value, one a line."""
+        """The keys that have a value, one per line."""
         return "\n".join(sorted(store(context))) or "There are no keys."
 
     @sdk.tool(server)

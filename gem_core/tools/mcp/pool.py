@@ -39,7 +39,7 @@ class Pool:
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.opened = 0
-        """Sessions that were ever opened."""
+        """Number of sessions opened so far."""
         self._shared: Session | None = None
         self._sessions: set[Session] = set()
         self._opening = asyncio.Lock()

@@ -248,8 +248,8 @@ def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> N
 def _numbered(documents: Iterable[Document], vocabulary: dict[str, int]) -> Iterator[array[int]]:
     """Yield the words of each document as numbers, adding new words to `vocabulary`."""
     for document in documents:
-        found = words(f"{document['title']} {document['text']}")
-        yield array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in found])
+        tokens = words(f"{document['title']} {document['text']}")
+        yield array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in tokens])
 
 
 def _save_words(vocabulary: dict[str, int], folder: Path) -> None:

@@ -104,16 +104,16 @@ def _files(path: Path) -> list[Path]:
         raise ConfigError(
             f"corpus {str(path)!r} does not exist: expected a file, a folder, or {', '.join(_BUNDLED)}"
         )
-    found = sorted(
+    files = sorted(
         file
         for file in path.rglob("*")
         if file.suffix in (*SUFFIXES, *_TEXT)
         and file.is_file()
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
-    if not found:
+    if not files:
         raise ConfigError(f"corpus {path}: no {', '.join((*SUFFIXES, *_TEXT))} file in this folder")
-    return found
+    return files
 
 
 def _read_files(files: list[Path], root: Path) -> Iterator[Document]:

@@ -159,17 +159,17 @@ class GoogleSearch(_Remote):
         self._engine = engine or _from_environment("GOOGLE_CSE_ID", "google")
 
     def find(self, query: str, k: int) -> list[Hit]:
-        asked = {"key": self._key, "cx": self._engine, "q": query, "num": str(min(k, 10))}
-        return _web_hits(self.client.get("/customsearch/v1", asked), "items", k)
+        parameters = {"key": self._key, "cx": self._engine, "q": query, "num": str(min(k, 10))}
+        return _web_hits(self.client.get("/customsearch/v1", parameters), "items", k)
 
 
 def _web_hits(answer: Any, field: str, k: int) -> list[Hit]:
     """Return the title, link, and snippet of each result; earlier results score higher."""
-    found = answer.get(field, []) if isinstance(answer, dict) else None
-    if not isinstance(found, list):
+    results = answer.get(field, []) if isinstance(answer, dict) else None
+    if not isinstance(results, list):
         raise ServiceError(f"the web search returned no list {field!r}")
     hits = []
-    for number, item in enumerate(item for item in found if isinstance(item, dict)):
+    for number, item in enumerate(item for item in results if isinstance(item, dict)):
         title, link, snippet = (str(item.get(name) or "") for name in ("title", "link", "snippet"))
         document: Document = {"id": link or str(number), "title": title, "text": snippet}
         hits.append(Hit(document, 1 / (number + 1)))

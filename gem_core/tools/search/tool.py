@@ -104,9 +104,9 @@ def _server_url() -> str:
 
 def as_text(hits: list[Hit], max_chars: int) -> str:
     """Format the documents, each with its number and title."""
-    shown = []
+    entries = []
     for number, hit in enumerate(hits, start=1):
         title, text = hit.document["title"], hit.document["text"]
         cut = text if len(text) <= max_chars else text[:max_chars] + " ..."
-        shown.append(f"[{number}] {title}\n{cut}" if title else f"[{number}] {cut}")
-    return "\n\n".join(shown)
+        entries.append(f"[{number}] {title}\n{cut}" if title else f"[{number}] {cut}")
+    return "\n\n".join(entries)

@@ -59,8 +59,8 @@ class EnginePolicy:
         """Sample one response; `images` are the images of the prompt, in order."""
         params = copy.deepcopy(self._params)
         params.max_tokens = max_tokens
-        shown = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
-        return vllm_generation(await self._engine.generate(list(prompt_ids), params, **shown))
+        inputs = {"multi_modal_data": {"image": [open_image(url) for url in images]}} if images else {}
+        return vllm_generation(await self._engine.generate(list(prompt_ids), params, **inputs))
 
 
 class GemExecutor(AgentExecutorBase):  # type: ignore[misc]

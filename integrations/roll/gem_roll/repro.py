@@ -55,8 +55,8 @@ def _groups(recipe: Recipe, sources: Sequence[EnvChoice]) -> list[int]:
     total = sum(source.weight for source in sources)
     shares = [recipe.tasks_per_step * source.weight / total for source in sources]
     if any(abs(share - round(share)) > 1e-9 or round(share) < 1 for share in shares):
-        shown = ", ".join(f"{share:g}" for share in shares)
-        why = f"ROLL gives each environment a whole number of the tasks of a step, not {shown}"
+        listed = ", ".join(f"{share:g}" for share in shares)
+        why = f"ROLL gives each environment a whole number of the tasks of a step, not {listed}"
         reject_unsupported("ROLL", {"env": why})
     return [round(share) for share in shares]
 

@@ -123,12 +123,12 @@ class ServerPolicy:
     ) -> Generation:
         """Sample one response; an aborted request returns a response without tokens."""
         start = time.perf_counter()
-        shown = {"image_data": [open_image(url) for url in images]} if images else {}
+        inputs = {"image_data": [open_image(url) for url in images]} if images else {}
         output = await self._client.generate(
             request_id=request_id,
             prompt_ids=list(prompt_ids),
             sampling_params={**self._sampling_params, "max_tokens": max_tokens},
-            **shown,
+            **inputs,
         )
         self.seconds += time.perf_counter() - start
         if output.num_preempted is not None:
@@ -274,7 +274,7 @@ def lay_out(
     """
     summary = episode_metrics([episode])
     missing = None if validation else 0.0  # a filter of prompt groups accepts only numbers
-    shown = {
+    common = {
         **extra_fields,
         "tool_rewards": [],
         "reward_extra_info": {name: summary.get(name, missing) for name in METRICS},
@@ -305,7 +305,7 @@ def lay_out(
                 num_turns=2 * len(episode.turns),
                 metrics=metrics,
                 extra_fields={
-                    **shown,
+                    **common,
                     "turn_scores": [episode.rewards[turn] for turn in row.turns] if episode.trainable else [],
                     "gem": facts,
                 },

@@ -172,8 +172,8 @@ def check_played(config: Any) -> None:
             option is not supported.
     """
     replay = "actor_rollout_ref.rollout.enable_rollout_routing_replay"
-    lost = "the agent loop gem does not record which experts the engine chose; leave it at False"
-    reject_changed(config, [(replay, False, lost)])
+    reason = "the agent loop gem does not record which experts the engine chose; leave it at False"
+    reject_changed(config, [(replay, False, reason)])
     model = config.reward.reward_model
     if model.enable and not model.enable_resource_pool:
         raise ConfigError(

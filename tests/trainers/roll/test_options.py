@@ -89,7 +89,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         ({"val_batch_size": -1}, "a batch needs a size"),
         (
             {"train_env_manager": {"group_filter_cls": "mine.Filter"}},
-            r"scope: trained\} uses those that remain",
+            r"scope: trained\} uses the remaining turns",
         ),
         (
             {"train_env_manager": {"group_size": 1}, **envs(gem={"estimator": "gem_grpo"})},
