@@ -3,8 +3,8 @@
     import gem_core.compat as gem
     from gem_core.compat.wrappers.wrapper_factory import get_wrapper_fns
 
-The modules have the paths of GEM's. Everything they do is done by the rest of gem_core; new programs use that
-directly.
+The modules have the same paths as GEM's and only forward to the rest of gem_core, which new programs should
+use directly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Base classes of environments and wrappers that were written for GEM."""
+"""Base classes for environments and wrappers that were written for GEM."""
 
 from __future__ import annotations
 

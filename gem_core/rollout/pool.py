@@ -286,7 +286,7 @@ class EnvPool:
         self._trim(self._playing - 1)
 
     def _trim(self, in_use: int) -> None:
-        """Start closing idle environments beyond the limit, those of the least recently played kind first."""
+        """Start closing idle environments beyond the limit, starting with the least recently played kind."""
         limit = max(MAX_IDLE, self._most_playing) if self._max_envs is None else self._max_envs - in_use
         for _ in range(sum(map(len, self._idle.values())) - limit):
             oldest, unused = next(iter(self._idle.items()))

@@ -17,7 +17,7 @@ from gem_core.wrapper import Wrapper
 __all__ = ["ENV_REGISTRY", "EnvSpec", "make", "make_vec", "print_envs", "register"]
 
 _IGNORED = frozenset(("use_mp", "verbose", "load_from_cache_file"))
-"""Arguments of GEM's environments that have no meaning here; dropped where a constructor lacks them."""
+"""Arguments of GEM's environments that have no meaning here; dropped if the constructor lacks them."""
 
 
 class GemEnv(Wrapper):
@@ -30,13 +30,13 @@ class GemEnv(Wrapper):
     Args:
         env: The environment.
         env_id: Its id.
-        seed: Seed of its first reset, if that has none; None draws one.
+        seed: Seed for a first reset that is called without one; None draws a random seed.
 
     Attributes:
         env_id: Id of the environment.
         entry_point: Entry point of its spec.
         seed: The argument `seed`.
-        max_turns: Turn limit; None if the environment has none, or draws it at each reset.
+        max_turns: Turn limit; None if there is no limit or it is drawn at each reset.
     """
 
     state_fields = ("last",)
@@ -103,7 +103,7 @@ class GemEnv(Wrapper):
         return observation, reward, terminated or truncated, truncated, info
 
     def spawn(self, same_state: bool = False, **changes: Any) -> Any:
-        """Return a new environment, with other arguments of `make` if `changes` names some."""
+        """Return a new environment with the same arguments of `make`, except for `changes`."""
         if not changes:
             return super().spawn(same_state)
         assert self.spec is not None
@@ -111,13 +111,13 @@ class GemEnv(Wrapper):
 
 
 def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemEnv:
-    """Build an environment, as `gem_core.make`.
+    """Build an environment, as `gem_core.make` does.
 
     Args:
         env_id: Registered id.
-        seed: Seed of the first reset, if that has none.
+        seed: Seed for a first reset that is called without one.
         **kwargs: Arguments of the constructor. ``use_mp``, ``verbose``, ``load_from_cache_file`` and
-            ``dataset=None`` are dropped where the constructor lacks them.
+            ``dataset=None`` are dropped if the constructor lacks them.
     """
     return GemEnv(registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
 
@@ -138,7 +138,7 @@ def make_vec(
         vec_kwargs: Arguments of the constructor of each environment; a ``seed`` among them seeds its first
             reset.
         async_mode: Whether to step the environments in threads.
-        seed: Seed of the first environment; the others count up from it.
+        seed: Seed of the first environment; environment i gets ``seed + i``.
         **kwargs: Arguments of all constructors.
     """
     ids = [env_ids] if isinstance(env_ids, str) else list(env_ids)
@@ -171,7 +171,7 @@ ENV_REGISTRY: Mapping[str, EnvSpec] = _EnvRegistry()
 
 
 def _accepted(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without those of GEM that the constructor lacks."""
+    """Return the arguments without the ones of GEM that the constructor lacks."""
     spec = registration.spec(env_id)
     names = (*registration.accepted_arguments(spec), "seed")
     dropped = {name for name in kwargs if name in _IGNORED and name not in names}
@@ -184,7 +184,7 @@ def _accepted(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _argument(env: Env, name: str) -> Any:
-    """Return an argument of the constructor of an environment, or its default; None if it has none."""
+    """Return a constructor argument of an environment, or its default; None if there is neither."""
     base = env.unwrapped
     if env.spec is not None and name in env.spec.kwargs:
         return env.spec.kwargs[name]

@@ -14,7 +14,7 @@ ToolCallResult = tuple[bool, bool, str, str]
 
 
 class BaseTool:
-    """A tool that finds its call in a response itself."""
+    """A tool that parses its own call from a response."""
 
     tool_type = "base"
 

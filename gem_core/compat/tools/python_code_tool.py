@@ -10,7 +10,7 @@ class PythonCodeTool(NativeTool):
     """Runs programs in the sandbox of gem_core.
 
     Args:
-        timeout: Seconds until a program is stopped.
+        timeout: Number of seconds after which a program is stopped.
         sandbox_type: Ignored: programs always run in the strongest fast sandbox level of this machine.
         keep_error_last_line: Whether to show only the last line of an error.
     """

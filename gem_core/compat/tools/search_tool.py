@@ -13,7 +13,7 @@ class SearchTool(NativeTool):
 
     Args:
         num_workers: Ignored.
-        search_url: Address of the server; None takes it from ``SEARCH_URL`` at the first use.
+        search_url: URL of the server; None reads ``SEARCH_URL`` on first use.
         topk: Number of documents that a search returns.
         timeout: Seconds to wait for the server.
     """

@@ -16,7 +16,7 @@ from gem_core.wrappers.tools import LAST_USE
 class ToolEnvWrapper(Wrapper):
     """Runs the first tool call of a response; a response without one goes to the environment.
 
-    Environments of gem_core with tools of gem_core use the wrapper `tools` instead, which knows more formats.
+    For gem_core's own tools, use the wrapper `tools` instead, which supports more formats.
 
     Args:
         env: The environment.
@@ -58,7 +58,7 @@ class ToolEnvWrapper(Wrapper):
 
     @property
     def blocking(self) -> Literal[True]:  # type: ignore[override]
-        """True: a tool call waits."""
+        """True, because a tool call waits."""
         return True
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:

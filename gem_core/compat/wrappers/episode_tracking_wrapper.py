@@ -1,4 +1,4 @@
-"""`EpisodeTrackingWrapper`, here called `EpisodeStatistics`."""
+"""`EpisodeTrackingWrapper`, which gem_core calls `EpisodeStatistics`."""
 
 from __future__ import annotations
 

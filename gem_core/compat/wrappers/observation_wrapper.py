@@ -27,7 +27,7 @@ def ObservationWrapper(  # a class in GEM
         include_chat_template: Whether to render the history with the chat template.
         apply_chat_template_on_reset: Whether to render only the first observation with it.
         max_history_length: Number of exchanges to show after the first observation, which is always shown
-            (GEM drops it, too). None means all.
+            (GEM drops even that). None means all.
         tokenizer: Tokenizer with a chat template.
 
     Raises:
