@@ -109,7 +109,7 @@ def peer_vec(entry_point: Any, vec_kwargs: list[dict[str, Any]], async_mode: boo
     import gem
 
     gem.register("bench:Peer-v0", entry_point)
-    with contextlib.redirect_stdout(io.StringIO()):  # gem-llm prints what it makes
+    with contextlib.redirect_stdout(io.StringIO()):  # gem-llm prints what it creates
         envs = gem.make_vec(["bench:Peer-v0"] * len(vec_kwargs), vec_kwargs=vec_kwargs, async_mode=async_mode)
     try:
         yield envs

@@ -22,8 +22,8 @@ class Record:
     Attributes:
         name: Name of the variant or family.
         seed: Seed of the run.
-        command: Command that made the run.
-        commit: Short hash of the commit that made or recorded the run.
+        command: Command that started the run.
+        commit: Short hash of the commit that ran or recorded it.
         before: Metrics for the table, on the evaluation tasks with the initial weights.
         after: Metrics for the table, on the evaluation tasks with the final weights.
         steps: Metrics for the figure, on the training episodes, one number per step.

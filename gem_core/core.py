@@ -38,7 +38,7 @@ Split: TypeAlias = Literal["train", "eval"]
 
 
 Info: TypeAlias = dict[str, Any]
-"""Anything else about a step, JSON-able; the keys of `InfoKeys` have a fixed meaning."""
+"""Further data about a step, JSON-serializable; the keys of `InfoKeys` have a fixed meaning."""
 
 
 class InfoKeys(TypedDict, total=False):
@@ -110,7 +110,7 @@ class Env:
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ()
-    """Attributes that `get_state` saves; their values must be JSON-able."""
+    """Attributes that `get_state` saves; their values must be JSON-serializable."""
 
     blocking: bool | Literal["cpu"] = False
     """Whether a step is too slow for an event loop: True if it waits (for a network or a subprocess),
@@ -236,7 +236,7 @@ class Env:
     # -- state --------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the whole state as JSON-able data, random generators included."""
+        """Return the whole state as JSON-serializable data, random generators included."""
         return {
             "running": self._running,
             "random": _rng_state(self.random),

@@ -56,10 +56,10 @@ class EnvSpec:
     floor: float | None = None
 
     def to_json(self) -> str:
-        """Return one line of JSON from which `from_json` makes an equal spec.
+        """Return one line of JSON from which `from_json` creates an equal spec.
 
         Raises:
-            ConfigError: The entry point is a callable, or an argument is not JSON-able.
+            ConfigError: The entry point is a callable, or an argument is not JSON-serializable.
         """
         if not isinstance(self.entry_point, str):
             raise ConfigError(
@@ -70,7 +70,7 @@ class EnvSpec:
         try:
             return json.dumps(data)
         except TypeError as error:
-            raise ConfigError(f"{self.id}: keyword arguments must be JSON-able: {error}") from None
+            raise ConfigError(f"{self.id}: keyword arguments must be JSON-serializable: {error}") from None
 
     @classmethod
     def from_json(cls, text: str) -> EnvSpec:

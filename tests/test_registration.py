@@ -190,7 +190,7 @@ def test_from_json_refuses_unknown_fields() -> None:
 
 
 def test_kwargs_without_a_json_form_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must be JSON-able"):
+    with pytest.raises(ConfigError, match="must be JSON-serializable"):
         EnvSpec("a:B-v0", "module:Env", {"rng": object()}).to_json()
 
 

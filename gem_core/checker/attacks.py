@@ -186,7 +186,7 @@ _TEMPLATES = {
     "page": "<script>document.title='gem_core_attack'</script><img src=x onerror=alert(1)>",
 }
 _DEEP = 3000
-# Payloads that finish within half a minute come before those that do not.
+# Payloads that finish within half a minute come first.
 _SLOW = {
     "sleep": "__import__('time').sleep(8)",
     "large power": "9**15000000",

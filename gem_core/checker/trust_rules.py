@@ -23,7 +23,7 @@ NULL_SECONDS = 5.0
 UNDOCUMENTED = 0.1
 """Allowed success rate of a null policy if no floor is documented."""
 RESOLUTION = 0.005
-"""Possible true value of a floor measured as 0 over 200 seeds."""
+"""Plausible true value of a floor that was measured as 0 over 200 seeds."""
 _CHANCE = 1e-3
 _PROGRAMS = frozenset(("program", "command"))
 _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format", "yaml", "jinja"))

@@ -56,10 +56,10 @@ async def run_agents(
 ) -> dict[str, Episode]:
     """Play one episode of all agents.
 
-    The caller that made `env` closes it, as with `run_episode`. An agent whose episode ends early, because of
-    a limit or an empty response, has left. From then on its responses are empty texts, and the rewards that
-    the environment gives for them are added to the agent's last turn, so an agent cannot escape a loss by
-    leaving.
+    The caller that created `env` closes it, as with `run_episode`. An agent whose episode ends early, because
+    of a limit or an empty response, has left. From then on its responses are empty texts, and the rewards
+    that the environment gives for them are added to the agent's last turn, so an agent cannot escape a loss
+    by leaving.
 
     Args:
         env: The environment; this function resets it.

@@ -40,7 +40,7 @@ class CutTurns:
         """Count the turns of trainable episodes, in tokens or in messages.
 
         In messages, an answer counts if any length limit cut it, because without tokens the limits cannot be
-        told apart.
+        distinguished.
         """
         for episode in episodes:
             if episode.trainable:

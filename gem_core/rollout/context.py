@@ -190,9 +190,9 @@ class AppendContext:
 
 
 class RebuildContext:
-    """A context that takes each observation as the whole prompt of its turn.
+    """A context that uses each observation as the whole prompt of its turn.
 
-    It is for observation wrappers that keep the history themselves, such as `concat` or a summary of the
+    Use it with observation wrappers that keep the history themselves, such as `concat` or a summary of the
     history. Turns share no prefix, so such an episode can only be converted to turn rows.
 
     Args:

@@ -1,8 +1,8 @@
 """Level ``container``: each program in its own Podman or Docker container, removed afterwards.
 
-In addition to the limits of level `process`, the level enforces: no files except those of the image,
-read-only, and one writable folder in memory; no network; no capabilities; an unprivileged user; none of the
-system calls in `guest.denied`; nothing outlives the container. A start takes about half a second.
+In addition to the limits of level `process`, the level enforces: no files except the image's, read-only, and
+one writable folder in memory; no network; no capabilities; an unprivileged user; none of the system calls in
+`guest.denied`; nothing outlives the container. A start takes about half a second.
 
 The image needs Python 3.8 or newer as ``python3``. It is named by the argument `image` or by the environment
 variable ``GEM_CORE_SANDBOX_IMAGE``.

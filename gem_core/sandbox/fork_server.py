@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _SPARE = 2
 """Number of idle children that each fork server keeps ready."""
 _FIRST_IDS, _IDS = (1_879_048_192, 1), 60_000
-"""Host user ids of children: candidates for the first id (unused, or of a container's root), and number."""
+"""Host user ids for children: candidates for the first id (unused, or a container's root), and number."""
 _PROGRAMS = ("/bin", "/usr/bin", "/etc/alternatives")
 _FOLDERS = ("app", "tests", "logs", "solution")
 """Folders that a shell expects; they link to folders inside the writable one."""

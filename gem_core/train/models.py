@@ -10,7 +10,7 @@ from gem_core.train.tiny import TinyOptions, recorded_options, save_tiny
 
 
 def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> str:
-    """Return the folder or name of a model, and make the tiny model first if it is requested."""
+    """Return the folder or name of a model, after creating the tiny model if it is requested."""
     if model != TINY:
         return model
     folder = Path(config.out) / TINY

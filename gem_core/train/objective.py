@@ -73,7 +73,7 @@ class Batch:
         """Return the image inputs of a vision-language model; empty if no row has an image.
 
         Raises:
-            ConfigError: A row has images, but the batch was made without `image_processor`.
+            ConfigError: A row has images, but the batch was created without `image_processor`.
         """
         if not any(self.images):
             return {}
@@ -85,7 +85,7 @@ class Batch:
         """Return the same batch with the current advantages of the turns.
 
         Args:
-            episodes: Trainable episodes from which the batch was made, in the same order.
+            episodes: Trainable episodes of the batch, in the same order.
         """
         of_turns = [turn.advantage or 0.0 for episode in episodes for turn in episode.turns]
         # Turn ids index this list; -1, outside of responses, selects the 0 at its end.

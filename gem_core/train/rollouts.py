@@ -38,7 +38,7 @@ Players: TypeAlias = Mapping[str, tuple[Policy, Context]]
 
 
 def require_environments(config: TrainConfig) -> None:
-    """Build and close every environment once, so that mistakes are reported before a model is made.
+    """Build and close every environment once, so that mistakes are reported before a model is created.
 
     Raises:
         ConfigError: An environment cannot be built, has no reward components for an estimator that needs

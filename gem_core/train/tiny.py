@@ -106,7 +106,7 @@ class TinyOptions:
 
 
 def recorded_options(folder: Path) -> dict[str, Any] | None:
-    """Return the options with which a tiny model was made, or None if the folder holds no tiny model."""
+    """Return the options of the tiny model in a folder, or None if the folder holds no tiny model."""
     path = folder / RECORD_NAME
     if not path.exists():
         return None

@@ -24,7 +24,7 @@ HOME = "/app"
 """The folder that the shell starts in."""
 TICK, GRACE, START = 0.05, 2.0, 15.0
 NO_TERMINAL = re.compile(r"bash: \[\d+: \d+ \(\d+\)\] tcsetattr: Inappropriate ioctl for device\n")
-"""Complaint of an interactive bash about a job that was ended by a signal."""
+"""Message of an interactive bash about a job that was ended by a signal."""
 
 
 class Driver:

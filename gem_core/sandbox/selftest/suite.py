@@ -4,8 +4,8 @@
         print(outcome.attack, outcome.verdict, outcome.evidence)
 
 Each attack is a program that a model could write. Where possible, success is observed from outside: a file
-that appeared, a connection that arrived, a secret in the output. Harmless attacks run at every level, so that
-they are seen to succeed at a level that blocks nothing. Harmful ones run only at levels that contain them.
+that appeared, a connection that arrived, a secret in the output. Harmless attacks run at every level, to show
+that they succeed at a level that blocks nothing. Harmful ones run only at levels that contain them.
 """
 
 from __future__ import annotations

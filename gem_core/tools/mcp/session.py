@@ -147,7 +147,7 @@ class Session:
 
 
 class _StderrTail:
-    """Pipe for a server's standard error, whose end is kept for a message."""
+    """Pipe for a server's standard error, which keeps the last output for a message."""
 
     _KEPT = 4096
 

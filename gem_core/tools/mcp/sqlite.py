@@ -50,7 +50,7 @@ def sqlite_server(find: Callable[[str], Path]) -> Any:
 
     @sdk.tool(server)
     async def describe_table(table: str, database: str = "") -> str:
-        """How a table or view was made, with its indexes and triggers."""
+        """How a table or view was created, with its indexes and triggers."""
         name = table.replace("'", "''")
         return await work(
             database,

@@ -14,9 +14,9 @@ from gem_core._util.messages import error_line
 from gem_core.tools.mcp.sdk import http, streamable_http_client
 
 NOT_SENT, BROKEN, REFUSED, NO_SESSION = -32101, -32102, -32103, -32104
-"""Codes of the errors that `_JsonErrors` makes: the server was not reached; the connection broke during the
-call; a status that is an error; the server does not know the session (any more). After the first and the last
-the call was not made."""
+"""Codes of the errors from `_JsonErrors`: the server was not reached; the connection broke during the call;
+an error status; the server does not know the session, or no longer. The first and the last mean that the call
+was not made."""
 _DRAIN = 5.0
 """Seconds for a server to end a stream of events after the answer."""
 

@@ -25,7 +25,7 @@ class Hit(NamedTuple):
 
     document: Document
     score: float
-    """Higher is better; scores of different searches do not compare."""
+    """Higher is better; scores of different searches are not comparable."""
 
 
 class Searcher:

@@ -1,4 +1,4 @@
-"""Gets gem_core's estimators into OpenRLHF's trainer process, as Ray's ``worker_process_setup_hook``.
+"""Installs gem_core's estimators in OpenRLHF's trainer process, as Ray's ``worker_process_setup_hook``.
 
     ray job submit --runtime-env-json='{"worker_process_setup_hook": "gem_openrlhf.hooks.setup",
         "env_vars": {"GEM_OPENRLHF": "{\\"estimator\\": \\"rebn\\"}"}}' \\

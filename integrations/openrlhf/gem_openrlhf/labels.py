@@ -37,7 +37,7 @@ class Played(NamedTuple):
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
     """Return the row of a task for OpenRLHF's data set class.
 
-    The input only names the task; the reset makes the first observation. Each task has a different input,
+    The input only names the task; the reset returns the first observation. Each task has a different input,
     because OpenRLHF's evaluation finds rows by it.
     """
     label = EnvChoice(task["env_id"], task["env_kwargs"]).label

@@ -1,4 +1,4 @@
-"""Chooses the task of each episode by its tag, group and number, not by ROLL's random seeds of groups."""
+"""Chooses the task of each episode by its tag, group and number, not by the seeds of ROLL's groups."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def table_of(
         tag: Tag of the environment.
         source: Environment of the tag.
         split: "train" or "eval".
-        path: JSON Lines file of task rows, repeated after the last one. None makes tasks on the fly.
+        path: JSON Lines file of task rows, repeated after the last one. None generates tasks on the fly.
 
     Raises:
         ConfigError: The file cannot be read or has no task of this environment; a validation would play

@@ -1,4 +1,4 @@
-"""`GemDataset`: tasks made on the fly from environment ids, for ``data.custom_cls`` of a verl config.
+"""`GemDataset`: tasks generated on the fly from environment ids, for ``data.custom_cls`` of a verl config.
 
     data.custom_cls.path=pkg://gem_verl.dataset data.custom_cls.name=GemDataset
     data.train_files='["game:GuessTheNumber-v0-easy=2","game:Mastermind-v0-easy"]'

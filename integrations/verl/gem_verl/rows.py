@@ -19,7 +19,7 @@ ROW_COLUMNS = ("agent_name", "extra_info")
 def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
     """Return the row of a task.
 
-    The prompt only names the task: the reset in the agent loop makes the first observation.
+    The prompt only names the task: the reset in the agent loop returns the first observation.
     """
     label = EnvChoice(task["env_id"], task["env_kwargs"]).label
     return {
