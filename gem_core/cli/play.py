@@ -95,7 +95,7 @@ def _play(env: Env, episode_seed: int) -> None:
 
 
 def _form(sample: str) -> tuple[str, str]:
-    """Return the texts before and after a bare answer in a valid answer such as `sample`."""
+    """Return the text before and after the bare answer in a valid response such as `sample`."""
     if last_boxed(sample) is not None:
         return r"\boxed{", "}"
     opening = re.search(rf"^{FENCE}\w*$", sample, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`gem-core tiny`: make a tiny model and its tokenizer as a Hugging Face folder."""
+"""`gem-core tiny`: create a tiny model and its tokenizer as a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "tiny",
-        "make a tiny model that knows an environment's format",
+        "create a tiny model that knows an environment's format",
         examples=[
             "--out tiny",
             "--out tiny-games --env game:GuessTheNumber-v0 --env game:Mastermind-v0-easy --layers 3",
@@ -44,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make and save the model."""
+    """Create and save the model."""
     from gem_core.train import TinyOptions, save_tiny
     from gem_core.train.console import quiet_transformers
 

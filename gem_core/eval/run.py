@@ -133,7 +133,7 @@ def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
 
 
 def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:
-    """Return the content of ``summary.json``, which depends on the episodes and the prices only."""
+    """Return the content of ``summary.json``, which depends only on the episodes and the prices."""
     envs = {}
     for source in config.sources:
         of_env = [episode for key, episode in episodes.items() if key[0] == source.label]

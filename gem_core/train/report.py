@@ -41,7 +41,7 @@ class TrainOutcome:
     def mean(self, when: str, metric: str) -> float:
         """Return the mean of a metric over the environments that have it; NaN if none has it.
 
-        An environment whose episodes all failed has no metrics of play.
+        An environment whose episodes all failed has error rates only.
 
         Args:
             when: Evaluation, ``"before"`` or ``"after"`` training.

@@ -1,4 +1,4 @@
-"""A tiny causal language model and its tokenizer, made for the environments that it will play.
+"""A tiny causal language model and its tokenizer, created for the environments that it will play.
 
 The tokenizer is a byte-level BPE trained on the text of these environments. Repeated lines become single
 tokens, so an episode is a few dozen tokens long. The model is a small Llama. Both are saved as an ordinary
@@ -115,7 +115,7 @@ def recorded_options(folder: Path) -> dict[str, Any] | None:
 
 
 def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
-    """Make the model and its tokenizer in memory.
+    """Create the model and its tokenizer in memory.
 
     Returns:
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; if an environment
@@ -143,7 +143,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
 
 
 def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
-    """Make a tiny model and save it as a Hugging Face folder.
+    """Create a tiny model and save it as a Hugging Face folder.
 
     Args:
         folder: Path of the folder, which is replaced atomically.

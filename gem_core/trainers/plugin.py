@@ -137,7 +137,7 @@ class SupportedTrainer:
         return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
 
     def require(self) -> None:
-        """Raise `UnsupportedTrainer` if no supported version is installed; warn once of an untested one."""
+        """Raise `UnsupportedTrainer` if no supported version is installed; warn once if it is untested."""
         problem = self.problem()
         if problem is not None:
             raise UnsupportedTrainer(f"{self.package}: {problem}")

@@ -1,4 +1,4 @@
-"""Tasks in a trainer's data: reading task files, checking tasks once, and choosing evaluation tasks."""
+"""Tasks in a trainer's data: reading task files, checking tasks once, and selecting evaluation tasks."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ServerConfig:
 
 
 def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
-    """Return the servers of a file ``{"mcpServers": {"name": {"command": ..., "args": [...]}, ...}}``.
+    """Return the servers in a file ``{"mcpServers": {"name": {"command": ..., "args": [...]}, ...}}``.
 
     Other programs use such files too, so unknown keys are ignored. `defaults` are the values of fields that a
     server does not set.

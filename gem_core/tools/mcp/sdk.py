@@ -45,7 +45,7 @@ else:
     Error = importlib.import_module("mcp").McpError
 
 __all__ = ["ClientSession", "Context", "Error", "Server", "ToolError", "http", "streamable_http_client"]
-# Our tools raise `ToolError`, because version 2 hides the text of other exceptions from the client.
+# gem_core's tools raise `ToolError`, because version 2 hides the text of other exceptions from the client.
 
 
 # -- clients ----------------------------------------------------------------------------------

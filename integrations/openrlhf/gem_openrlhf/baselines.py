@@ -36,8 +36,8 @@ expect(SUPPORTED, experience_maker, PENALTIES, "experiences", "args")
 def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) -> Iterator[None]:
     """Make OpenRLHF's `compute_advantages_and_returns` compute its baselines over the valid samples.
 
-    Inside this block, OpenRLHF's estimator is one that subtracts no baseline, and the baseline is subtracted
-    from the rewards right after the length penalties.
+    Inside this block, OpenRLHF uses an estimator that subtracts no baseline; the baseline is subtracted from
+    the rewards right after the length penalties.
 
     Args:
         args: OpenRLHF's flags; the estimator is a key of `WITHOUT_BASELINE`.

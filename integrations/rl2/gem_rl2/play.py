@@ -10,7 +10,7 @@ from gem_core.rollout import Episode
 
 
 class Play:
-    """One episode in its own task, which advances only while `resume` is awaited."""
+    """One episode in a separate task, which advances only while `resume` is awaited."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Episode] | None = None

@@ -80,7 +80,7 @@ class ProxyPolicy:
                 )
             # 0.0 for a pad token at the end, which ROLL treats as padding.
             logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
-        # The proxy does not pass on why a response ended.
+        # The proxy does not report why a response ended.
         return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
 
 

@@ -175,14 +175,14 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
         self._reset_step()
         keys, _ = _split(batch)
         if self.gem_options.row_kind == "turn" and keys:
-            rewards = "token_level_rewards" if self.config.algorithm.use_kl_in_reward else "rm_scores"
-            fields = sorted({"rm_scores", rewards})
+            reward_field = "token_level_rewards" if self.config.algorithm.use_kl_in_reward else "rm_scores"
+            fields = sorted({"rm_scores", reward_field})
             table = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
             turns = 2 * np.ones(len(keys))
             sums = {name: [float(row.sum()) for row in table[name].unbind()] for name in fields}
             for name, values in (
                 ("critic/score", sums["rm_scores"]),
-                ("critic/rewards", sums[rewards]),
+                ("critic/rewards", sums[reward_field]),
                 ("training/num_turns", turns),
                 ("num_turns", turns),
             ):
