@@ -39,7 +39,7 @@ class TrainerStatus:
         hook: How the plugin is loaded into the trainer.
         hook_registered: Whether the hook works in this Python environment.
         problems: Reasons why a run would not use the plugin; empty if it would.
-        warning: Warning that the installed version is newer than the tested ones; None if it is not.
+        warning: Warning that the installed version is newer than the tested versions; None if it is not.
     """
 
     name: str

@@ -63,7 +63,7 @@ async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
     except Overdue as overdue:
         call.future.add_done_callback(_close_late)
         raise EnvError(f"constructor failed: it did not return within {timeout:g} s") from overdue
-    except BaseException:  # no caller is waiting for the environment any more
+    except BaseException:  # no caller is waiting for the environment anymore
         call.future.add_done_callback(_close_late)
         raise
     if error is not None:

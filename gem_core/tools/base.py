@@ -160,10 +160,10 @@ def make_tools(tools: ToolLike | Sequence[ToolLike]) -> list[Tool]:
         tools: A config string such as ``"python(timeout=3), search"``, a `Tool`, or a sequence of these.
 
     Raises:
-        UnknownName: No tool of that name; the message holds the closest ones.
+        UnknownName: There is no tool of that name; the message holds the closest ones.
         MissingDependency: A tool needs an extra; the message holds the pip command.
-        TypeError: An unknown keyword argument.
-        ConfigError: Not a config string, two tools of the same name, or a tool that lacks something.
+        TypeError: A keyword argument is unknown.
+        ConfigError: The config string is invalid, two tools have the same name, or a tool lacks an attribute.
     """
     result: list[Tool] = []
     for tool in [tools] if isinstance(tools, str | Tool) else tools:

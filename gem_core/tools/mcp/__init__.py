@@ -3,7 +3,7 @@
     env = gem_core.make("math:Arithmetic-v0",
     wrappers="tools(tools=\\"mcp(url='http://localhost:8000/mcp')\\")")
 
-`tool` makes the tools of a server available in an environment, `pool` holds the sessions, `env_server` lets
+`tool` provides the tools of a server in an environment, `pool` holds the sessions, `env_server` lets
 external agents play an environment, and `example` is a small server for experiments. Both major versions of
 the official package ``mcp`` are supported; `sdk` hides their differences.
 """

@@ -101,7 +101,7 @@ def server_config(name: str, **given: Any) -> ServerConfig:
 
     Raises:
         ConfigError: A value is invalid.
-        TypeError: An unknown field.
+        TypeError: A field is unknown.
     """
     command, args = given.get("command"), given.pop("args", ())
     if isinstance(command, str) and not args:
