@@ -60,8 +60,8 @@ def test_pauses_double_and_an_endpoint_may_ask_for_its_own():
     for attempt, pause in enumerate(pauses):
         longest = min(30.0, 0.5 * 2**attempt)
         assert longest / 2 <= pause <= longest
-    assert patience.pause(1, 100.0, asked=7.0) == 7.0
-    assert patience.pause(1, 100.0, asked=1e9) == 120.0
+    assert patience.pause(1, 100.0, retry_after=7.0) == 7.0
+    assert patience.pause(1, 100.0, retry_after=1e9) == 120.0
     assert patience.repeated == 11
 
 
