@@ -14,7 +14,7 @@ GROUPS = "belongs to TRL's own advantages, which are replaced; "
 SAMPLER = "has no effect on the sampler that plays the episodes; use vLLM, or leave it out"
 SETTINGS = (
     ("scale_rewards", "group", f"{GROUPS}use the options of the estimator"),
-    ("multi_objective_aggregation", "sum_then_normalize", f"{GROUPS}use estimator='gdpo' elsewhere"),
+    ("multi_objective_aggregation", "sum_then_normalize", f"{GROUPS}leave it out"),
     ("mask_truncated_completions", False, "would drop episodes after they counted in the statistics"),
 )
 """Settings of `GRPOConfig` with their neutral values, for every rollout."""
@@ -33,11 +33,8 @@ SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("cache_implementation", None, SAMPLER),
     ("use_transformers_continuous_batching", False, SAMPLER),
     ("use_transformers_paged", False, SAMPLER),
-    (
-        "fsdp",
-        ("", [], False),
-        "the sampler needs whole weights in each process; use DDP, or ZeRO up to stage 2",
-    ),
+    ("ds3_gather_for_generation", True, "the sampler needs the gathered weights of ZeRO-3"),
+    ("fsdp", ("", [], False), "the sampler needs whole weights; use DDP or ZeRO"),
 )
 """The same, without vLLM."""
 
@@ -114,8 +111,5 @@ def check_args(args: Any, choice: EstimatorChoice, *, played: bool) -> None:
     reject_changed(args, SETTINGS)
     if not played:
         return
-    use_vllm = option_at(args, "use_vllm", False)
-    reject_changed(args, GEM_SETTINGS if use_vllm else (GEM_SETTINGS[0], *SAMPLER_SETTINGS))
-    stage = option_at(args, "hf_deepspeed_config", None)
-    if not use_vllm and stage is not None and stage.is_zero3() and not args.ds3_gather_for_generation:
-        raise ConfigError("ds3_gather_for_generation=False: the sampler needs the gathered weights of ZeRO-3")
+    own_sampler = not option_at(args, "use_vllm", False)
+    reject_changed(args, (GEM_SETTINGS[0], *SAMPLER_SETTINGS) if own_sampler else GEM_SETTINGS)

@@ -92,8 +92,8 @@ class Rollout:
         if trainer.use_vllm and trainer.args.vllm_max_model_length is not None:
             total = min(total or math.inf, trainer.args.vllm_max_model_length)
         limits = {"max_total_tokens": total, "max_response_tokens": trainer.max_completion_length}
-        metadata = {"step": self._step}
-        play: Any = partial(self._player.play, policy=policy, split=split, metadata=metadata, **limits)
+        options: Any = {"policy": policy, "split": split, "metadata": {"step": self._step}, **limits}
+        play = partial(self._player.play, **options)
         plays = (play(task, request_id=f"{name}/{number}") for number, task in enumerate(self.tasks))
         return await asyncio.gather(*plays)
 

@@ -52,8 +52,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.gem_rollout = None if bound.get("reward_funcs") else Rollout(self.gem)
         played = self.gem_rollout is not None
         self._choice = self.gem.choose_estimator(played=played)
-        _check_loss(type(self))
         config = bound.get("args") or GRPOConfig("GRPO")
+        _check_loss(type(self), config)
         check_args(config, self._choice, played=played)
         if played:
             for name in ("tools", "environment_factory", "rollout_func"):
@@ -62,7 +62,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             check_dataset(bound.get("train_dataset"), "train_dataset", self.gem.wrappers, for_training=True)
             check_dataset(bound.get("eval_dataset"), "eval_dataset", self.gem.wrappers, for_training=False)
             bound |= {"reward_funcs": episode_return, "rollout_func": self.gem_rollout}
-        self._scores = torch.zeros(0)
+        elif '"env_id"' in str(next(iter(bound.get("train_dataset") or [{}]))):
+            raise ConfigError("reward_funcs: the rows are tasks, whose reward is the return; leave it out")
         self._evaluated: list[tuple[str, Episode]] = []
         self._evaluation: tuple[str, int | None] = ("eval", None)
         super().__init__(**bound)
@@ -128,8 +129,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Evaluate, and add the common metrics of all episodes and of those of each environment."""
-        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
-        dataset = self.eval_dataset[dataset] if isinstance(dataset, str) else dataset
+        named = isinstance(eval_dataset, str)
+        dataset = self.eval_dataset[eval_dataset] if named else eval_dataset or self.eval_dataset
         size = len(dataset) * self.num_generations_eval if hasattr(dataset, "__len__") else None
         self._evaluated, self._evaluation = [], (metric_key_prefix, size)
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)  # type: ignore[no-any-return]
@@ -145,8 +146,10 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         super().log(logs, start_time)
 
 
-def _check_loss(cls: type) -> None:
+def _check_loss(cls: type, config: GRPOConfig) -> None:
     """Reject a subclass whose loss is another one of TRL, which may not accept an advantage per token."""
+    if config.use_liger_kernel and hasattr(cls, "compute_liger_loss"):  # below 1.14
+        raise ConfigError("use_liger_kernel=True: the loss of Liger does not accept an advantage per token")
     for base in cls.__mro__:
         if base is GRPOTrainer:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,6 +47,8 @@ def make(tmp_path: Path, *, options: GemConfig | None = None, dataset: Any = Non
         ({"generation_kwargs": {"num_beams": 2}}, "generation_kwargs={'num_beams': 2}: has no effect"),
         ({"cache_implementation": "static"}, "cache_implementation=static: has no effect"),
         ({"use_transformers_continuous_batching": True}, "use_transformers_continuous_batching=True: has"),
+        ({"ds3_gather_for_generation": False}, "ds3_gather_for_generation=False: the sampler needs"),
+        ({"fsdp": True}, "fsdp=True: the sampler needs whole weights"),
         ({"use_vllm": True, "vllm_mode": "server"}, "vllm_mode=server: gem_trl plays episodes with vLLM"),
         ({"use_vllm": True, "vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size=2: gem_trl supports"),
         ({"use_vllm": True, "vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode=True: TRL wakes"),
@@ -119,11 +122,33 @@ def test_a_task_in_a_stream_is_checked_when_it_is_played(tmp_path: Path) -> None
         played(["hello"], GRPOTrainer.__new__(GRPOTrainer))
 
 
-def test_zero_3_without_gathered_weights(tmp_path: Path) -> None:
-    args = harness.config(tmp_path, ds3_gather_for_generation=False)
-    args.hf_deepspeed_config = SimpleNamespace(is_zero3=lambda: True)
-    with pytest.raises(ConfigError, match="ds3_gather_for_generation=False: the sampler needs the gathered"):
+def test_liger_with_the_loss_of_older_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = harness.config(tmp_path)
+    args.use_liger_kernel = True  # the constructor would import Liger
+    monkeypatch.setattr(GRPOTrainer, "compute_liger_loss", None, raising=False)
+    with pytest.raises(ConfigError, match="use_liger_kernel=True: the loss of Liger does not accept"):
         GemGRPOTrainer("no/such/model", args=args, train_dataset=tasks(harness.GAME, 4), gem=harness.gem())
+
+
+def test_fsdp_from_accelerates_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = GRPOTrainer.__init__
+
+    def sharded(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=object()))
+
+    sharded.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+    monkeypatch.setattr(GRPOTrainer, "__init__", sharded)
+    with pytest.raises(ConfigError, match="FSDP: the sampler needs whole weights in each process"):
+        GemGRPOTrainer(harness.MODEL, args=harness.config(tmp_path), train_dataset=tasks(harness.GAME, 4))
+
+
+def test_reward_functions_beside_tasks(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="reward_funcs: the rows are tasks, whose reward is the return"):
+        GemGRPOTrainer(
+            "no/such/model", reward_funcs=episode_return, args=harness.config(tmp_path),
+            train_dataset=tasks(harness.GAME, 4),
+        )  # fmt: skip
 
 
 def test_another_loss_of_trl(tmp_path: Path) -> None:

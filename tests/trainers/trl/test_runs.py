@@ -13,7 +13,7 @@ from gem_trl import GemGRPOTrainer, episode_return, rollout, tasks
 from trl import GRPOTrainer
 
 from gem_core.errors import EnvError
-from gem_core.rollout import read_traces
+from gem_core.rollout import Episode, Turn, read_traces
 from tests.advantages.oracle import standardized
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
@@ -97,6 +97,31 @@ def test_a_failing_evaluation_does_not_stop_the_run(tmp_path: Path) -> None:
         gem=harness.gem(),
     )
     assert trainer.evaluate()["eval_gem/error_rate"] == 1
+
+
+def test_episodes_that_ranks_repeat_at_the_end_count_once(tmp_path: Path) -> None:
+    trainer = GemGRPOTrainer(
+        harness.MODEL, args=harness.config(tmp_path), train_dataset=tasks(harness.GAME, 4), gem=harness.gem()
+    )
+    played = [
+        Episode("game", seed, [Turn([1], [2], None, reward, "", "", "stop")], True, False, "terminated")
+        for seed, reward in enumerate([1.0, 2.0, 3.0, 1.0])
+    ]
+    trainer._evaluation, trainer._evaluated = ("eval_one", 3), [("game", episode) for episode in played]
+    logs = {"eval_one_runtime": 1.0}
+    trainer.log(logs)
+    assert logs["eval_one_gem/return"] == logs["eval_one_game/gem/return"] == 2.0
+    later = {"loss": 0.5}
+    trainer.log(later)
+    assert not any("gem/" in name for name in later)
+
+
+def test_the_limit_of_a_whole_episode(tmp_path: Path, spy: Path) -> None:
+    options = harness.gem(max_tokens=150, traces=str(tmp_path / "traces"), wrappers="spy")
+    trainer = harness.train(tmp_path, "test:Endless", options=options, max_steps=1)
+    episodes = [episode for rollout in trainer.rollouts for episode in rollout]
+    assert {episode.stop_reason for episode in episodes} == {"token_budget"}
+    assert max(len(episode.episode_row()) for episode in episodes) <= 150
 
 
 def test_a_resumed_run_plays_the_same_episodes(tmp_path: Path) -> None:
