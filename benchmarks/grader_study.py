@@ -13,13 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import multiprocessing
+import resource
 import signal
 import subprocess
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from records import ROOT
@@ -28,11 +31,11 @@ from gem_core._util.files import write_atomically
 
 sys.path.insert(0, str(ROOT))
 from tests.graders.pairs import PAIRS
-from tests.graders.styles import STYLED
+from tests.graders.styles import STYLED, Pair
 
 GRADERS = ("gem-core", "math-verify", "gem-llm")
 SECONDS = 5
-"""Time limit of a peer per answer. gem-llm has its own limit of one second."""
+"""CPU time that a peer may use per answer; gem-llm limits itself to one second."""
 PAGE = ROOT / "docs" / "results" / "graders.md"
 RECORDS = PAGE.with_suffix(".jsonl")
 
@@ -58,6 +61,22 @@ def graders() -> dict[str, Callable[[str, str], bool]]:
     return {"gem-core": grade, "math-verify": math_verify, "gem-llm": gem_llm}
 
 
+def count_cpu_time() -> None:
+    """Let alarms count CPU time, so that the time limits of the peers do not depend on other load."""
+    set_handler, get_handler = signal.signal, signal.getsignal
+
+    def handle(number: int, handler: Any) -> Any:
+        return set_handler(signal.SIGVTALRM if number == signal.SIGALRM else number, handler)
+
+    def alarm(seconds: float) -> int:
+        return int(signal.setitimer(signal.ITIMER_VIRTUAL, seconds)[0])
+
+    signal.signal, signal.alarm = handle, alarm  # type: ignore[assignment]
+    signal.getsignal = lambda number: get_handler(  # type: ignore[assignment]
+        signal.SIGVTALRM if number == signal.SIGALRM else number
+    )
+
+
 def within(seconds: int, grade: Callable[[str, str], bool], answer: str, reference: str) -> bool:
     """Return the verdict of a peer; an exception or a timeout counts as a refusal."""
 
@@ -74,39 +93,59 @@ def within(seconds: int, grade: Callable[[str, str], bool], answer: str, referen
         signal.alarm(0)
 
 
-def measure(every: int) -> list[dict[str, Any]]:
-    """Return the summary, followed by the pairs on which a grader is wrong."""
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of the sandboxes that it started, which are closed."""
+    from gem_core.graders.symbolic import calls
+
+    calls.close()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def grade_all(name: str, pairs: Sequence[Pair]) -> tuple[list[bool], float]:
+    """Return the verdicts of a grader, and its CPU time without what it loads first."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    pairs = [("hand-written", "", *pair) for pair in PAIRS] + [tuple(pair) for pair in STYLED[::every]]
-    numeric = [pair for pair in pairs if pair[0] == "number"]
-    right = sum(pair[4] for pair in pairs)
+    count_cpu_time()
+    grade = graders()[name]
+    limit = 60 if name == "gem-core" else SECONDS  # gem-core limits itself
+    warm_up = (r"\int_0^1 x dx", "1/2")
+    within(60, grade, *warm_up)
+    start = cpu_seconds()
+    within(60, grade, *warm_up)  # starts the sandbox
+    middle = cpu_seconds()
+    verdicts = [within(limit, grade, pair.answer, pair.reference) for pair in pairs]
+    return verdicts, max(0.0, (cpu_seconds() - middle) - (middle - start))
+
+
+def measure(every: int) -> list[dict[str, Any]]:
+    """Return the summary, followed by the pairs on which a grader is wrong."""
+    pairs = [Pair("hand-written", "", *pair) for pair in PAIRS] + STYLED[::every]
+    parts = (
+        [pair for pair in pairs if pair.kind != "number"],
+        [pair for pair in pairs if pair.kind == "number"],
+    )
+    pairs = [*parts[0], *parts[1]]
+    right = sum(pair.right for pair in pairs)
     summary: dict[str, Any] = {"pairs": len(pairs), "right": right, "wrong": len(pairs) - right}
-    verdicts: dict[str, list[bool]] = {}
-    for name, grade in graders().items():
-        within(60, grade, r"\int_0^1 x dx", "1/2")  # loads what is loaded late
-        limit = 60 if name == "gem-core" else SECONDS
-        start = time.perf_counter()
-        verdicts[name] = [within(limit, grade, answer, reference) for *_, answer, reference, _ in pairs]
-        seconds = time.perf_counter() - start
-        start = time.perf_counter()
-        for *_, answer, reference, _ in numeric:
-            within(limit, grade, answer, reference)
-        results = list(zip(verdicts[name], (pair[4] for pair in pairs), strict=True))
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = {name: [pool.submit(grade_all, name, part) for part in parts] for name in GRADERS}
+        results = {name: [job.result() for job in halves] for name, halves in jobs.items()}
+    verdicts = {name: [*results[name][0][0], *results[name][1][0]] for name in GRADERS}
+    for name in GRADERS:
+        outcomes = [(verdict, pair.right) for verdict, pair in zip(verdicts[name], pairs, strict=True)]
+        seconds, numbers = results[name][0][1] + results[name][1][1], results[name][1][1]
         summary[name] = {
-            "right accepted": sum(verdict and label for verdict, label in results),
-            "wrong refused": sum(not verdict and not label for verdict, label in results),
+            "right accepted": sum(verdict and label for verdict, label in outcomes),
+            "wrong refused": sum(not verdict and not label for verdict, label in outcomes),
             "seconds per 1,000": round(1000 * seconds / len(pairs), 2),
-            "seconds per 1,000 numbers": round(1000 * (time.perf_counter() - start) / len(numeric), 3),
+            "seconds per 1,000 numbers": round(1000 * numbers / len(parts[1]), 3),
         }
-        sys.stdout.write(f"{name}: {summary[name]}\n")
-        sys.stdout.flush()
     records = []
-    for number, (kind, style, answer, reference, label) in enumerate(pairs):
-        wrong = [name for name in GRADERS if verdicts[name][number] is not label]
+    for number, pair in enumerate(pairs):
+        wrong = [name for name in GRADERS if verdicts[name][number] is not pair.right]
         if wrong:
-            records.append({"kind": kind, "style": style, "answer": answer, "reference": reference,
-                            "right": label, "wrong graders": wrong})  # fmt: skip
+            records.append({**pair._asdict(), "wrong graders": wrong})
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip()
     command = " ".join(["python", "benchmarks/grader_study.py", *sys.argv[1:]])
     return [{**summary, "commit": commit, "command": command}, *records]
@@ -138,7 +177,8 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         )
     lines += [
         "",
-        "Times are wall-clock times of one thread, with the processes in which gem-core asks math-verify.",
+        "Times are CPU times, including the processes in which gem-core asks math-verify. The limits of the "
+        "peers (one second in gem-llm, five for math-verify) count CPU time, too.",
         "",
         "## Disagreements",
         "",
