@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 from gem_core.errors import MissingDependency
@@ -19,7 +18,7 @@ _MENTIONED = {name: re.compile(rf"\b{name}\b") for name in OFFERED}
 @lru_cache(maxsize=1)
 def offered_packages() -> tuple[str, ...]:
     """Return the packages of `OFFERED` that are installed."""
-    return tuple(name for name in OFFERED if find_spec(name) is not None)
+    return tuple(name for name in OFFERED if _is_installed(name))
 
 
 def mentioned_packages(code: str) -> tuple[str, ...]:
@@ -65,3 +64,11 @@ def package_paths(names: Sequence[str]) -> dict[str, str]:
 
 def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

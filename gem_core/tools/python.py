@@ -82,12 +82,10 @@ class PythonTool(Tool):
         self._files = {path: text.encode() for path, text in texts.items()}
         self._open = functools.partial(open_sandbox, level, min_level=min_level)
         self._offers = packages is None and not stateful  # opens a sandbox with what a program mentions
-        if packages is None:
+        names = (offered_packages() if stateful else ()) if packages is None else packages
+        self._sandbox: Sandbox = self._open(packages=(names,) if isinstance(names, str) else tuple(names))
+        if packages is None and self._sandbox.level != "container":  # whose image has its own packages
             self.description += f" {importable()}"
-            packages = offered_packages() if stateful else ()
-        self._sandbox: Sandbox = self._open(
-            packages=(packages,) if isinstance(packages, str) else tuple(packages)
-        )
         self._limits = replace(
             ProgramLimits() if self._sandbox.level == "process" else ISOLATED,
             wall_seconds=timeout,
