@@ -34,6 +34,8 @@ from tests.graders.pairs import PAIRS
 from tests.graders.styles import STYLED, Pair
 
 GRADERS = ("gem-core", "math-verify", "gem-llm")
+SIZES = {"gem-core": 10_000, "math-verify": 100, "gem-llm": 100}
+"""Number of pairs that one process grades at a time; gem-core starts its sandbox each time."""
 SECONDS = 5
 """CPU time that a peer may use per answer; gem-llm limits itself to one second."""
 PAGE = ROOT / "docs" / "results" / "graders.md"
@@ -118,28 +120,35 @@ def grade_all(name: str, pairs: Sequence[Pair]) -> tuple[list[bool], float]:
     return verdicts, seconds + max(0.0, children_seconds() - before - 2 * start_up)
 
 
-def measure(every: int) -> list[dict[str, Any]]:
+def measure(every: int, workers: int) -> list[dict[str, Any]]:
     """Return the summary, followed by the pairs on which a grader is wrong."""
     pairs = [Pair("hand-written", "", *pair) for pair in PAIRS] + STYLED[::every]
-    parts = (
-        [pair for pair in pairs if pair.kind != "number"],
-        [pair for pair in pairs if pair.kind == "number"],
-    )
-    pairs = [*parts[0], *parts[1]]
+    pairs = sorted(pairs, key=lambda pair: pair.kind == "number")
+    others = sum(pair.kind != "number" for pair in pairs)
     right = sum(pair.right for pair in pairs)
     summary: dict[str, Any] = {"pairs": len(pairs), "right": right, "wrong": len(pairs) - right}
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = {name: [pool.submit(grade_all, name, part) for part in parts] for name in GRADERS}
-        results = {name: [job.result() for job in halves] for name, halves in jobs.items()}
-    verdicts = {name: [*results[name][0][0], *results[name][1][0]] for name in GRADERS}
+    verdicts: dict[str, list[bool]] = {}
+    times: dict[str, list[float]] = {}
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = {
+            name: [
+                [pool.submit(grade_all, name, part[at : at + size]) for at in range(0, len(part), size)]
+                for part in (pairs[:others], pairs[others:])
+            ]
+            for name, size in SIZES.items()
+        }
+        for name, halves in jobs.items():
+            results = [[job.result() for job in half] for half in halves]
+            verdicts[name] = [verdict for half in results for part, _ in half for verdict in part]
+            times[name] = [sum(seconds for _, seconds in half) for half in results]
     for name in GRADERS:
         outcomes = [(verdict, pair.right) for verdict, pair in zip(verdicts[name], pairs, strict=True)]
-        seconds, numbers = results[name][0][1] + results[name][1][1], results[name][1][1]
+        seconds, numbers = sum(times[name]), times[name][1]
         summary[name] = {
             "right accepted": sum(verdict and label for verdict, label in outcomes),
             "wrong refused": sum(not verdict and not label for verdict, label in outcomes),
             "seconds per 1,000": round(1000 * seconds / len(pairs), 2),
-            "seconds per 1,000 numbers": round(1000 * numbers / len(parts[1]), 3),
+            "seconds per 1,000 numbers": round(1000 * numbers / (len(pairs) - others), 3),
         }
     records = []
     for number, pair in enumerate(pairs):
@@ -217,10 +226,11 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="take every n-th of the styled pairs")
+    parser.add_argument("--workers", type=int, default=2, help="number of processes")
     parser.add_argument("--draw", action="store_true", help="write the page from the recorded results")
     args = parser.parse_args()
     if not args.draw:
-        records = measure(args.every)
+        records = measure(args.every, args.workers)
         write_atomically(RECORDS, [json.dumps(record) + "\n" for record in records])
     summary, *records = map(json.loads, RECORDS.read_text().splitlines())
     write_atomically(PAGE, [page(summary, records)])
