@@ -58,6 +58,7 @@ def _exam() -> str:
         if not (RECORDS / f"trainer-{trainer}.jsonl").is_file():
             continue
         header, lines = read(trainer)
+        config = header["config"]
         verdicts = {line["estimator"]: line["verdict"] for line in lines}
         for line in lines:
             name = line["estimator"].removeprefix(f"{trainer} ")
@@ -72,7 +73,8 @@ def _exam() -> str:
                 [TITLES[trainer], f"`{name}`", line["verdict"], size, f"{line['cosine']:.3f}", place, ours]
             )
         origins.append(
-            f"`{header['command']}`, commit `{header['commit']}`, seed {header['config']['seed']}, "
+            f"`{header['command']}`, commit `{header['commit']}`, seed {config['seed']}, "
+            f"tasks {', '.join(config['tasks'])}, batches of {', '.join(map(str, config['batch_sizes']))}, "
             + ", ".join(f"{name} {number}" for name, number in header["versions"].items())
         )
     table = _table(["trainer", "upstream", "verdict", "relative bias", "cosine", "on", "ours"], rows)
