@@ -157,7 +157,7 @@ def _compare(result: Equivalence, reference: dict[int, LearningRun]) -> None:
     for run in result.runs:
         other = reference.get(run.seed)
         if other is None:
-            result.obstacles.append(f"the reference has no run of seed {run.seed}")
+            result.obstacles.append(f"the reference trainer has no run with seed {run.seed}")
         elif run.model != other.model:
             result.obstacles.append(f"seed {run.seed} starts from different weights, {run.model[:12]}")
         elif run.budget != other.budget:

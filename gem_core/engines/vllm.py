@@ -79,10 +79,11 @@ class VllmPolicy:
 
 
 class SteppedVllmPolicy:
-    """vLLM's synchronous engine as a policy: each turn is a request, and the engine steps while any is open.
+    """vLLM's synchronous engine as a policy: each turn is a request, and the engine steps while any is
+    pending.
 
     Args:
-        engine: A ``vllm.LLMEngine``, such as the one of a ``vllm.LLM``; nothing else uses it meanwhile.
+        engine: A ``vllm.LLMEngine``, such as the engine of a ``vllm.LLM``; nothing else may use it meanwhile.
         sampling: Arguments of ``vllm.SamplingParams``.
         stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
         seed: Random seed; with request id and prompt length it determines a response.
@@ -99,7 +100,7 @@ class SteppedVllmPolicy:
         self._stepping: asyncio.Task[None] | None = None
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response; an error of the engine is raised in every open request."""
+        """Sample one response; an error of the engine is raised in every pending request."""
         from vllm import SamplingParams
 
         seed = derive_int(self._seed, request_id, len(prompt_ids), sep="/")

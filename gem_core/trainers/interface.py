@@ -132,8 +132,8 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
 def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Collection[str]) -> None:
     """Check that the code of a method of the trainer still uses these attributes or globals.
 
-    For attributes that exist only after a model is loaded, and for calls without which an override has no
-    effect.
+    Use it for attributes that exist only after a model is loaded, and for calls without which an override has
+    no effect.
 
     Args:
         trainer: Trainer, for the message.
