@@ -14,7 +14,6 @@ import oat.learners.base
 import oat.utils.deepspeed
 import torch
 import torch.distributed as dist
-from oat.model import LLM
 from torch.distributed.distributed_c10d import _world
 
 GPUS = int(os.environ.get("GEM_OAT_FAKE_GPUS", "1"))
@@ -25,30 +24,33 @@ torch.cuda.current_device = lambda: torch.device("cpu")
 torch.cuda.set_device = torch.cuda.synchronize = lambda *args, **kwargs: None
 torch.cuda.empty_cache = lambda: None
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # otherwise DeepSpeed would compile it
-oat.utils.deepspeed.FusedAdam = torch.optim.AdamW
+oat.utils.deepspeed.FusedAdam = lambda groups, **options: torch.optim.AdamW(
+    [group for group in groups if group["params"]],
+    **options,  # DeepSpeed drops an empty group, as with LoRA
+)
 
 
 def use_stub_engine() -> None:
-    """Redirect Oat's weight synchronization to the engine in the same process."""
+    """Pass the weights that Oat broadcasts to the engine in the same process."""
     import vllm
+
+    broadcast = dist.broadcast
+    actors: list[Any] = []
 
     def own_group(**kwargs: Any) -> Any:
         groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
         mine = groups[dist.get_rank()]
         _world.pg_group_ranks[mine] = {0: 0}  # as Oat does: the learner is number 0 among its actors
+        actors.append(mine)
         return mine
 
+    def received(tensor: torch.Tensor, src: int | None = None, group: Any = None, **options: Any) -> Any:
+        if group in actors:
+            vllm.LLM.receive(tensor)
+        return broadcast(tensor, src, group, **options)
+
     oat.learners.base.init_process_group = own_group
-    prepare = oat.utils.deepspeed.DeepspeedStrategy.prepare
-
-    def prepare_and_show(self: Any, *models: Any) -> Any:
-        prepared = prepare(self, *models)
-        policy, *_ = prepared[0] if isinstance(prepared[0], tuple) else prepared
-        if isinstance(policy, LLM):  # not the critic
-            vllm.LLM.weights = dict(policy.model.module.named_parameters())
-        return prepared
-
-    oat.utils.deepspeed.DeepspeedStrategy.prepare = prepare_and_show
+    dist.broadcast = received
 
 
 def receive_on_the_cpu() -> None:

@@ -1,7 +1,7 @@
 """Stub of vLLM on a CPU: the part of `vllm.LLM` that Oat uses, on top of transformers.
 
-It really samples and has its own weights, which change only when Oat sends them. Where the real engine would
-receive a broadcast, the stub takes the parameter of that name from `weights`.
+It really samples and has its own weights, which change only when Oat broadcasts them: the CPU shim passes
+each tensor to `LLM.receive`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ class SamplingParams:
     max_tokens: int = 16
     logprobs: int | None = None
     stop_token_ids: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.n != 1 or self.top_p != 1 or self.top_k > 0:
-            raise NotImplementedError("this stub samples once, from the whole distribution")
 
     def clone(self) -> SamplingParams:
         return copy.deepcopy(self)
@@ -63,8 +59,8 @@ class _ModelConfig:
 class LLM:
     """One replica of the engine."""
 
-    weights: ClassVar[dict[str, torch.Tensor]] = {}
-    """The learner's parameters, by name; the CPU shim fills it."""
+    _waiting: ClassVar[list[torch.Tensor]] = []
+    """Parameters that the next broadcast sets."""
 
     def __init__(self, model: str, dtype: str, max_model_len: int | None, seed: int, **unused: Any) -> None:
         assert dtype == "float32"
@@ -74,7 +70,7 @@ class LLM:
         self.model_config = _ModelConfig(max_model_len or self.model.config.max_position_embeddings)
         self.llm_engine = self
         self._random = torch.Generator().manual_seed(seed)
-        self._parameters = dict(self.model.named_parameters())
+        self._parameters = self.model.state_dict(keep_vars=True)  # with both names of tied weights
         self._stop = {self.tokenizer.eos_token_id}
 
     def get_tokenizer(self) -> Any:
@@ -86,9 +82,16 @@ class LLM:
     def collective_rpc(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "update_weight":
             parameter = self._parameters[args[0]]
-            with torch.no_grad():
-                parameter.copy_(self.weights[args[0]])
             assert tuple(parameter.shape) == tuple(args[2])
+            self._waiting.append(parameter)
+
+    @classmethod
+    @torch.no_grad()
+    def receive(cls, tensor: torch.Tensor) -> None:
+        """Set the announced parameters to a broadcast tensor."""
+        assert cls._waiting, "a broadcast without an announcement"
+        while cls._waiting:
+            cls._waiting.pop().copy_(tensor)
 
     @torch.inference_mode()
     def generate(
@@ -103,6 +106,8 @@ class LLM:
         params = sampling_params
         if isinstance(params, SamplingParams):
             params = [params] * len(prompt_token_ids)
+        if any(one.n != 1 or one.top_p != 1 or one.top_k > 0 for one in params):
+            raise NotImplementedError("this stub samples once, from the whole distribution")
         made: list[list[tuple[int, float]]] = [[] for _ in prompt_token_ids]
         reasons = ["length"] * len(made)
         width = max(map(len, prompt_token_ids))
