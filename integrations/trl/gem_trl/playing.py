@@ -6,7 +6,7 @@ import asyncio
 import math
 import weakref
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -93,7 +93,7 @@ class Rollout:
             total = min(total or math.inf, trainer.args.vllm_max_model_length)
         limits = {"max_total_tokens": total, "max_response_tokens": trainer.max_completion_length}
         options: Any = {"policy": policy, "split": split, "metadata": {"step": self._step}, **limits}
-        play = partial(self._player.play, **options)
+        play: Callable[..., Awaitable[Episode]] = partial(self._player.play, **options)
         plays = (play(task, request_id=f"{name}/{number}") for number, task in enumerate(self.tasks))
         return await asyncio.gather(*plays)
 

@@ -104,8 +104,9 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return output
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._scores = super()._calculate_rewards(*args, **kwargs)
-        return self._scores
+        scores: torch.Tensor = super()._calculate_rewards(*args, **kwargs)
+        self._scores = scores
+        return scores
 
     def _scored_turns(self, turn_ids: torch.Tensor) -> list[EpisodeTurns]:
         """Return the turns of rows that TRL generated, with the whole reward on the last turn of a row."""
