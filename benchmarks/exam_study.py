@@ -5,6 +5,7 @@
     python benchmarks/exam_study.py draw       # writes summary.md and the plots from them
 
 The files are in docs/results/exam. An interrupted recording continues; its finished parts are in runs/exam.
+The learning curves of the transformer come from `python benchmarks/study.py estimators`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from gem_core.exam.sweeps import sweep_gamma, sweep_groups, sweep_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "results" / "exam"
+TRANSFORMER = ROOT / "docs" / "results" / "estimators" / "runs.jsonl"
 LEARNERS = ("reinforce", "rebn", "grpo", "rloo", "mt_grpo", "gigpo")
 SEEDS = range(10)
 STEPS, BATCH = 60, 64
@@ -181,6 +183,8 @@ def draw(folder: Path, out: Path) -> None:
         _aggregation_table(certificates),
         "\n## Learning with the exact policy\n",
         _learning_table(learning, rows),
+        "\n## Learning with a transformer\n",
+        _transformer_table(learning, rows),
         "\n## Plots\n",
         *(f"![{name}]({name}.svg)\n" for name in plots),
     ]
@@ -290,6 +294,37 @@ def _learning_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) 
     )
 
 
+def _transformer_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    """Return a table that compares the learning curves of a transformer on "guess" with the exam."""
+    header, *runs = learning
+    records = [json.loads(line) for line in TRANSFORMER.read_text(encoding="utf-8").splitlines()]
+    forecast = _forecast(rows, "guess", header["batch_size"])
+    exact = list(map(fmean, _shares(runs, "guess")))
+    curves, after = (
+        [[value(record) for record in records if record["name"] == name] for name in LEARNERS]
+        for value in (lambda r: fmean(r["steps"]["gem/return"]), lambda r: r["after"]["gem/return"])
+    )
+    lines = [
+        "| estimator | cosine of a batch | exact policy | mean return | final return |",
+        "|---" * 5 + "|",
+    ]
+    lines += [
+        f"| `{name}` | {forecast[i]:.3f} | {exact[i]:.3f} | {_interval(curves[i])} | {_interval(after[i])} |"
+        for i, name in enumerate(LEARNERS)
+    ]
+    means = list(map(fmean, curves))
+    return (
+        "The tiny transformer plays the game of `guess` itself, GuessTheNumber from 1 to 7 in 3 turns, and "
+        f"is trained by `gem-core train` with batches of {header['batch_size']} episodes "
+        "([commands and curves](../estimators/summary.md)). Mean return: over the training episodes of all "
+        f"steps; final return: on 128 evaluation seeds; mean and 95% interval over {len(curves[0])} seeds. "
+        "Cosine of a batch: the exam's forecast. Exact policy: the share of the table above.\n\n"
+        + "\n".join(lines)
+        + f"\n\nRank correlation of the mean return with the forecast: {_spearman(forecast, means):.2f}; "
+        f"with the learning curves of the exact policy: {_spearman(exact, means):.2f}."
+    )
+
+
 def _forecast(rows: list[dict[str, Any]], task: str, batch_size: int) -> list[float]:
     """Return the exam's mean cosine of single batches over the stages of learning, by learner."""
     chosen = [r for r in rows if r["task"] == task and r["batch_size"] == batch_size and r["batches"]]
@@ -309,8 +344,9 @@ def _shares(runs: list[dict[str, Any]], task: str) -> list[list[float]]:
 
 
 def _interval(values: Sequence[float]) -> str:
-    """Return the mean and the half-width of the 95% interval over ten seeds."""
-    return f"{fmean(values):.3f} ± {2.262 * stdev(values) / len(values) ** 0.5:.3f}"
+    """Return the mean and the half-width of the 95% interval over five or ten seeds."""
+    t = {5: 2.776, 10: 2.262}[len(values)]
+    return f"{fmean(values):.3f} ± {t * stdev(values) / len(values) ** 0.5:.3f}"
 
 
 def _spearman(x: Sequence[float], y: Sequence[float]) -> float:

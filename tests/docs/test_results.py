@@ -23,11 +23,13 @@ def tool(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Mod
 
 
 @pytest.mark.parametrize("tool", ["study"], indirect=True)
-@pytest.mark.parametrize("name", ["normalization", "gamma", "tools"])
-def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "seeds"), [("normalization", 3), ("gamma", 3), ("tools", 3), ("estimators", 5)]
+)
+def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, seeds: int, tmp_path: Path) -> None:
     study, records = tool.STUDIES[name], tool.read_records(RESULTS / name / "runs.jsonl")
     assert {(record.name, record.seed) for record in records} == {
-        (variant, seed) for variant in study.variants for seed in range(3)
+        (variant, seed) for variant in study.variants for seed in range(seeds)
     }
     tool.draw(study, records, tmp_path)
     assert (tmp_path / "summary.md").read_text() == (RESULTS / name / "summary.md").read_text()
