@@ -188,8 +188,9 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         )
     lines += [
         "",
-        "Times are CPU times, including the processes in which gem-core asks math-verify. The limits of the "
-        "peers (one second in gem-llm, five for math-verify) count CPU time, too. One pair is left out, "
+        "Times are CPU times; the start of the sandbox in which gem-core asks math-verify is left out. The "
+        "limits of the peers (one second in gem-llm, five for math-verify) count CPU time, too. "
+        "One pair is left out, "
         f"because math-verify never returns: `{ENDLESS[0]}`.",
         "",
         "## Disagreements",

@@ -83,3 +83,15 @@ def test_the_exam_is_drawn_from_its_records(monkeypatch: pytest.MonkeyPatch, tmp
         path.name: path.read_text() for path in (RESULTS / "exam").iterdir() if path.suffix != ".jsonl"
     }
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == recorded
+
+
+@pytest.mark.parametrize("tool", ["grader_study"], indirect=True)
+def test_the_comparison_of_graders_is_drawn_from_its_records(tool: ModuleType) -> None:
+    summary, *records = map(json.loads, tool.RECORDS.read_text().splitlines())
+    assert tool.page(summary, records) == tool.PAGE.read_text()
+    assert summary["pairs"] >= 2000
+    for peer in ("math-verify", "gem-llm"):
+        for column in ("right accepted", "wrong refused"):
+            assert summary["gem-core"][column] > summary[peer][column]
+    column = "seconds per 1,000 numbers"
+    assert summary["gem-llm"][column] >= 30 * summary["gem-core"][column]
