@@ -30,14 +30,14 @@ from tests.trainers.spies import gem_script, gem_trouble
 ROOT = Path(__file__).resolve().parents[2]
 
 TOOL = "math:FileArithmetic-v0-python"
-SOURCES = ("game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy=2", "test:Raises", TOOL)
+SOURCES = ("game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy(num_mines=5)=2", "test:Raises", TOOL)
 TASKS = 8
 SAMPLES = 2
 SEED = 21
 GAMMA = 0.9
 MAX_TURNS = 4
 TOKENS_PER_TURN = 24
-TOKENS = 280
+TOKENS = 320
 """Maximum number of tokens of an episode, including prompt and observations."""
 
 Script: TypeAlias = dict[str, list[gem_script.Answer]]
