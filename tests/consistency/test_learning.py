@@ -94,7 +94,7 @@ def test_few_seeds_give_no_verdict(tmp_path: Path) -> None:
     [
         ({"model": "b2" * 32}, "different weights, b2b2"),
         ({"budget": {"env": "game", "steps": 3}}, "a different budget: steps"),
-        ({"seed": 9}, "no run of seed 9"),
+        ({"seed": 9}, "no run with seed 9"),
     ],
 )
 def test_other_runs_are_not_compared(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
