@@ -169,9 +169,10 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         "# Grading of mathematical answers",
         "",
         f"{summary['pairs']:,} pairs of an answer and a reference, labeled by construction: {right:,} right "
-        f"and {wrong:,} wrong answers in the styles of models (`tests/graders`). math-verify is the library, "
-        "gem-llm the grader of the original GEM, which asks math-verify, too. Measured at commit "
-        f"`{summary['commit']}` by",
+        f"and {wrong:,} wrong answers in the styles of models (`tests/graders`). We chose the styles "
+        "while we wrote gem-core's grader, so the comparison favors it; the disagreements below show what "
+        "each grader does. math-verify is the library, and gem-llm is the grader of the original GEM, which "
+        f"also calls math-verify. Measured at commit `{summary['commit']}` with",
         "",
         "```bash",
         summary["command"],
@@ -188,7 +189,7 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         )
     lines += [
         "",
-        "Times are CPU times; the start of the sandbox in which gem-core asks math-verify is left out. The "
+        "Times are CPU times; the start of the sandbox in which gem-core calls math-verify is left out. The "
         "limits of the peers (one second in gem-llm, five for math-verify) count CPU time, too. "
         "One pair is left out, "
         f"because math-verify never returns: `{ENDLESS[0]}`.",
