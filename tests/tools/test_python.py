@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 
 import pytest
@@ -136,12 +137,12 @@ def test_a_sync_caller_gets_the_time_out_of_the_wrapper_too():
     )
     env.reset(seed=0)
     start = time.monotonic()
-    assert "no answer within 0.3 seconds" in env.step("<python>import time; time.sleep(3)</python>")[0]
+    assert "did not answer within 0.3 seconds" in env.step("<python>import time; time.sleep(3)</python>")[0]
     assert time.monotonic() - start < 3
 
 
 def test_programs_may_be_indented_and_may_use_what_the_description_offers(level):
     tool = PythonTool(level=level)
-    assert "It can import the standard library, numpy" in tool.description
+    assert re.search(r"It can import the standard library(,| and) numpy\b", tool.description)
     assert call(tool, "    import numpy\n    print(numpy.arange(3).sum())").text == "3"
     assert call(tool, "print(1)\nexit()\nprint(2)").text == "1"
