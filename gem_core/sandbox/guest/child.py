@@ -71,7 +71,7 @@ class Child:
 
     def execute(self, source: bytes) -> int:
         if self.module is None:
-            builtins.exit = builtins.quit = sys.exit  # as module site, which is not loaded, would
+            builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # as module site, which is not loaded, would
             self.module = types.ModuleType("__main__")
             self.module.__file__ = "main.py"
             sys.modules["__main__"] = self.module

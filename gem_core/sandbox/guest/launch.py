@@ -44,7 +44,7 @@ def main() -> None:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         source = file.read()
     sys.excepthook = show
-    builtins.exit = builtins.quit = sys.exit  # as module site, which may not be loaded, would
+    builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # as module site, which may not be loaded, would
     exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import gem_verl.estimators  # noqa: F401
 import pytest
-from gem_verl.options import GemOptions, check_config
+from gem_verl.options import GemOptions, check_config, read_algorithm
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from tests.docs.blocks import ROOT, blocks
@@ -44,15 +44,27 @@ def check(overrides: list[str]) -> Any:
     return config
 
 
-@pytest.mark.parametrize("overrides", commands(), ids=["words", "one-gpu", "eight-gpus"])
+ESTIMATOR_ONLY, COMMANDS = [], []
+for _command in commands():
+    (COMMANDS if "trainer.v1.trainer_mode=gem_sync" in _command else ESTIMATOR_ONLY).append(_command)
+
+
+@pytest.mark.parametrize("overrides", COMMANDS, ids=["overrides", "one-gpu", "eight-gpus"])
 def test_a_documented_command_is_a_config(overrides: list[str]) -> None:
     config = check(overrides)
     assert len(create_rl_dataset(config.data.train_files, config.data, None, None)) == 10_000
 
 
-def test_the_words_are_at_most_ten() -> None:
-    words = commands()[0]
-    assert len(words) - words.index("algorithm.adv_estimator=rebn") <= 10
+def test_the_command_with_the_estimator_alone_is_a_config() -> None:
+    (overrides,) = ESTIMATOR_ONLY
+    algorithm = verl_config(*overrides).algorithm
+    choice = read_algorithm(algorithm, algorithm.adv_estimator)
+    assert (choice.name, choice.gamma) == ("rebn", 0.9)
+
+
+def test_the_overrides_are_at_most_ten() -> None:
+    overrides = COMMANDS[0]
+    assert len(overrides) - overrides.index("algorithm.adv_estimator=rebn") <= 10
 
 
 def test_the_page_names_every_option() -> None:
