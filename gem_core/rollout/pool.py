@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -185,29 +184,33 @@ class EnvPool:
                 "on_env_error='mask' or omit on_turn"
             )
         async with self._slot():
+            for attempt in range(retries + 1):
+                episodes = await self._attempt(
+                    task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
+                )
+                for episode in episodes:
+                    episode.env_retries = attempt
+                if all(episode.stop_reason != "env_error" for episode in episodes):
+                    break
+        return episodes
+
+    @contextlib.asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait until one more environment may exist, and count the episode that uses it."""
+        async with self._semaphore() or contextlib.nullcontext():
             self._playing += 1
             self._most_playing = max(self._most_playing, self._playing)
             try:
-                for attempt in range(retries + 1):
-                    episodes = await self._attempt(
-                        task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
-                    )
-                    for episode in episodes:
-                        episode.env_retries = attempt
-                    if all(episode.stop_reason != "env_error" for episode in episodes):
-                        break
+                yield
             finally:
                 self._playing -= 1
-        return episodes
 
-    def _slot(self) -> AbstractAsyncContextManager[None]:
-        """Return a context in which one more environment may exist."""
-        if self._max_envs is None:
-            return contextlib.nullcontext()
+    def _semaphore(self) -> asyncio.Semaphore | None:
+        """Return the semaphore of the running event loop, to which it belongs; None without a limit."""
         loop = asyncio.get_running_loop()
-        if self._slots is None or self._slots[0] is not loop:  # a semaphore belongs to one event loop
+        if self._max_envs is not None and (self._slots is None or self._slots[0] is not loop):
             self._slots = loop, asyncio.Semaphore(self._max_envs)
-        return self._slots[1]
+        return self._slots and self._slots[1]
 
     async def _attempt(
         self,

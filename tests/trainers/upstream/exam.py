@@ -158,6 +158,14 @@ def verdicts(trainer: str, calls: Mapping[str, Call]) -> dict[str, str]:
     return {entry.name: verdict(exam.certificate(entry.id)) for entry in taking}
 
 
+def check_verdicts(trainer: str, calls: Mapping[str, Call]) -> None:
+    """Check that the calls have entries, and that the reduced exam gives the verdicts of the entries."""
+    expected = {entry.name: entry.verdict for entry in entries(trainer)}
+    assert set(calls) <= set(expected)
+    for name, verdict in verdicts(trainer, calls).items():
+        assert verdict == expected[name], name
+
+
 def verdict(certificate: Certificate) -> str:
     """Return the verdict, where a bias of the size of float32's rounding counts as none."""
     return UNBIASED if certificate.bias < ROUNDING else certificate.verdict
