@@ -1,8 +1,9 @@
 """The recorded exam: every estimator on every task, sweeps, and learning curves.
 
-    python benchmarks/exam_study.py record     # writes exam, sizes, gamma, groups and turns.jsonl
-    python benchmarks/exam_study.py learning   # writes learning.jsonl
-    python benchmarks/exam_study.py draw       # writes summary.md and the plots from them
+    python benchmarks/exam_study.py record       # writes exam, sizes, gamma, groups and turns.jsonl
+    python benchmarks/exam_study.py record exam  # writes only exam.jsonl
+    python benchmarks/exam_study.py learning     # writes learning.jsonl
+    python benchmarks/exam_study.py draw         # writes summary.md and the plots from them
 
 The files are in docs/results/exam. An interrupted recording continues; its finished parts are in runs/exam.
 The learning curves of the transformer come from `python benchmarks/study.py estimators`.
@@ -24,7 +25,7 @@ from typing import Any
 
 from gem_core._util.files import write_atomically
 from gem_core.exam import Exam, get_task, list_tasks, run
-from gem_core.exam.exact import expected_return, policies_at
+from gem_core.exam.exact import STAGES, expected_return, policies_at
 from gem_core.exam.inputs import Candidate
 from gem_core.exam.learning import learning_curve
 from gem_core.exam.page import line_plot
@@ -48,10 +49,10 @@ SHORT = ("stop", "guess", "tool", "mixture")
 """Tasks with short episodes, for the sweep over batch sizes."""
 
 
-def record(out: Path, workers: int) -> None:
-    """Run the exams and write their records."""
+def record(out: Path, names: Sequence[str], workers: int) -> None:
+    """Run the exams with these names (all if there are none) and write their records."""
     exams: dict[str, Callable[..., Exam]] = {
-        "exam": partial(run, stages=("initial", "late")),
+        "exam": partial(run, stages=tuple(STAGES)),
         "sizes": partial(
             run, tasks=SHORT, stages=("initial",), batch_sizes=SIZES, aggregations=("token-sum",)
         ),
@@ -59,10 +60,10 @@ def record(out: Path, workers: int) -> None:
         "groups": sweep_groups,
         "turns": sweep_turns,
     }
-    for name, exam in exams.items():
+    for name in names or exams:
         write_exam(
             out / f"{name}.jsonl",
-            exam(workers=workers, resume=ROOT / "runs" / "exam", advance=partial(_report, name)),
+            exams[name](workers=workers, resume=ROOT / "runs" / "exam", advance=partial(_report, name)),
         )
 
 
@@ -377,7 +378,7 @@ def _ends(task: str) -> list[Any]:
 
 def _origin() -> dict[str, str]:
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip()
-    return {"command": f"python benchmarks/exam_study.py {sys.argv[1]}", "commit": commit}
+    return {"command": f"python benchmarks/exam_study.py {' '.join(sys.argv[1:])}", "commit": commit}
 
 
 def _short(value: Any) -> Any:
@@ -385,8 +386,8 @@ def _short(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["record"]:
-        record(OUT, os.cpu_count() or 1)
+    if sys.argv[1:2] == ["record"]:
+        record(OUT, sys.argv[2:], os.cpu_count() or 1)
     elif sys.argv[1:] == ["learning"]:
         record_learning(OUT, os.cpu_count() or 1)
     elif sys.argv[1:] == ["draw"]:

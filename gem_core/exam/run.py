@@ -33,8 +33,7 @@ BATCH_SIZES = (8, 64, 512)
 VARIANTS = ("gigpo(normalization='mean')", "mt_grpo(compared='return')", "rebn(statistics='group')")
 """Estimators with options that also take the exam if none are named."""
 MOST_BATCHES = 1024
-ENUMERATED = (2, 4)
-"""Batch sizes for which all batches are enumerated where there are few."""
+ENUMERATED_SIZES = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -163,6 +162,7 @@ def run(
     tasks: Sequence[str | TableTask] | None = None,
     stages: Sequence[str] = ("initial", "halfway"),
     batch_sizes: Sequence[int] = BATCH_SIZES,
+    enumerated_sizes: Sequence[int] = ENUMERATED_SIZES,
     group_size: int | Sequence[int] = 8,
     gamma: float | Sequence[float] = 1.0,
     aggregations: Sequence[str] = tuple(AGGREGATIONS),
@@ -182,6 +182,8 @@ def run(
         tasks: Names of tasks, or tasks; None takes all.
         stages: Stages of learning: keys of `exact.STAGES`.
         batch_sizes: Episodes per batch, multiples of every group size.
+        enumerated_sizes: Episodes per batch of one group, for which the expectation is an exact sum over all
+            possible batches if there are at most 1,000. Empty leaves these out.
         group_size: Episodes that share a first state, and a group id; or several such numbers.
         gamma: Discount per turn, or several; certificates are for the largest.
         aggregations: Keys of `measure.AGGREGATIONS`.
@@ -206,8 +208,10 @@ def run(
     gammas = [float(value) for value in np.atleast_1d(gamma)]
     groups = [group_size] if isinstance(group_size, int) else list(group_size)
     _check(stages, batch_sizes, groups, gammas, aggregations, budget)
+    for size in enumerated_sizes:
+        check_int("enumerated_sizes", size, 1)
     # (episodes per batch, episodes per group, whether all batches are enumerated)
-    shapes = [(size, size, True) for size in ENUMERATED]
+    shapes = [(size, size, True) for size in enumerated_sizes]
     shapes += [(size, group, False) for group in groups for size in sorted(batch_sizes)]
     jobs = [
         _Job(task, stage, policy, discount, *shape, candidates, tuple(aggregations), budget, seed)
@@ -240,6 +244,7 @@ def run(
         "tasks": [task.name for task in chosen],
         "stages": list(stages),
         "batch_sizes": list(batch_sizes),
+        "enumerated_sizes": list(enumerated_sizes),
         "group_sizes": groups,
         "gamma": gammas,
         "aggregations": list(aggregations),

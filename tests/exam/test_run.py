@@ -94,7 +94,15 @@ def test_small_batches_are_enumerated_and_sampling_agrees() -> None:
     for name in ("rloo", "reinforce"):
         assert compare(measured.gradients[name, "token-sum"], exact).bias == 0
         np.testing.assert_allclose(measured.gradients[name, "token-sum"].blocks[0], exact.ravel(), atol=1e-12)
-    found = run("rebn", tasks=["stop"], stages=["initial"], batch_sizes=[2], group_size=2, budget=40_000)
+    sampled = {
+        "tasks": ["stop"],
+        "stages": ["initial"],
+        "batch_sizes": [2],
+        "group_size": 2,
+        "budget": 40_000,
+    }
+    found = run("rebn", enumerated_sizes=[2], **sampled)
+    assert [r.batch_size for r in found.select(aggregation="token-sum", batches=0)] == [2]
     for aggregation in settings["aggregations"]:
         known = compare(measured.gradients["rebn", aggregation], exact)
         (row,) = [r for r in found.select(aggregation=aggregation, batch_size=2) if r.batches]
@@ -223,6 +231,8 @@ def test_wrong_arguments_are_errors() -> None:
         run("rebnn")
     with pytest.raises(ConfigError, match="multiple of group_size=8"):
         run("rebn", batch_sizes=[12])
+    with pytest.raises(ConfigError, match="enumerated_sizes=0"):
+        run("rebn", enumerated_sizes=[0])
     with pytest.raises(ConfigError, match="stages='middle'"):
         run("rebn", stages=["middle"])
     with pytest.raises(ConfigError, match="unknown input 'critic'"):
