@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gem_core.errors import UnsupportedTrainer
+from gem_core._util.entry_points import load_attribute
+from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.trainers.plugin import SupportedTrainer
 
 _ADDED_BY_RAY = "_ray_trace_ctx"
@@ -148,6 +151,39 @@ def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Col
     missing = sorted(set(names).difference(code.co_names if code else ()))
     if missing:
         raise unsupported(trainer, f"{_path(owner, method)} does not use {', '.join(missing)}")
+
+
+def expect_listed(trainer: SupportedTrainer, path: str | Path, section: str) -> None:
+    """Check the interfaces that a JSON file next to a plugin's module lists.
+
+        {"loop": {
+            "acme.loops:Loop acme.loops:AsyncLoop": {"run": "self prompt ...", "stop": "self"},
+            "acme.loops:Output": {"fields": ["token_ids", "reward"]}
+        }}
+
+    Args:
+        trainer: Trainer, for the message.
+        path: Path of the file, which maps sections to owners, ``module:class`` separated by spaces, and their
+            members: a method with the names of its parameters, where ``...`` allows further ones, or "fields"
+            with a list of fields that have to exist. An actor class of Ray stands for the class inside it.
+        section: Section to check, such as the name of the plugin's module.
+
+    Raises:
+        UnsupportedTrainer: A class is missing, or see `expect` and `expect_fields`.
+    """
+    for owners, members in json.loads(Path(path).read_text(encoding="utf-8"))[section].items():
+        for name in owners.split():
+            try:
+                owner = load_attribute(trainer.package, name)
+            except ConfigError:
+                raise unsupported(trainer, f"{name.replace(':', '.')} is missing") from None
+            owner = getattr(getattr(owner, "__ray_metadata__", None), "modified_class", owner)
+            for member, names in members.items():
+                if isinstance(names, list):
+                    expect_fields(trainer, owner, names, exact=False)
+                else:
+                    parameters = names.removesuffix("...").split()
+                    expect(trainer, owner, member, *parameters, exact=not names.endswith("..."))
 
 
 def find(owner: ModuleType | type, name: str) -> Any:

@@ -6,15 +6,40 @@ import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from string import Template
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, RolloutOptions, RowKind
 from gem_core.rollout.options import OptionsType
-from gem_core.rollout.trajectory import ContextMode
 
 RowOption: TypeAlias = Literal["auto", "episode", "turn"]
 """Kind of rows of a training batch; "auto" selects episode rows if the context allows it."""
+
+
+@dataclass(frozen=True)
+class RowOptions(RolloutOptions):
+    """Options of a rollout from which a trainer can make either kind of rows.
+
+    Attributes:
+        rows: Kind of the rows of a training batch.
+    """
+
+    rows: RowOption = "auto"
+
+    def _check(self, prefix: str) -> None:
+        super()._check(prefix)
+        if self.context == "rebuild" and self.rows == "episode":
+            raise ConfigError(
+                f"{prefix}rows=episode needs {prefix}context=append: the turns of a rebuilt context share no "
+                "prefix"
+            )
+
+    @property
+    def row_kind(self) -> RowKind:
+        """Kind of the rows on which a run trains."""
+        return "turn" if self.rows == "turn" or self.context == "rebuild" else "episode"
 
 
 @dataclass(frozen=True)
@@ -48,25 +73,6 @@ class PluginOptions(RolloutOptions):
     def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
         """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option."""
         return super().make_context(tokenizer, {**self.template_kwargs, **(template_kwargs or {})})
-
-
-def choose_rows(rows: RowOption, context: ContextMode, *, prefix: str = "gem.") -> RowKind:
-    """Return the kind of rows on which a run trains.
-
-    Args:
-        rows: Value of the option ``rows``.
-        context: Value of the option ``context``.
-        prefix: Text that a user writes before the name of an option, for the message.
-
-    Raises:
-        ConfigError: Episode rows are requested with a rebuilt context.
-    """
-    if context == "rebuild" and rows == "episode":
-        raise ConfigError(
-            f"{prefix}rows=episode needs {prefix}context=append: the turns of a rebuilt context share no "
-            "prefix"
-        )
-    return "turn" if rows == "turn" or context == "rebuild" else "episode"
 
 
 def option_at(config: Any, path: str, default: Any = None) -> Any:
@@ -108,6 +114,28 @@ def reject_changed(
         value = option_at(config, path)
         if value is not None and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
             raise ConfigError(f"{prefix}{written(path)}={value}: {reason}")
+
+
+def read_refusals(path: str | Path, *sections: str, **texts: str) -> list[tuple[str, Any, str]]:
+    """Read settings for `reject_changed` from a JSON file next to a plugin's module.
+
+        {"turn rows": {"adv.norm": [false, "has no effect on $estimator; leave it at false"]}}
+
+    Args:
+        path: Path of the file, which maps sections to settings: the option's path, and a list of its neutral
+            value and the reason. A list holds several neutral values, an empty list none except None.
+        sections: Sections to read, such as those that apply to a run.
+        texts: Texts that replace ``$name`` in the reasons.
+
+    Raises:
+        KeyError: The file has no such section, or a ``$name`` has no text.
+    """
+    tables = json.loads(Path(path).read_text(encoding="utf-8"))
+    return [
+        (option, tuple(neutral) if isinstance(neutral, list) else neutral, Template(reason).substitute(texts))
+        for section in sections
+        for option, (neutral, reason) in tables[section].items()
+    ]
 
 
 class FlagField(NamedTuple):

@@ -12,10 +12,9 @@ from typing import Any
 from gem_core._util.messages import join_or
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions, RowKind
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import RowOption, choose_rows, option_at, reject_changed
+from gem_core.trainers.options import RowOptions, option_at, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
 """Maps values of verl's ``algorithm.adv_estimator`` to names of estimators in gem_core."""
@@ -34,15 +33,8 @@ V1_ONLY = (
 
 
 @dataclass(frozen=True)
-class GemOptions(RolloutOptions):
-    """The section ``gem`` of a verl config.
-
-    Attributes:
-        rows: Rows of the training batch: "episode" or "turn". "auto" means "episode" where the context allows
-            it.
-    """
-
-    rows: RowOption = "auto"
+class GemOptions(RowOptions):
+    """The section ``gem`` of a verl config."""
 
     @classmethod
     def from_config(cls, config: Any) -> GemOptions:
@@ -51,14 +43,7 @@ class GemOptions(RolloutOptions):
         Raises:
             ConfigError: An option is unknown, or its value is not allowed.
         """
-        options = cls.read(dict(config.get("gem") or {}))
-        _ = options.row_kind
-        return options
-
-    @property
-    def row_kind(self) -> RowKind:
-        """Kind of the rows of the training batch."""
-        return choose_rows(self.rows, self.context)
+        return cls.read(dict(config.get("gem") or {}))
 
 
 def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import dataclass
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from gem_core.trainers.interface import (
     expect,
     expect_arguments,
     expect_fields,
+    expect_listed,
     expect_names,
     expect_one_of,
     expect_same,
@@ -147,3 +150,30 @@ def test_arguments_among_others() -> None:
         expect_arguments(TRAINER, module(), "Learner.step", ["rate", "pace", "size"])
     with pytest.raises(UnsupportedTrainer, match=r"trainer.core.Actor is missing"):
         expect_arguments(TRAINER, module(), "Actor", ["rate"])
+
+
+Actor = SimpleNamespace(__ray_metadata__=SimpleNamespace(modified_class=Learner))
+
+
+@pytest.mark.parametrize(
+    ("owners", "members", "problem"),
+    [
+        ("Learner Actor", {"step": "self rows ...", "learn": "self"}, None),
+        ("Sample", {"fields": ["reward"]}, None),
+        ("Sample", {"fields": ["rewards"]}, r"Sample has the fields prompt, reward; expected rewards"),
+        ("Actor", {"step": "self rows"}, r"Learner.step takes \(self, rows, rate\); expected \(self, rows\)"),
+        ("Learner", {"stop": "self"}, r"Learner.stop is missing"),
+        ("Critic", {}, r"test_interface.Critic is missing"),
+    ],
+)
+def test_an_interface_in_a_file(
+    owners: str, members: dict[str, Any], problem: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "interface.json"
+    owners = " ".join(f"{__name__}:{owner}" for owner in owners.split())
+    file.write_text(json.dumps({"loop": {owners: members}}))
+    if problem is None:
+        expect_listed(TRAINER, file, "loop")
+    else:
+        with pytest.raises(UnsupportedTrainer, match=problem):
+            expect_listed(TRAINER, file, "loop")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 from gem_core.errors import ConfigError
 from gem_core.trainers.options import (
     PluginOptions,
-    choose_rows,
+    RowOptions,
     flag_fields,
     import_modules,
     option_at,
     read_object,
+    read_refusals,
     reject_changed,
 )
 
@@ -30,12 +33,12 @@ from gem_core.trainers.options import (
     ],
 )
 def test_rows_follow_the_context_unless_chosen(rows: Any, context: Any, kind: str) -> None:
-    assert choose_rows(rows, context) == kind
+    assert RowOptions.read({"rows": rows, "context": context}).row_kind == kind
 
 
 def test_a_rebuilt_context_has_no_episode_rows() -> None:
     with pytest.raises(ConfigError, match=r"--rows=episode needs --context=append: .* share no prefix"):
-        choose_rows("episode", "rebuild", prefix="--")
+        RowOptions.read({"rows": "episode", "context": "rebuild"}, prefix="--")
 
 
 def test_an_object_is_a_mapping_or_json() -> None:
@@ -77,3 +80,19 @@ def test_options_as_flags() -> None:
     assert flags["template_kwargs"][1:3] == (str, "{}")
     assert flags["modules"][1:3] == (list[str] | None, None)
     assert flags["wrappers"][1:] == (str, "", "")
+
+
+def test_refusals_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "unsupported.json"
+    tables = {
+        "always": {"adv.kind": [["a", "b"], "expected a or b"], "batch": [[], "has no effect on $name"]},
+        "never": {"adv.clip": [0, "$missing"]},
+    }
+    file.write_text(json.dumps(tables))
+    settings = read_refusals(file, "always", name="rebn")
+    assert settings == [("adv.kind", ("a", "b"), "expected a or b"), ("batch", (), "has no effect on rebn")]
+    with pytest.raises(ConfigError, match="batch=8: has no effect on rebn"):
+        reject_changed(CONFIG, settings)
+    for section in ("never", "other"):
+        with pytest.raises(KeyError):
+            read_refusals(file, section)
