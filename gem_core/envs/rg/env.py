@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_bool, check_int
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, check_eval_only
@@ -32,6 +33,8 @@ from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, undecorated
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
+EXAMPLE_SEED = 5_000_011
+"""Seed of the data sets whose answers are shown as examples."""
 _CHUNK = 500
 _ENDLESS = 2**31
 _LONGEST = 20_000
@@ -92,6 +95,7 @@ class ReasoningGymEnv(DataSetEnv):
         config: dict[str, Any] | None = None,
         datasets: list[dict[str, Any]] | None = None,
         eval_only: bool | None = None,
+        example: bool = True,
     ) -> None:
         """Create the data set.
 
@@ -104,6 +108,7 @@ class ReasoningGymEnv(DataSetEnv):
                 mix.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 reserves items 7, 15, 23, ... for evaluation.
+            example: Whether the prompt shows the answer to another question of the data set.
 
         Raises:
             ConfigError: The data set does not exist, rejects its settings, or belongs to another version of
@@ -121,6 +126,8 @@ class ReasoningGymEnv(DataSetEnv):
         self.eval_only = check_eval_only(eval_only)
         self.rows = self._items = _Items(name, size, seed, settings)
         self.place, self.order_seed = -1, 0
+        self.example = check_bool("example", example)
+        self._instruction = None if name == "composite" else self._instruction_of(name)
         for part in _parts(settings) or (name,):
             if _runs_text(part):
                 raise ConfigError(
@@ -137,7 +144,7 @@ class ReasoningGymEnv(DataSetEnv):
         place = self.place + 1
         self.place = self.index = place = place if place < self._items.size else 0
         self._item = item = self._items.get(place)
-        return item["question"] + _INSTRUCTION, {}
+        return item["question"] + (self._instruction or self._instruction_for(item)), {}
 
     def step(self, action: str) -> StepResult:
         if not self._running or not isinstance(action, str):
@@ -156,7 +163,18 @@ class ReasoningGymEnv(DataSetEnv):
         return "That is right." if score == 1.0 else _text(score), score, True, False, info
 
     def question(self, row: Row) -> str:
-        return f"{row['question']}{_INSTRUCTION}"
+        return f"{row['question']}{self._instruction or self._instruction_for(row)}"
+
+    def _instruction_for(self, item: Row) -> str:
+        """Return the instruction for an item of a mix."""
+        return self._instruction_of(item["metadata"]["source_dataset"])
+
+    def _instruction_of(self, name: str) -> str:
+        example = _examples().get(name) if self.example else None
+        if example is None:
+            return _INSTRUCTION
+        space = "\n" if "\n" in example else " "
+        return f"{_INSTRUCTION} The answer to another question was{space}\\boxed{{{example}}}."
 
     parse = staticmethod(boxed_answer)
 
@@ -263,6 +281,14 @@ class _Items:
             return min(1.0, max(0.0, float(score)))
         except Exception:  # its parsers raise any exception
             return 0.0
+
+
+@lru_cache
+def _examples() -> dict[str, str]:
+    """Return an answer by data set, as ``tools/rg_examples.py`` wrote them."""
+    text = (Path(__file__).parent / "examples.json").read_text(encoding="utf-8")
+    examples: dict[str, str] = json.loads(text)
+    return examples
 
 
 def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:

@@ -10,7 +10,8 @@ from gem_core.errors import ConfigError, MissingDependency
 
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
-from gem_core.envs.rg.env import _MADE_ELSEWHERE  # noqa: E402
+from gem_core.envs.rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
+from gem_core.text import last_boxed  # noqa: E402
 
 FAST = [
     "chain_sum",
@@ -64,6 +65,32 @@ def test_the_item_and_the_score_are_the_package_s_own(name):
         assert answer == rf"\boxed{{{entry['answer']}}}"
     if answer is not None:
         assert env.step(answer)[1] == pytest.approx(data.score_answer(answer[7:-1], entry))
+
+
+def test_every_prompt_shows_an_answer_to_another_question():
+    names = [id for id in gem_core.list_envs("rg:*") if id != "rg:composite"]
+    assert sorted(_examples()) == [id.removeprefix("rg:") for id in names]
+    for name in FAST:
+        env = gem_core.make(f"rg:{name}", size=2)
+        prompt, _ = env.reset(seed=0)
+        assert last_boxed(prompt) == _examples()[name]
+        assert env.step(rf"\boxed{{{_examples()[name]}}}")[4]["invalid"] is None
+        items = gem_core.make(f"rg:{name}", size=8, seed=EXAMPLE_SEED).unwrapped.rows
+        assert max(items.score(_examples()[name], items[index]) for index in range(8)) == 1.0
+
+
+def test_the_example_in_a_prompt_is_optional():
+    prompt, _ = gem_core.make("rg:gcd", example=False).reset(seed=0)
+    assert prompt.endswith("\n\nGive the final answer as \\boxed{answer}.")
+    with pytest.raises(ConfigError, match="example=1: expected True or False"):
+        gem_core.make("rg:gcd", example=1)
+
+
+def test_a_mix_shows_the_example_of_the_item_s_data_set():
+    parts = [{"name": name, "weight": 1, "config": {}} for name in ("acre", "lcm")]
+    env = gem_core.make("rg:composite", size=20, datasets=parts)
+    shown = {last_boxed(env.reset(options={"index": index})[0]) for index in range(20)}
+    assert shown == {_examples()["acre"], _examples()["lcm"]}
 
 
 @pytest.mark.parametrize("name", FAST)
