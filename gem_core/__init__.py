@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gem_core import envs, wrappers
+from gem_core import bridges, envs, wrappers
 from gem_core.core import Env, Info, Observation
 from gem_core.errors import GemError
 from gem_core.registration import (
@@ -19,6 +19,7 @@ from gem_core.registration import (
     make,
     print_envs,
     register,
+    register_scheme,
     register_wrapper,
     spec,
     wrap,
@@ -47,6 +48,7 @@ __all__ = [
     "make_vec",
     "print_envs",
     "register",
+    "register_scheme",
     "register_wrapper",
     "spec",
     "wrap",
@@ -60,6 +62,7 @@ _LAZY = {
 
 wrappers.register_builtin()
 envs.register_builtin()
+bridges.register_builtin()
 
 
 def __getattr__(name: str) -> Any:

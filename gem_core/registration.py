@@ -72,12 +72,53 @@ def register_family(prefix: str, entry_point: str) -> None:
     _families[prefix] = entry_point
 
 
+def register_scheme(
+    prefix: str,
+    entry_point: str,
+    argument: str,
+    *,
+    description: str = "",
+    extra: str | None = None,
+    deterministic: bool = True,
+    stateful: bool = True,
+) -> None:
+    """Register all ids ``prefix:NAME``, whatever the name, such as ``textarena:Wordle-v0``.
+
+    Use it for environments that another package or a server names. They are not listed, and the entry point
+    is imported only when one of them is made.
+
+    Args:
+        prefix: Text before the first colon of the ids.
+        entry_point: ``module:attribute`` of what builds the environment.
+        argument: Keyword argument of the constructor that receives the text after the colon.
+        description: One line about all of them.
+        extra: Extra of gem-core that they need.
+        deterministic: As in `EnvSpec`, for all of them.
+        stateful: As in `EnvSpec`, for all of them.
+
+    Raises:
+        ConfigError: The prefix is taken by a different scheme, or the entry point is malformed.
+    """
+    entry_points.check_entry_point(prefix, entry_point)
+    template = EnvSpec(
+        prefix, entry_point, description=description, extra=extra, deterministic=deterministic,
+        stateful=stateful,
+    )  # fmt: skip
+    _schemes.register(prefix, (template, argument))
+
+
 def spec(id: str) -> EnvSpec:
-    """Return the `EnvSpec` registered under `id`.
+    """Return the `EnvSpec` registered under `id`, or of an id that belongs to a scheme.
 
     Raises:
         UnknownEnv: There is none; the message holds the closest ids.
     """
+    prefix, _, name = id.partition(":")
+    if id not in _envs and prefix in _schemes.names():
+        if not name:
+            raise UnknownEnv(f"environment id {id!r}: expected a name after {prefix + ':'!r}")
+        template, argument = _schemes.get(prefix)
+        return replace(template, id=id, kwargs={argument: name})
     return _envs.get(id)
 
 
@@ -256,4 +297,5 @@ _envs: Registry[EnvSpec] = Registry(
     hint="`gem-core envs` lists all.",
 )  # fmt: skip
 _wrappers: Registry[str] = Registry("wrapper", group=ENTRY_POINT_GROUP)
+_schemes: Registry[tuple[EnvSpec, str]] = Registry("scheme", group=ENTRY_POINT_GROUP)
 _families: dict[str, str] = {}

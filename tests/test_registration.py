@@ -34,6 +34,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {id: spec for id, spec in registration._envs.registered().items() if not id.startswith("test:")}
     monkeypatch.setattr(registration._envs, "_values", own)
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
+    monkeypatch.setattr(registration._schemes, "_values", registration._schemes.registered())
     monkeypatch.setattr(registration, "_families", dict(registration._families))
     monkeypatch.setattr(loading, "_loaded_groups", set())
 
@@ -60,6 +61,33 @@ def test_entry_point_may_be_a_callable(entry_point: Any) -> None:
     assert env.spec.id == "test:Callable-v0"
     with pytest.raises(ConfigError, match="'module:attribute' string"):
         env.spec.to_json()
+
+
+def test_a_scheme_makes_every_id_with_its_prefix() -> None:
+    registration.register_scheme("test-scheme", "tests.support:NamedEnv", "name", deterministic=False)
+    env = make("test-scheme:http://host:8000", wrappers="time_limit(max_turns=2)")
+    assert env.unwrapped.name == "http://host:8000"  # type: ignore[attr-defined]
+    assert env.spec is not None
+    assert (env.spec.id, env.spec.kwargs) == ("test-scheme:http://host:8000", {"name": "http://host:8000"})
+    assert (env.spec.deterministic, env.spec.stateful) == (False, True)
+    assert make(EnvSpec.from_json(env.spec.to_json())).spec == env.spec
+    assert "test-scheme:http://host:8000" not in gem_core.list_envs()
+
+
+def test_a_registered_id_comes_before_a_scheme() -> None:
+    registration.register_scheme("test", "tests.support:NamedEnv", "name")
+    register("test:Own-v0", "tests.support:ScriptedEnv")
+    assert isinstance(make("test:Own-v0"), ScriptedEnv)
+
+
+def test_a_scheme_needs_a_name_and_its_extra() -> None:
+    registration.register_scheme("test-scheme", "no_such_package.bridge:Env", "name", extra="bridge")
+    with pytest.raises(UnknownEnv, match="expected a name after 'test-scheme:'"):
+        make("test-scheme:")
+    with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[bridge\]'"):
+        make("test-scheme:Any-v0")
+    with pytest.raises(ConfigError, match="scheme 'test-scheme' is already registered"):
+        registration.register_scheme("test-scheme", "tests.support:NamedEnv", "name")
 
 
 def test_registering_twice() -> None:

@@ -1,7 +1,8 @@
 """Checks the arguments of a call against the JSON schema of a tool, with messages for the model.
 
 Supports the part of JSON Schema that tools use: ``type``, ``properties``, ``required``,
-``additionalProperties``, ``items``, ``enum``, ``minimum``, ``maximum``. Other keywords are left to the tool.
+``additionalProperties``, ``items``, ``minItems``, ``maxItems``, ``enum``, ``minimum``, ``maximum``. Other
+keywords are left to the tool.
 An argument that the schema does not name is rejected unless the schema sets ``"additionalProperties": true``.
 """
 
@@ -41,10 +42,20 @@ def problem(schema: Mapping[str, Any], value: Any, where: str = "") -> str | Non
             return f"{name} must be at most {schema['maximum']}"
     if isinstance(value, dict):
         return _object_problem(schema, value, where)
+    if isinstance(value, list) and (message := _length_problem(schema, value, name)):
+        return message
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         for number, item in enumerate(value):
             if message := problem(schema["items"], item, f"{where}[{number}]"):
                 return message
+    return None
+
+
+def _length_problem(schema: Mapping[str, Any], value: list[Any], name: str) -> str | None:
+    if len(value) < schema.get("minItems", 0):
+        return f"{name} must have at least {schema['minItems']} values"
+    if len(value) > schema.get("maxItems", len(value)):
+        return f"{name} must have at most {schema['maxItems']} values"
     return None
 
 

@@ -43,6 +43,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo the registrations of each page."""
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
+    monkeypatch.setattr(registration._schemes, "_values", registration._schemes.registered())
     monkeypatch.setattr(discovery, "_registered", dict(discovery._registered))
 
 

@@ -75,6 +75,14 @@ class ScriptedEnv(Env):
         self.closed += 1
 
 
+class NamedEnv(ScriptedEnv):
+    """`ScriptedEnv` with a name, for ids of a scheme."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )

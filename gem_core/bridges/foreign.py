@@ -1,0 +1,176 @@
+"""`ForeignEnv`: the base class of inbound bridges, for one environment of another ecosystem.
+
+It adds what other ecosystems leave open: a turn limit, ``info["success"]``, exactly one end flag, finite
+rewards, text that UTF-8 can encode, and a state. The state is the seed and the actions of the episode, which
+are played again to restore it, so any deterministic environment is stateful.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gem_core._util.checks import check_int, check_number
+from gem_core._util.messages import error_line
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
+from gem_core.errors import EnvError, GemError
+from gem_core.observations import encodable, encodable_observation
+
+
+class ForeignEnv(Env):
+    """An environment of another ecosystem. A subclass overrides `begin` and `advance`.
+
+    `begin` and `advance` may raise anything: the exception becomes an `EnvError` that names the environment.
+    `advance` may return both end flags, of which termination counts, and need not set ``info["success"]``.
+
+    Args:
+        name: Name of the environment, for messages.
+        max_turns: Number of steps after which an episode is truncated; None if the environment has its own
+            limit.
+        success_at: Smallest undiscounted return that counts as a success, unless `max_turns` cut the episode;
+            None if `advance` sets ``info["success"]`` itself.
+    """
+
+    def __init__(self, name: str, max_turns: int | None, success_at: float | None) -> None:
+        self.name = name
+        self.max_turns = check_int("max_turns", max_turns, 1, optional=True)
+        self.success_at = check_number("success_at", success_at, optional=True)
+        self.foreign_seed = 0
+        self.actions: list[str] = []
+        self.total_reward = 0.0
+        self.last_result: ResetResult = ("", {})
+
+    # -- for subclasses -----------------------------------------------------------------------
+
+    def begin(self, seed: int) -> ResetResult:
+        """Start an episode of the foreign environment with a seed of 31 bits, and no other randomness."""
+        raise NotImplementedError
+
+    def advance(self, action: str) -> StepResult:
+        """Take one response in the foreign environment."""
+        raise NotImplementedError
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
+        check_options(options, ("state",), self.name)
+        self.begin_episode(seed)
+        if options and "state" in options:
+            self.resume_episode(options["state"])
+            if seed is not None:
+                self.begin_episode(seed)
+            return self._last_copy()
+        return self._started(self.random.getrandbits(31))
+
+    def step(self, action: str) -> StepResult:
+        self.require_reset()
+        if not isinstance(action, str):
+            raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
+        return self._stepped(action)
+
+    def close(self) -> None:
+        self.end_episode()
+
+    def get_state(self) -> dict[str, Any]:
+        episode = {
+            "seed": self.foreign_seed,
+            "actions": list(self.actions),
+            "last": None if self._is_fresh() else list(self._last_copy()),
+        }
+        return super().get_state() | {"episode": episode}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        episode = state["episode"]
+        if episode["last"] is None:
+            self.actions, self.last_result = [], ("", {})
+        else:
+            self._started(episode["seed"])
+            for action in episode["actions"]:
+                self._stepped(action)
+            if list(self.last_result) != list(episode["last"]):
+                self.end_episode()
+                raise EnvError(
+                    f"{self.name} is not deterministic: the same seed and actions led to "
+                    f"{self.last_result!r:.200} instead of {episode['last']!r:.200}, so its state cannot be "
+                    "restored"
+                )
+        super().set_state(state)
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def _is_fresh(self) -> bool:
+        return self.last_result == ("", {}) and not self.actions
+
+    def _last_copy(self) -> ResetResult:
+        return copy.deepcopy(self.last_result)
+
+    def _started(self, seed: int) -> ResetResult:
+        self.foreign_seed, self.actions, self.total_reward = seed, [], 0.0
+        try:
+            observation, info = self.begin(seed)
+        except Exception as error:
+            raise self._failure("the reset", error) from error
+        self.last_result = encodable_observation(observation), json_info(info)
+        return self._last_copy()
+
+    def _stepped(self, action: str) -> StepResult:
+        self.actions.append(action)
+        try:
+            observation, reward, terminated, truncated, info = self.advance(action)
+            reward = float(reward)
+        except Exception as error:
+            raise self._failure(f"step {len(self.actions)}", error) from error
+        if not math.isfinite(reward):
+            self.end_episode()
+            raise EnvError(f"{self.name}: the reward of step {len(self.actions)} was {reward}")
+        finished = bool(terminated or truncated)
+        terminated = bool(terminated)
+        at_limit = self.max_turns is not None and len(self.actions) >= self.max_turns
+        truncated = not terminated and (bool(truncated) or at_limit)
+        self.total_reward += reward
+        info = json_info(info)
+        info.setdefault("invalid", None)
+        if terminated or truncated:
+            self.end_episode()
+            if self.success_at is not None:
+                info["success"] = finished and self.total_reward >= self.success_at
+            info.setdefault("success", False)
+        self.last_result = encodable_observation(observation), info
+        observation, info = self._last_copy()
+        return observation, reward, terminated, truncated, info
+
+    def _failure(self, where: str, error: Exception) -> GemError:
+        self.end_episode()
+        if isinstance(error, GemError):
+            return error
+        return EnvError(f"{self.name}: {where} raised {error_line(error, 500)}")
+
+
+def json_info(info: Mapping[str, Any]) -> Info:
+    """Return a copy of an info dict whose values JSON can represent; arrays become lists."""
+    return {encodable(str(key)): json_value(value) for key, value in info.items()}
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of JSON for a value of another ecosystem.
+
+    Numpy arrays and scalars become lists and numbers, sets become sorted lists of text, numbers that are not
+    finite become None, and objects of other types become their `str`.
+    """
+    if isinstance(value, str):
+        return encodable(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None  # also of numpy's float64
+    if isinstance(value, Mapping):
+        return {encodable(str(key)): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(encodable(str(item)) for item in value)
+    if hasattr(value, "tolist"):  # numpy
+        return json_value(value.tolist())
+    return encodable(str(value))

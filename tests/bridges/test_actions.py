@@ -1,0 +1,100 @@
+"""The text forms of typed actions."""
+
+from __future__ import annotations
+
+import json
+import re
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gem_core.bridges.actions import ActionGrammar, describe, draw, resolved
+from gem_core.errors import ConfigError
+from gem_core.tools.schema import problem
+
+COLORS = {"enum": ["Red", "green"]}
+COUNT = {"type": "integer", "minimum": 1, "maximum": 6}
+PAIR = {
+    "type": "array",
+    "items": {"type": "number", "minimum": -1, "maximum": 1},
+    "minItems": 2,
+    "maxItems": 2,
+}
+POINT = {
+    "$defs": {"Unit": {"type": "number", "minimum": 0, "maximum": 1}},
+    "type": "object",
+    "properties": {"x": {"$ref": "#/$defs/Unit"}, "label": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+SCHEMAS = [COLORS, COUNT, PAIR, POINT, {"type": "boolean"}, {"type": "string"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "response", "value"),
+    [
+        (COLORS, r"I take \boxed{red}", "Red"),
+        (COLORS, r"\boxed{\text{GREEN}}", "green"),
+        (COUNT, r"first \boxed{9}, no: \boxed{ 4 }", 4),
+        (PAIR, r"\boxed{[0.5, -1]}", [0.5, -1]),
+        (POINT, r'\boxed{{"x": 0.25}}', {"x": 0.25}),
+        ({"type": "boolean"}, r"\boxed{true}", True),
+        ({"type": "string"}, r"\boxed{go north}", "go north"),
+    ],
+)
+def test_an_action_is_read_from_the_last_box(schema, response, value):
+    assert ActionGrammar(schema).read(response) == (value, None, "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "response", "kind", "reason"),
+    [
+        (COLORS, "red", "format", "no .boxed"),
+        (COLORS, r"\boxed{blue}", "format", "one of: Red, green"),
+        (COUNT, r"\boxed{7}", "illegal", "the action must be at most 6"),
+        (COUNT, r"\boxed{" + "9" * 5000 + "}", "illegal", "at most 6"),
+        (COUNT, r"\boxed{two}", "format", "not a whole number"),
+        (PAIR, r"\boxed{[NaN, 0]}", "format", "a JSON list of 2 values"),
+        (PAIR, r"\boxed{[0]}", "illegal", "at least 2 values"),
+        (POINT, r'\boxed{{"y": 1}}', "illegal", '"x" is missing'),
+        (POINT, r"\boxed{" + "[" * 5000 + "}", "format", "a JSON object"),
+    ],
+)
+def test_a_bad_action_has_a_kind_and_a_reason(schema, response, kind, reason):
+    action = ActionGrammar(schema).read(response)
+    assert (action.value, action.invalid) == (None, kind)
+    assert re.search(reason, action.reason)
+
+
+@given(st.text())
+def test_no_text_raises(text):
+    for schema in SCHEMAS:
+        for response in (text, f"\\boxed{{{text}}}"):
+            action = ActionGrammar(schema).read(response)
+            assert (action.value is None) == (action.invalid is not None)
+
+
+@given(st.sampled_from(SCHEMAS), st.integers(0, 2**32))
+def test_a_sampled_action_fits_and_is_read_back(schema, seed):
+    grammar = ActionGrammar(schema)
+    value = draw(grammar.schema, Random(seed))
+    assert problem(grammar.schema, value) is None
+    assert grammar.read(grammar.write(value)) == (value, None, "")
+
+
+def test_a_whole_response_is_encodable_text():
+    grammar = ActionGrammar({"type": "string"}, whole=True)
+    assert grammar.read("say \ud800 \\boxed{1}").value == "say \ufffd \\boxed{1}"
+    assert grammar.instructions() == ""
+    with pytest.raises(ConfigError, match="actions are of type integer"):
+        ActionGrammar(COUNT, whole=True)
+
+
+def test_instructions_name_every_field():
+    text = ActionGrammar(POINT).instructions()
+    assert text.startswith("Answer with \\boxed{action}, where the action is a JSON object with")
+    assert '"x": a number from 0 to 1; "label": text' in text
+    assert describe(resolved({"anyOf": [{"type": "integer"}, {"type": "string"}]})) == "a JSON value"
+    assert json.dumps(resolved(POINT)).count("$") == 0
