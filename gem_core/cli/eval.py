@@ -39,7 +39,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--model ./checkpoint --envs game:Wordle-v0",
         ],
         details=(
-            "To resume a stopped run, repeat the command; a folder holds the episodes of one configuration. "
+            "To resume a stopped run, repeat the command; with more --episodes or --samples it extends a "
+            "finished run. Apart from these, a folder holds the episodes of one configuration. "
             "Only the evaluation items of a data set are played, each at most once per sample. "
             "`gem-core report FOLDER...` writes a page of the results."
         ),
@@ -198,11 +199,11 @@ def _read_key(variable: str) -> str:
 
 
 def _show(outcome: EvalOutcome) -> None:
-    from gem_core.eval.report import SUMMARY_COLUMNS, summary_row
+    from gem_core.eval.report import ALL_ENVS, SUMMARY_COLUMNS, summary_row
 
     rows = [summary_row(label, summary) for label, summary in outcome.summary["envs"].items()]
     if len(rows) > 1:
-        rows.append(summary_row("all, weighted equally", outcome.summary["overall"]))
+        rows.append(summary_row(ALL_ENVS, outcome.summary["overall"]))
     _console.print_table(SUMMARY_COLUMNS, rows, title=f"{outcome.summary['model']}")
     if outcome.repeated:
         _console.note(f"{outcome.repeated} calls failed and were retried")

@@ -17,8 +17,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "compare evaluations in a web page",
         examples=["runs/random runs/oracle --out report.html", "runs/mini --inspect logs"],
         details=(
-            "The page works without a network or a server. --inspect also writes a log for each run and "
-            "environment, which `inspect view` opens."
+            "The page works without a network or a server. Further runs are compared with the first one task "
+            "by task. --inspect also writes a log for each run and environment, which `inspect view` opens."
         ),
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder written by `gem-core eval`")
@@ -32,17 +32,31 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Write the page, and the logs if --inspect names a folder."""
+    from gem_core.eval.compare import paired_differences
     from gem_core.eval.inspect_log import write_inspect_logs
-    from gem_core.eval.report import read_run, write_report
+    from gem_core.eval.report import DIFFERENCE_COLUMNS, difference_rows, named_apart, read_run, write_report
 
-    runs = [read_run(folder) for folder in args.runs]
+    runs = named_apart([read_run(folder) for folder in args.runs])
     page = write_report(runs, args.out)
     logs: list[Path] = []
     if args.inspect:
         logs = [path for run in runs for path in write_inspect_logs(run, args.inspect)]
     if args.json:
-        _console.print_json({"page": args.out, "episodes": page.episodes, "logs": [str(log) for log in logs]})
+        _console.print_json(
+            {
+                "page": args.out,
+                "episodes": page.episodes,
+                "logs": [str(log) for log in logs],
+                "differences": {
+                    run.name: paired_differences(runs[0].episodes, run.episodes) for run in runs[1:]
+                },
+            }
+        )
         return 0
+    if rows := difference_rows(runs):
+        _console.print_table(
+            DIFFERENCE_COLUMNS, rows, title=f"Differences from {runs[0].name}, paired by task"
+        )
     _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {args.out}; open it in a browser")
     if logs:
         _console.note(f"wrote {len(logs)} logs to {args.inspect}; `inspect view --log-dir {args.inspect}`")

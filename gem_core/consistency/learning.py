@@ -18,7 +18,7 @@ from typing import Any
 
 from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
-from gem_core.eval.summary import estimate
+from gem_core.eval.intervals import estimate
 
 MARGIN = 0.1
 """Runs are equivalent if the interval of their difference in success lies within ± this value."""

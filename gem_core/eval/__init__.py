@@ -8,8 +8,10 @@ Models behind an endpoint require the extra ``eval``; models in a folder require
 
 from __future__ import annotations
 
+from gem_core.eval.compare import paired_differences
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
+from gem_core.eval.report import read_run
 from gem_core.eval.run import EvalOutcome, EvalReporter, evaluate
 from gem_core.eval.summary import evaluation_metrics, summarize
 
@@ -20,5 +22,7 @@ __all__ = [
     "EvalReporter",
     "evaluate",
     "evaluation_metrics",
+    "paired_differences",
+    "read_run",
     "summarize",
 ]

@@ -22,6 +22,9 @@ FREE = {
 }  # fmt: skip
 """Options that affect the duration, cost, or location of a run, but not its results."""
 
+RAISABLE = {"episodes", "samples"}
+"""Options that may be raised to extend a run: its finished episodes are part of the longer run."""
+
 
 @dataclass(frozen=True)
 class EvalConfig(EpisodeLimits):
@@ -166,10 +169,18 @@ class EvalConfig(EpisodeLimits):
         return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
-        """Return the differences from the identity of an earlier run, as ``name: then, now``."""
+        """Return the differences from the identity of an earlier run, as ``name: then, now``.
+
+        Raised values of `RAISABLE` are not differences.
+        """
         mine = self.identity()
         return [
             f"{name}: {recorded.get(name)!r} then, {mine.get(name)!r} now"
             for name in sorted((mine.keys() | recorded.keys()) - FREE)
             if mine.get(name) != recorded.get(name)
+            and not (name in RAISABLE and _is_raised(recorded.get(name), mine[name]))
         ]
+
+
+def _is_raised(then: Any, now: int) -> bool:
+    return isinstance(then, int) and then < now

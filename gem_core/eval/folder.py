@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError, TraceError
-from gem_core.eval.config import EvalConfig
+from gem_core.eval.config import RAISABLE, EvalConfig
 from gem_core.rollout import Episode, read_traces
 
 CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
@@ -24,7 +24,7 @@ Key = tuple[str, int, int]
 
 
 def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
-    """Record the configuration, or check it against the recorded one if the run is resumed.
+    """Record the configuration, or check it against the recorded one if the run is resumed or extended.
 
     Returns:
         The finished episodes.
@@ -33,22 +33,24 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
         ConfigError: The folder holds an evaluation with other options, or something other than an evaluation.
         TraceError: The episodes of the folder cannot be read.
     """
+    done: dict[Key, Episode] = {}
     if (folder / CONFIG).exists():
-        changed = config.differences(read_config(folder))
+        recorded = read_config(folder)
         done = finished(folder)
-        if changed and done:
+        # A run without a finished episode, such as one whose endpoint never answered, is replaced.
+        if done and (changed := config.differences(recorded)):
             raise ConfigError(
                 f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use the same "
-                "options, or choose another folder"
+                "options (episodes and samples may be raised), or choose another folder"
             )
-        if done:
+        if done and all(recorded[name] == getattr(config, name) for name in RAISABLE):
             return done
+        (folder / SUMMARY).unlink(missing_ok=True)  # it would describe only a part of the run
     elif (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
-    # A run without a finished episode, such as one whose endpoint never answered, is replaced.
-    recorded = {**config.identity(), "base_url": config.base_url}
-    write_atomically(folder / CONFIG, [json.dumps(recorded, indent=2) + "\n"])
-    return {}
+    identity = {**config.identity(), "base_url": config.base_url}
+    write_atomically(folder / CONFIG, [json.dumps(identity, indent=2) + "\n"])
+    return done
 
 
 def finished(folder: str | Path) -> dict[Key, Episode]:

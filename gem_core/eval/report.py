@@ -16,6 +16,7 @@ from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
 from gem_core.eval.charts import COLORS, interval_chart
+from gem_core.eval.compare import paired_differences
 from gem_core.eval.viewer import PageSummary, write_page
 from gem_core.rollout import Episode, read_token_texts
 
@@ -23,6 +24,11 @@ SUMMARY_COLUMNS = (
     "environment", "episodes", "items", "return", "success", "pass@k", "turns", "format errors", "tool calls",
     "tokens in/out", "cost", "errors",
 )  # fmt: skip
+
+DIFFERENCE_COLUMNS = ("run", "environment", "common tasks", "return", "success")
+
+ALL_ENVS = "all, weighted equally"
+"""Label of the row that averages all environments."""
 
 _MISSING = "-"
 
@@ -81,12 +87,12 @@ def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
         Statistics of the page.
 
     Raises:
-        ConfigError: `runs` is empty.
+        ConfigError: `runs` is empty or holds the same folder twice.
         OSError: The page cannot be written.
     """
     if not runs:
         raise ConfigError("no runs to compare: expected at least one folder of `gem-core eval`")
-    runs = _named_apart(runs)
+    runs = named_apart(runs)
     texts: dict[int, str] = {}
     if len({run.config["model"] for run in runs}) == 1:  # token ids of different models differ
         for run in runs:
@@ -124,6 +130,26 @@ def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def difference_rows(runs: Sequence[Run]) -> list[list[str]]:
+    """Return the rows of the table of paired differences from the first run, with `DIFFERENCE_COLUMNS`."""
+    rows = []
+    for run in runs[1:]:
+        differences = paired_differences(runs[0].episodes, run.episodes)
+        envs = list(differences["envs"].items())
+        if len(envs) > 1:
+            envs.append((ALL_ENVS, differences["overall"]))
+        rows += [
+            [
+                run.name,
+                label,
+                str(of_env["tasks"]),
+                *(_difference(of_env[name]) for name in ("return", "success")),
+            ]
+            for label, of_env in envs
+        ]
+    return rows
+
+
 def _comparison(runs: Sequence[Run]) -> str:
     labels = list(dict.fromkeys(label for run in runs for label in run.summary["envs"]))
 
@@ -150,7 +176,7 @@ def _comparison(runs: Sequence[Run]) -> str:
             [run.name, *summary_row(label, summary)]
             for run in runs
             for label, summary in [
-                *run.summary["envs"].items(), ("all, weighted equally", run.summary["overall"]),
+                *run.summary["envs"].items(), (ALL_ENVS, run.summary["overall"]),
             ]
         ],
         "details",
@@ -163,12 +189,24 @@ def _comparison(runs: Sequence[Run]) -> str:
     )
     return (
         f'<section id="comparison" aria-label="Comparison"><p id="legend">{legend}</p>{first}'
-        '<p class="soft">Mean ± standard error over tasks [95 % bootstrap interval]. '
-        "The dots below are the means, the lines the intervals.</p>"
+        '<p class="soft">Mean ± standard error over tasks [95% interval]: Wilson for success, bootstrap over '
+        "tasks for the return. The dots below are the means, the lines the intervals.</p>"
         f'<div class="charts">{interval_chart("Return", estimates("return"))}'
         f"{interval_chart('Success', estimates('success'))}</div>"
-        f"<h2>Details</h2>{details}<details><summary>Settings</summary>{settings}</details>"
+        f"{_differences(runs)}<h2>Details</h2>{details}<details><summary>Settings</summary>{settings}</details>"
         "<h2>Episodes</h2></section>"
+    )
+
+
+def _differences(runs: Sequence[Run]) -> str:
+    rows = difference_rows(runs)
+    if not rows:
+        return ""
+    return (
+        f"<h2>Differences from {html.escape(runs[0].name)}</h2>"
+        f"{_table(DIFFERENCE_COLUMNS, rows, 'differences')}"
+        '<p class="soft">Paired by task: mean difference ± standard error [95% interval, bootstrap over '
+        "tasks].</p>"
     )
 
 
@@ -181,15 +219,19 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], id: str) -> st
     return f'<div class="wide">{table}</div>'
 
 
-def _estimate(estimate: Mapping[str, Any] | None) -> str:
+def _estimate(estimate: Mapping[str, Any] | None, number_format: str = ".3f") -> str:
     if not estimate or estimate["mean"] is None:
         return _MISSING
-    text = _number(estimate["mean"])
+    text = f"{estimate['mean']:{number_format}}"
     if estimate.get("se") is not None:
-        text += f" ± {_number(estimate['se'])}"
+        text += f" ± {estimate['se']:.3f}"
     if estimate.get("low") is not None:
-        text += f" [{_number(estimate['low'])}, {_number(estimate['high'])}]"
+        text += f" [{estimate['low']:{number_format}}, {estimate['high']:{number_format}}]"
     return text
+
+
+def _difference(estimate: Mapping[str, Any]) -> str:
+    return _estimate(estimate, "+.3f")
 
 
 def _number(value: float | None, digits: int = 3) -> str:
@@ -200,7 +242,15 @@ def _value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _named_apart(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs, named by their paths if their folders have the same name."""
+def named_apart(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, named by their paths if their folders have the same name.
+
+    Raises:
+        ConfigError: Two runs are the same folder.
+    """
+    paths = [run.folder.resolve() for run in runs]
+    for run, path in zip(runs, paths, strict=True):
+        if paths.count(path) > 1:
+            raise ConfigError(f"{run.folder} is listed twice; list each run once")
     names = [run.name for run in runs]
     return [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs]

@@ -20,7 +20,7 @@ from gem_core._util.files import claimed
 from gem_core.eval import folder as folders
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup, open_policy
-from gem_core.eval.summary import overall, summarize
+from gem_core.eval.summary import summarize_envs
 from gem_core.rollout import (
     CutTurns,
     EnvPlayer,
@@ -134,11 +134,12 @@ def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
 
 def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:
     """Return the content of ``summary.json``, which depends only on the episodes and the prices."""
-    envs = {}
-    for source in config.sources:
-        of_env = [episode for key, episode in episodes.items() if key[0] == source.label]
-        envs[source.label] = _priced(config, summarize(of_env))
-    return {"model": config.model, "overall": _priced(config, overall(list(envs.values()))), "envs": envs}
+    by_env: dict[str, list[Episode]] = {source.label: [] for source in config.sources}
+    for (label, _, _), episode in episodes.items():
+        by_env[label].append(episode)
+    summary = summarize_envs(by_env)
+    envs = {label: _priced(config, of_env) for label, of_env in summary["envs"].items()}
+    return {"model": config.model, "overall": _priced(config, summary["overall"]), "envs": envs}
 
 
 def _priced(config: EvalConfig, summary: dict[str, Any]) -> dict[str, Any]:

@@ -13,21 +13,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
+from gem_core.eval.intervals import (
+    average,
+    drop_empty_interval,
+    estimate,
+    estimate_rate,
+    estimate_strata,
+    standard_error,
+)
 from gem_core.rollout import Episode, episode_metrics
-
-RESAMPLES = 2000
-"""Number of bootstrap samples per interval."""
-
-COVERAGE = 0.95
-
-_PICKS_AT_ONCE = 1 << 18
-"""Number of bootstrap draws in memory at a time; it does not affect the results."""
 
 
 def summarize(episodes: Iterable[Episode]) -> dict[str, Any]:
@@ -43,7 +41,8 @@ def summarize(episodes: Iterable[Episode]) -> dict[str, Any]:
         - ``episodes``, ``tasks``, ``errors``: counts; ``episodes`` counts the scored episodes.
         - ``items``: number of distinct data-set items played; null for an environment without items.
         - ``return``, ``success``, ``turns``: ``mean``, ``se`` (standard error over tasks; null for one
-          task) and the 95% bootstrap interval from ``low`` to ``high``.
+          task) and the 95% interval from ``low`` to ``high``: Wilson's for ``success``, and the bootstrap
+          over tasks for the others (null if all tasks have the same value).
         - ``pass_at``: for k = 1, 2, 4, ... up to the smallest number of samples of any task, the
           probability that at least one of k samples solves the task, by the unbiased estimator.
         - ``metrics``: `episode_metrics`, with the names that every trainer logs.
@@ -61,9 +60,11 @@ def summarize(episodes: Iterable[Episode]) -> dict[str, Any]:
         "tasks": len(tasks),
         "items": _items(scored),
         "errors": len(everything) - len(scored),
-        "return": estimate([[episode.total_reward for episode in samples] for samples in tasks]),
-        "success": estimate([[float(episode.success) for episode in samples] for samples in tasks]),
-        "turns": estimate([[float(len(episode.turns)) for episode in samples] for samples in tasks]),
+        "return": drop_empty_interval(estimate(_returns(tasks))),
+        "success": estimate_rate([[float(episode.success) for episode in samples] for samples in tasks]),
+        "turns": drop_empty_interval(
+            estimate([[float(len(episode.turns)) for episode in samples] for samples in tasks])
+        ),
         "pass_at": _pass_at(tasks),
         "metrics": episode_metrics(everything),
         "invalid": dict(sorted(kinds.items())),
@@ -83,39 +84,9 @@ def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     metrics = episode_metrics(everything)
     tasks = _by_task([episode for episode in everything if episode.trainable])
     if len(tasks) > 1:
-        metrics["gem/return_se"] = _standard_error([fmean(e.total_reward for e in task) for task in tasks])
-        metrics["gem/success_se"] = _standard_error([fmean(e.success for e in task) for task in tasks])
+        metrics["gem/return_se"] = standard_error([fmean(e.total_reward for e in task) for task in tasks])
+        metrics["gem/success_se"] = standard_error([fmean(e.success for e in task) for task in tasks])
     return metrics
-
-
-def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> dict[str, float | None]:
-    """Return the mean, standard error and bootstrap interval of grouped values, one group per task.
-
-    The result is based on the means of the groups, so each task has the same weight.
-
-    Args:
-        values: One group of values per task.
-        coverage: Coverage of the interval, from 0 to 1.
-
-    Returns:
-        A dictionary with the keys ``mean``, ``se``, ``low`` and ``high``.
-    """
-    means = [fmean(group) for group in values if group]
-    if not means:
-        return {"mean": None, "se": None, "low": None, "high": None}
-    if len(means) == 1:
-        return {"mean": means[0], "se": None, "low": None, "high": None}
-    sample = np.asarray(means)
-    random = np.random.default_rng(0)
-    rows = max(1, _PICKS_AT_ONCE // len(means))
-    resampled = np.concatenate(
-        [
-            sample[random.integers(len(means), size=(min(rows, RESAMPLES - first), len(means)))].mean(axis=1)
-            for first in range(0, RESAMPLES, rows)
-        ]
-    )
-    low, high = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2])
-    return {"mean": fmean(means), "se": _standard_error(means), "low": float(low), "high": float(high)}
 
 
 def pass_at_k(samples: int, solved: int, k: int) -> float:
@@ -125,28 +96,37 @@ def pass_at_k(samples: int, solved: int, k: int) -> float:
     return 1 - math.comb(samples - solved, k) / math.comb(samples, k)
 
 
-def overall(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Average return and success over environments with equal weight, and sum the counts."""
+def summarize_envs(envs: Mapping[str, Iterable[Episode]]) -> dict[str, Any]:
+    """Return the statistics of each environment, and their mean with equal weights.
+
+    Args:
+        envs: Episodes by environment.
+
+    Returns:
+        A dictionary with these keys:
+
+        - ``envs``: maps each environment to its `summarize`.
+        - ``overall``: ``episodes``, ``tasks``, ``errors``, ``prompt_tokens`` and ``response_tokens`` are
+          sums. ``return`` and ``success`` average the environments with equal weights; the interval of
+          ``return`` is a bootstrap over tasks stratified by environment, and the interval of ``success``
+          combines the Wilson intervals.
+    """
+    episodes = {label: list(of_env) for label, of_env in envs.items()}
+    summaries = {label: summarize(of_env) for label, of_env in episodes.items()}
     whole: dict[str, Any] = {
-        name: sum(summary[name] for summary in summaries) for name in ("episodes", "tasks", "errors")
+        name: sum(summary[name] for summary in summaries.values()) for name in ("episodes", "tasks", "errors")
     }
-    for name in ("return", "success"):
-        known = [summary[name] for summary in summaries if summary[name]["mean"] is not None]
-        errors = [value["se"] for value in known]
-        whole[name] = {
-            "mean": fmean(value["mean"] for value in known) if known else None,
-            "se": math.sqrt(math.fsum(se**2 for se in errors)) / len(errors)
-            if errors and None not in errors
-            else None,
-        }
+    scored = [[episode for episode in of_env if episode.error is None] for of_env in episodes.values()]
+    whole["return"] = drop_empty_interval(estimate_strata([_returns(_by_task(of_env)) for of_env in scored]))
+    whole["success"] = average([summary["success"] for summary in summaries.values()])
     for name in ("prompt_tokens", "response_tokens"):
-        counts = [summary[name] for summary in summaries]
+        counts = [summary[name] for summary in summaries.values()]
         whole[name] = None if None in counts else sum(counts)
-    return whole
+    return {"overall": whole, "envs": summaries}
 
 
-def _standard_error(means: Sequence[float]) -> float:
-    return float(np.std(np.asarray(means, dtype=np.float64), ddof=1) / math.sqrt(len(means)))
+def _returns(tasks: Sequence[Sequence[Episode]]) -> list[list[float]]:
+    return [[episode.total_reward for episode in samples] for samples in tasks]
 
 
 def _items(episodes: Iterable[Episode]) -> int | None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from statistics import fmean, stdev
 
 import pytest
 
 from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.eval.charts import interval_chart
+from gem_core.eval.compare import paired_differences
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run, write_report
@@ -42,7 +44,10 @@ def test_the_page_has_tables_plots_and_every_episode(runs, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert page.episodes == 2 * 8 + 3
     assert text.count('<svg class="chart"') == 2
-    assert "1.000 ± 0.000 [1.000, 1.000]" in text
+    assert "1.000 ± 0.000 [0.510, 1.000]" in text  # success of 4 tasks, 2 samples each
+    assert "<td>1.000 ± 0.000</td>" in text  # equal returns have no interval
+    assert text.count('<table id="differences">') == 1
+    assert "Differences from oracle" in text
     assert "<td>2: 1.000</td>" in text
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert EVIL not in text
@@ -56,6 +61,35 @@ def test_two_folders_of_one_name(runs, tmp_path):
     both = [read_run(runs / "oracle"), read_run(tmp_path / "other" / "oracle")]
     write_report(both, tmp_path / "page.html")
     assert str(tmp_path / "other" / "oracle") in (tmp_path / "page.html").read_text()
+
+
+def test_differences_are_paired_by_task(runs, tmp_path):
+    """The oracle against a random player: the same result as pairing the episodes by hand."""
+    evaluate(EvalConfig("random", [EASY, CODE], episodes=6, out=str(tmp_path / "random")))
+    oracle, random, evil = (
+        read_run(folder).episodes for folder in (runs / "oracle", tmp_path / "random", runs / "evil")
+    )
+    differences = paired_differences(oracle, random)
+    lost = [
+        episode.total_reward - 1.0
+        for episode in random
+        if episode.metadata["env"] == EASY and episode.metadata["task"] < 4
+    ]
+    easy = differences["envs"][EASY]
+    assert (easy["tasks"], easy["return"]["mean"]) == (4, pytest.approx(fmean(lost)))
+    assert easy["return"]["se"] == pytest.approx(stdev(lost) / 2)
+    assert differences["overall"]["tasks"] == 8
+    assert differences["overall"]["return"]["low"] < differences["overall"]["return"]["mean"] < 0
+    reverse = paired_differences(random, oracle)["envs"][EASY]["return"]
+    assert reverse["mean"] == pytest.approx(-easy["return"]["mean"])
+    assert paired_differences(oracle, oracle)["overall"]["success"]["low"] is None
+    assert paired_differences(oracle, evil)["envs"].keys() == {EASY}
+
+
+def test_a_run_is_listed_once(runs, tmp_path, capsys):
+    twice = ["report", str(runs / "oracle"), str(runs / "evil" / ".." / "oracle")]
+    assert main([*twice, "--out", str(tmp_path / "page.html")]) == 2
+    assert "oracle is listed twice; list each run once" in capsys.readouterr().err
 
 
 def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
@@ -93,6 +127,8 @@ def test_the_command(runs, tmp_path, capsys):
     assert main(words) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["page"], said["episodes"], len(said["logs"])) == (str(out), 16, 2)
+    assert main(["report", str(runs / "oracle"), str(runs / "evil"), "--out", str(out)]) == 0
+    assert "Differences from oracle, paired by task" in capsys.readouterr().out
     assert main(["report", str(tmp_path), "--out", str(out)]) == 2
     assert "config.json does not exist" in capsys.readouterr().err
 

@@ -136,9 +136,25 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
 def test_two_configurations_are_not_mixed(tmp_path):
     evaluate(config(tmp_path), setup=PolicySetup(Guesser(), MessagesContext()))
     before = (tmp_path / "episodes.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match=r"other options \(episodes: 6 then, 7 now; seed: 0 then, 1 now\)"):
-        evaluate(config(tmp_path, episodes=7, seed=1), setup=PolicySetup(Guesser(), MessagesContext()))
+    with pytest.raises(ConfigError, match=r"other options \(episodes: 6 then, 5 now; seed: 0 then, 1 now\)"):
+        evaluate(config(tmp_path, episodes=5, seed=1), setup=PolicySetup(Guesser(), MessagesContext()))
     assert (tmp_path / "episodes.jsonl").read_bytes() == before
+
+
+def test_more_episodes_and_samples_extend_a_run(tmp_path):
+    setup = PolicySetup(Guesser(), MessagesContext())
+    evaluate(config(tmp_path / "run", episodes=4), setup=setup)
+    before = (tmp_path / "run" / "episodes.jsonl").read_bytes()
+    stopped = Guesser()
+    stopped.stop_after = 3
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config(tmp_path / "run", samples=2), setup=PolicySetup(stopped, MessagesContext()))
+    assert not (tmp_path / "run" / "summary.json").exists()
+    extended = evaluate(config(tmp_path / "run", samples=2), setup=setup)
+    assert (tmp_path / "run" / "episodes.jsonl").read_bytes().startswith(before)
+    whole = evaluate(config(tmp_path / "whole", samples=2), setup=setup)
+    assert extended.summary == whole.summary
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["episodes"] == 6
 
 
 def test_a_run_that_finished_nothing_does_not_keep_its_folder(tmp_path):

@@ -2,16 +2,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-import tracemalloc
-from statistics import fmean, stdev
+from statistics import stdev
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.eval.summary import estimate, evaluation_metrics, overall, pass_at_k, summarize
+from gem_core.eval.summary import evaluation_metrics, pass_at_k, summarize, summarize_envs
 from tests.eval.traces import episode, turn
 
 
@@ -30,43 +27,6 @@ def test_pass_at_k_is_the_share_of_all_choices_of_k_samples(outcomes, data):
 def test_pass_at_k_of_more_samples_than_there_are():
     with pytest.raises(ValueError, match="k must be from 1 to the 3 samples"):
         pass_at_k(3, 1, 4)
-
-
-def test_mean_error_and_interval():
-    values = [0.0, 1.0, 1.0, 0.5, 0.25]
-    found = estimate([[value] for value in values])
-    assert found["mean"] == pytest.approx(fmean(values))
-    assert found["se"] == pytest.approx(stdev(values) / math.sqrt(5))
-    assert 0 <= found["low"] < found["mean"] < found["high"] <= 1
-    assert found == estimate([[value] for value in values])  # the same numbers again
-
-
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
-    random = np.random.default_rng(1)
-    inside = 0
-    for _ in range(200):
-        found = estimate([[value] for value in random.normal(0.3, 1.0, size=60)])
-        inside += found["low"] <= 0.3 <= found["high"]
-    assert 178 <= inside <= 200  # 95 % of 200 is 190
-
-
-def test_the_bootstrap_of_many_tasks_needs_little_memory_and_draws_the_same():
-    means = np.random.default_rng(1).normal(size=3000)
-    tracemalloc.start()
-    try:
-        found = estimate([[value] for value in means.tolist()])
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 10_000_000
-    picks = np.random.default_rng(0).integers(3000, size=(2000, 3000))  # 48 MB
-    assert [found["low"], found["high"]] == np.quantile(means[picks].mean(axis=1), [0.025, 0.975]).tolist()
-
-
-def test_samples_of_a_task_are_not_independent():
-    once = estimate([[0.0], [1.0]])
-    assert estimate([[0.0] * 50, [1.0] * 50]) == once
-    assert estimate([[0.0, 1.0]]) == {"mean": 0.5, "se": None, "low": None, "high": None}
 
 
 def test_what_some_episodes_say():
@@ -110,16 +70,28 @@ def test_nothing_at_all_and_nothing_but_errors():
     broken = episode(error="it broke", trainable=False, stop_reason="env_error")
     summary = summarize([broken])
     assert (summary["errors"], summary["success"]["mean"], summary["pass_at"]) == (1, None, {})
-    assert overall([summary])["return"]["mean"] is None
+    assert summarize_envs({"broken": [broken]})["overall"]["return"]["mean"] is None
+    assert summarize_envs({})["overall"]["success"]["mean"] is None
 
 
 def test_every_environment_counts_once():
-    one = summarize([played(seed, 1.0, True) for seed in range(30)])
-    other = summarize([played(seed, float(seed % 2)) for seed in range(10)])
-    whole = overall([one, other])
+    one = [played(seed, 1.0, True) for seed in range(30)]
+    other = [played(seed, float(seed % 2)) for seed in range(10)]
+    summary = summarize_envs({"one": one, "other": other})
+    whole, of_other = summary["overall"], summary["envs"]["other"]
+    assert summary["envs"]["one"] == summarize(one)
     assert whole["return"]["mean"] == pytest.approx(0.75)
-    assert whole["return"]["se"] == pytest.approx(other["return"]["se"] / 2)
-    assert whole["episodes"] == 40
+    assert whole["return"]["se"] == pytest.approx(of_other["return"]["se"] / 2)
+    assert whole["return"]["high"] - whole["return"]["low"] == pytest.approx(
+        (of_other["return"]["high"] - of_other["return"]["low"]) / 2
+    )
+    assert (whole["success"]["mean"], whole["episodes"]) == (0.5, 40)
+
+
+def test_equal_outcomes_do_not_have_an_interval_without_width():
+    summary = summarize([played(seed, 1.0, True) for seed in range(3)])
+    assert (summary["return"]["low"], summary["return"]["high"]) == (None, None)
+    assert (round(summary["success"]["low"], 3), summary["success"]["high"]) == (0.439, 1.0)
 
 
 def test_metrics_during_training_have_their_uncertainty():
