@@ -33,9 +33,9 @@ def paired_differences(base: Iterable[Episode], other: Iterable[Episode]) -> dic
     Returns:
         A dictionary with these keys:
 
-        - ``envs``: maps each environment of both evaluations to ``tasks``, the number of common tasks, and the
-          estimates of ``return`` and ``success``: ``mean``, ``se``, and the 95% interval from ``low`` to
-          ``high`` by the bootstrap over tasks (null if all differences are equal).
+        - ``envs``: maps each common environment to ``tasks``, the number of common tasks, and the estimates
+          of ``return`` and ``success``: ``mean``, ``se``, and the 95% interval from ``low`` to ``high`` by
+          the bootstrap over tasks (null if all differences are equal).
         - ``overall``: the same over all environments with equal weights; ``tasks`` is the sum, and the
           bootstrap is stratified by environment.
     """
