@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
+_EMPTY = ("", "-")
+"""Cells that stand for no value."""
+
+_LEAST_WRAPPED = 30
+"""Minimum width of a wrapped column, in characters."""
+
 
 def never_fail_on_odd_characters() -> None:
     """Escape characters that the terminal's encoding lacks, and replace unreadable input."""
@@ -53,7 +59,13 @@ def rich_console(stream: TextIO | None = None) -> Console | None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """Print a table: with lines and colors on a terminal with rich, otherwise as aligned columns."""
+    """Print a table: with lines and colors on a terminal with rich, otherwise as aligned columns.
+
+    Columns without a value are omitted. On a terminal, only the widest column is wrapped. If the others leave
+    too little space for it, each row becomes a paragraph that starts with its first cell.
+    """
+    used = [0, *(n for n in range(1, len(columns)) if any(row[n] not in _EMPTY for row in rows))]
+    columns, rows = [columns[n] for n in used], [[row[n] for n in used] for row in rows]
     console = rich_console()
     if console is None:
         _print_plain_table(columns, rows, title)
@@ -62,18 +74,50 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     from rich.table import Table
     from rich.text import Text
 
+    widths = _widths(columns, rows)
+    widest = widths.index(max(widths))
+    left = console.width - sum(widths) - 2 * len(widths) + widths[widest]
+    if left < min(widths[widest], _LEAST_WRAPPED):
+        if title:
+            console.print(Text(title, "bold"))
+        for row in rows:
+            _print_paragraph(console, columns, row)
+        return
     table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
-        table.add_column(column, overflow="fold", style="cyan" if number == 0 else "")
+        style = "cyan" if number == 0 else ""
+        table.add_column(column, overflow="fold", style=style, no_wrap=number != widest)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
 
+def _print_paragraph(console: Console, columns: Sequence[str], row: Sequence[str]) -> None:
+    """Print a row as its first cell and a list of its other cells with their names, except empty ones."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(row[0], "cyan"))
+    lines = [Text()]
+    for name, cell in zip(columns[1:], row[1:], strict=True):
+        if cell in _EMPTY:
+            continue
+        item = Text.assemble((f"{name} " if name else "", "dim"), cell)
+        if lines[-1] and lines[-1].cell_len + item.cell_len + 5 > console.width:
+            lines.append(Text())
+        lines[-1].append_text(Text.assemble("   " if lines[-1] else "", item))
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 2)))
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+
+
 def _print_plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
     if title:
         print(title)
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    widths = _widths(columns, rows)
     for row in (columns, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

@@ -204,7 +204,7 @@ def _show(outcome: EvalOutcome) -> None:
     rows = [summary_row(label, summary) for label, summary in outcome.summary["envs"].items()]
     if len(rows) > 1:
         rows.append(summary_row(ALL_ENVS, outcome.summary["overall"]))
-    _console.print_table(SUMMARY_COLUMNS, rows, title=f"{outcome.summary['model']}")
+    _console.print_table(SUMMARY_COLUMNS, rows, title=outcome.summary["model"])
     if outcome.repeated:
         _console.note(f"{outcome.repeated} calls failed and were retried")
     _console.note(

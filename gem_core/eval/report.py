@@ -25,7 +25,7 @@ SUMMARY_COLUMNS = (
     "tokens in/out", "cost", "errors",
 )  # fmt: skip
 
-DIFFERENCE_COLUMNS = ("run", "environment", "common tasks", "return", "success")
+DIFFERENCE_COLUMNS = ("environment", "run", "common tasks", "return", "success")
 
 ALL_ENVS = "all, weighted equally"
 """Label of the row that averages all environments."""
@@ -140,8 +140,8 @@ def difference_rows(runs: Sequence[Run]) -> list[list[str]]:
             envs.append((ALL_ENVS, differences["overall"]))
         rows += [
             [
-                run.name,
                 label,
+                run.name,
                 str(of_env["tasks"]),
                 *(_difference(of_env[name]) for name in ("return", "success")),
             ]

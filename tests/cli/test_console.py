@@ -1,0 +1,62 @@
+"""Tables on terminals of different widths."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from gem_core.cli import _console
+
+COLUMNS = ("environment", "episodes", "items", "return", "success")
+ROWS = [
+    ["game:GuessTheNumber-v0-easy", "12", "-", "0.574 ± 0.116 [0.352, 0.787]", "0.250 [0.089, 0.532]"],
+    ["game:Mastermind-v0-easy", "12", "", "0.542 ± 0.096 [0.375, 0.708]", "0.250 [0.089, 0.532]"],
+]
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Return a function that prints a table on a terminal of some width and returns its lines."""
+    rich = pytest.importorskip("rich.console", reason="needs the extra 'eval'")
+
+    def print_at(width, columns, rows):
+        screen = io.StringIO()
+        console = rich.Console(file=screen, force_terminal=True, color_system=None, width=width)
+        monkeypatch.setattr(_console, "rich_console", lambda: console)
+        _console.print_table(columns, rows, title="A title")
+        return [line.rstrip() for line in screen.getvalue().splitlines()]
+
+    return print_at
+
+
+def test_a_table_that_fits_has_a_line_per_row(lines):
+    shown = lines(120, COLUMNS, ROWS)
+    assert "items" not in "".join(shown)  # no row has a value
+    (row,) = [line for line in shown if "Mastermind" in line]
+    assert all(cell in row for cell in ROWS[1])
+
+
+def test_rows_of_a_wide_table_become_paragraphs(lines):
+    shown = lines(80, COLUMNS, ROWS)
+    assert shown[:4] == [
+        "A title",
+        "game:GuessTheNumber-v0-easy",
+        "  episodes 12   return 0.574 ± 0.116 [0.352, 0.787]",
+        "  success 0.250 [0.089, 0.532]",
+    ]
+    narrow = lines(20, COLUMNS, ROWS)
+    assert "  episodes 12" in narrow
+
+
+def test_only_the_widest_column_is_wrapped(lines):
+    shown = lines(80, ("extra", "packages"), [["train", "word " * 30], ["an-extra-with-a-long-name", "none"]])
+    assert any(line.startswith("  an-extra-with-a-long-name") for line in shown)
+    assert sum("word" in line for line in shown) > 2
+
+
+def test_plain_output_is_aligned(capsys):
+    _console.print_table(COLUMNS, ROWS)
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.split() == ["environment", "episodes", "return", "success"]
+    assert second.index("0.574") == first.index("return")
