@@ -11,7 +11,16 @@ from gem_core.registration import register_scheme
 __all__ = ["register_builtin"]
 
 # prefix, entry point within the package, argument, extra, deterministic and stateful, description
-_SCHEMES: tuple[tuple[str, str, str, str | None, bool, str], ...] = ()
+_SCHEMES: tuple[tuple[str, str, str, str | None, bool, str], ...] = (
+    (
+        "gymnasium",
+        "gymnasium.env:GymnasiumEnv",
+        "env_id",
+        "gymnasium",
+        True,
+        "Environments of Gymnasium as text",
+    ),
+)
 
 
 def register_builtin() -> None:

@@ -163,8 +163,10 @@ def describe(schema: Mapping[str, Any]) -> str:
         return "text"
     if kind == "array":
         length = schema.get("minItems")
-        count = f" of {length} values" if length is not None and length == schema.get("maxItems") else ""
-        return f"a JSON list{count}, each {describe(schema.get('items', {}))}"
+        item = describe(schema.get("items", {}))
+        if length is None or length != schema.get("maxItems"):
+            return f"a JSON list, each value {item}"
+        return f"a JSON list of {length} values, each {item}" if length > 1 else f"a JSON list with {item}"
     if kind == "object":
         fields = [f'"{name}": {describe(item)}' for name, item in schema.get("properties", {}).items()]
         return f"a JSON object with {'; '.join(fields)}" if fields else "a JSON object"

@@ -33,6 +33,8 @@ MODULES = {
     "mcp": ("mcp",),
     "terminal": ("yaml",),
     "vision": ("PIL",),
+    "gymnasium": ("gymnasium",),
+    "pettingzoo": ("pettingzoo",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]

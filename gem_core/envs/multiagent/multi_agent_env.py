@@ -7,7 +7,7 @@
         observations, rewards, terminations, truncations, infos = env.step(actions)
 
 The names are GEM's, which follow PettingZoo's parallel API, with one difference: only the active agents
-act. `gem_core.envs.multiagent.zoo` has views that follow PettingZoo's rules exactly.
+act. `gem_core.bridges.pettingzoo` has views that follow PettingZoo's rules exactly.
 """
 
 from __future__ import annotations

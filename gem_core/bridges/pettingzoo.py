@@ -6,40 +6,32 @@
         observation, reward, termination, truncation, info = env.last()
         env.step(None if termination or truncation else policy(observation))
 
-Neither needs PettingZoo. Actions and observations are text, represented by `TextSpace`.
+They are subclasses of PettingZoo's classes and pass its tests. Actions and observations are text. Samples of
+an action space are random legal responses if the agent is active, and "" otherwise; they follow the seed of
+the environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from gem_core.core import Observation, ResetOptions
+import numpy as np
+import pettingzoo
+
+from gem_core.bridges.gymnasium.spaces import TextSpace
+from gem_core.core import ResetOptions
 from gem_core.envs.multiagent.ledger import Ledger
-from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
+from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, ResetNeeded
+from gem_core.observations import observation_text
 
 
-class TextSpace:
-    """The space of all texts. `sample` returns a legal response for an active agent, and "" otherwise."""
+class ZooText(str):
+    """An observation: a str with the `dtype` of its space, which PettingZoo's tests compare."""
 
-    def __init__(self, sample: Callable[[], str] = str) -> None:
-        self._sample = sample
-
-    def contains(self, value: object) -> bool:
-        """Return whether `value` is a text or a list of content parts."""
-        return isinstance(value, str | list)
-
-    def __contains__(self, value: object) -> bool:
-        return self.contains(value)
-
-    def sample(self) -> str:
-        """Return a text."""
-        return self._sample()
-
-    def seed(self, seed: int | None = None) -> None:
-        """Do nothing: samples follow the environment's own seed."""
+    dtype = np.dtype(str)
 
 
 class _View:
@@ -98,11 +90,21 @@ class _View:
         """Close the environment."""
         self.env.close()
 
+    def _start(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        """Start an episode; unknown options are ignored, as PettingZoo's environments do."""
+        options = options or {}
+        known: Any = {key: options[key] for key in ResetOptions.__annotations__ if key in options}
+        self.ledger.reset(seed, known or None)
+        self.agents = list(self.env.agents)
+
+    def _observation(self, agent: str) -> ZooText:
+        return ZooText(observation_text(self.ledger.observe(agent)))
+
     def _sample(self, agent: str) -> str:
         return self.env.sample_random_action(agent) if agent in self.env.active_agents() else ""
 
 
-class ParallelEnv(_View):
+class ParallelEnv(_View, pettingzoo.ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
     """PettingZoo's parallel API: each step takes an action from every agent in `agents`.
 
     In a turn-based environment, actions of inactive agents are ignored; the infos say under "active" whether
@@ -110,14 +112,17 @@ class ParallelEnv(_View):
     """
 
     def reset(
-        self, seed: int | None = None, options: ResetOptions | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, ZooText], dict[str, dict[str, Any]]]:
         """Start an episode; return observations and infos by agent."""
-        self.ledger.reset(seed, options)
-        self.agents = list(self.env.agents)
-        return {agent: self.ledger.observe(agent) for agent in self.agents}, self._infos(self.agents)
+        self._start(seed, options)
+        return {agent: self._observation(agent) for agent in self.agents}, self._infos(self.agents)
 
-    def step(self, actions: Mapping[str, str]) -> StepResults:
+    def step(
+        self, actions: Mapping[str, str]
+    ) -> tuple[
+        dict[str, ZooText], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+    ]:
         """Take an action from every agent.
 
         Raises:
@@ -134,7 +139,7 @@ class ParallelEnv(_View):
         everyone = present + [agent for agent in self.agents if agent not in present]
         results = {agent: self.ledger.collect(agent) for agent in everyone}
         return (
-            {agent: result[0] for agent, result in results.items()},
+            {agent: self._observation(agent) for agent in results},
             {agent: result[1] for agent, result in results.items()},
             {agent: result[2] for agent, result in results.items()},
             {agent: result[3] for agent, result in results.items()},
@@ -146,7 +151,7 @@ class ParallelEnv(_View):
         return {agent: {**self.ledger.told(agent), "active": agent in active} for agent in agents}
 
 
-class AECEnv(_View):
+class AECEnv(_View, pettingzoo.AECEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
     """PettingZoo's AEC API: agents step one after another, including those that act simultaneously.
 
     A finished agent is selected once more, takes the action None and then disappears.
@@ -165,19 +170,18 @@ class AECEnv(_View):
     def _cumulative_rewards(self) -> dict[str, float]:
         return self.ledger.owed
 
-    def reset(self, seed: int | None = None, options: ResetOptions | None = None) -> None:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start an episode; `last` returns the first observation."""
-        self.ledger.reset(seed, options)
-        self.agents = list(self.env.agents)
+        self._start(seed, options)
         self._actions = {}
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._take_books()
 
-    def observe(self, agent: str) -> Observation:
+    def observe(self, agent: str) -> ZooText:
         """Return what `agent` sees now."""
-        return self.ledger.observe(agent)
+        return self._observation(agent)
 
-    def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
+    def last(self, observe: bool = True) -> tuple[ZooText | None, float, bool, bool, dict[str, Any]]:
         """Return the step result of the selected agent; the observation is None if `observe` is False."""
         agent = self._selected()
         shown = self.observe(agent) if observe else None
