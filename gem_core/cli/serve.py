@@ -1,4 +1,4 @@
-"""`gem-core serve`: serve a search or an environment."""
+"""`gem-core serve`: serve a search or environments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import signal
 from typing import Any
 
-from gem_core.cli import _console
+from gem_core.cli import _console, _openenv
 from gem_core.cli._arguments import (
     add_env_arguments,
     build_env,
@@ -25,10 +25,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "serve",
-        "serve a search over HTTP or an environment over MCP",
+        "serve a search over HTTP, or environments over OpenEnv's protocol or MCP",
         examples=[
             "search --corpus multihop --port 8000",
             "search --corpus ~/wikipedia.jsonl",
+            "openenv game:GuessTheNumber-v0-easy --port 8000",
             "mcp game:GuessTheNumber-v0-easy",
             "mcp game:GuessTheNumber-v0-easy --port 8001",
         ],
@@ -66,6 +67,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_env_arguments(mcp)
     mcp.set_defaults(run=run_mcp)
+
+    _openenv.add_parser(kinds)
 
 
 def run_search(args: argparse.Namespace) -> int:

@@ -1,0 +1,144 @@
+"""Where the sessions of a server run: on its event loop, in threads, or in worker processes."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gem_core._util.messages import error_line
+from gem_core._util.threads import Overdue, ThreadCall
+from gem_core.bridges.openenv import wire
+from gem_core.bridges.openenv.sessions import Reply, Session
+from gem_core.core import Env
+
+logger = logging.getLogger(__name__)
+
+
+class Host(abc.ABC):
+    """Runs the sessions of one environment. A seat is the host's side of a session.
+
+    Attributes:
+        lost_workers: Number of worker processes that died or were killed.
+    """
+
+    lost_workers = 0
+
+    async def start(self) -> None:  # noqa: B027 - most hosts have nothing to start
+        """Get ready for sessions."""
+
+    async def stop(self) -> None:  # noqa: B027
+        """Free all resources, after every seat was closed."""
+
+    @abc.abstractmethod
+    def open(self) -> Any:
+        """Return a new seat."""
+
+    @abc.abstractmethod
+    async def answer(self, seat: Any, payload: bytes) -> Reply:
+        """Answer one message of a session; at most one at a time for each seat."""
+
+    @abc.abstractmethod
+    def close(self, seat: Any) -> None:
+        """End a session, which may have an unanswered message."""
+
+
+class InlineHost(Host):
+    """Runs sessions on the event loop, for environments whose steps take microseconds."""
+
+    def __init__(self, make: Callable[[], Env], env_id: str) -> None:
+        self._make, self._env_id = make, env_id
+
+    def open(self) -> Session:
+        return Session(self._make, self._env_id)
+
+    async def answer(self, seat: Session, payload: bytes) -> Reply:
+        return seat.answer(payload)
+
+    def close(self, seat: Session) -> None:
+        close_quietly(seat)
+
+
+class ThreadSeat:
+    """A session whose messages are answered in threads.
+
+    Attributes:
+        session: The session; replaced if a call of its environment takes too long.
+        call: Call that is running.
+    """
+
+    __slots__ = ("call", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.call: ThreadCall[Reply] | None = None
+
+
+class ThreadHost(Host):
+    """Runs sessions in the threads for environments, for those that wait (see `set_env_threads`).
+
+    Args:
+        make: Builds an environment.
+        env_id: Its id.
+        timeout: Maximum number of seconds for one message; None means no limit.
+    """
+
+    def __init__(self, make: Callable[[], Env], env_id: str, timeout: float | None) -> None:
+        self._make, self._env_id, self._timeout = make, env_id, timeout
+
+    def open(self) -> ThreadSeat:
+        return ThreadSeat(Session(self._make, self._env_id))
+
+    async def answer(self, seat: ThreadSeat, payload: bytes) -> Reply:
+        session = seat.session
+        call = seat.call = ThreadCall(functools.partial(session.answer, payload))
+        try:
+            reply, error = await call.outcome(self._timeout)
+        except Overdue:
+            call.future.add_done_callback(lambda _: close_quietly(session))
+            seat.session = Session(self._make, self._env_id)
+            return too_slow(self._timeout)
+        finally:
+            seat.call = None
+        if reply is None:
+            raise RuntimeError(f"Session.answer() failed: {error!r}")
+        return reply
+
+    def close(self, seat: ThreadSeat) -> None:
+        session = seat.session
+        if seat.call is not None:
+            seat.call.future.add_done_callback(lambda _: close_quietly(session))
+        else:
+            ThreadCall(functools.partial(close_quietly, session))
+
+
+def close_quietly(session: Session) -> None:
+    """Close a session; a failure of its environment is logged."""
+    try:
+        session.close()
+    except Exception:
+        logger.warning("closing an environment failed", exc_info=True)
+
+
+def lost(text: str, code: str) -> Reply:
+    """Return the answer for a session that lost its episode."""
+    return Reply(wire.encode(wire.error_message(f"{text}; a reset starts a new episode", code)), code, False)
+
+
+def too_slow(timeout: float | None) -> Reply:
+    """Return the answer for a call that exceeded the time limit."""
+    return lost(f"the environment did not answer within {timeout:g} s", wire.EXECUTION_ERROR)
+
+
+def unexpected(error: BaseException) -> Reply:
+    """Return the answer for a failure of the server itself."""
+    return lost(f"the server failed: {error_line(error)}", wire.SESSION_ERROR)
+
+
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

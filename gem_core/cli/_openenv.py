@@ -1,0 +1,164 @@
+"""`gem-core serve openenv`: serve environments over OpenEnv's protocol."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import gem_core
+from gem_core.cli import _console
+from gem_core.cli._arguments import (
+    add_env_arguments,
+    number,
+    parse_env,
+    positive_float,
+    positive_int,
+    whole_number,
+)
+from gem_core.errors import ConfigError
+
+TOKEN_VARIABLE = "GEM_CORE_OPENENV_TOKEN"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare ``serve openenv``."""
+    parser = kinds.add_parser(
+        "openenv",
+        help="serve environments over OpenEnv's protocol",
+        description="Serve environments over OpenEnv's WebSocket protocol. With one environment, clients use "
+        "the address of the server; with several, http://HOST:PORT/ID. The first Ctrl-C or SIGTERM lets "
+        "running episodes end, the second one stops at once.",
+    )
+    parser.add_argument(
+        "ids", metavar="ID", nargs="+", help="environments, or 'ID(key=value)'; `gem-core envs` lists all"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1, only this machine)"
+    )
+    parser.add_argument(
+        "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free one (default 8000)"
+    )
+    parser.add_argument(
+        "--workers", type=whole_number(0), metavar="N",
+        help="worker processes per environment (default: one per core for environments that compute, else 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threads", type=positive_int, metavar="N",
+        help="threads for environments that wait for something (default 32)",
+    )  # fmt: skip
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--max-sessions", type=positive_int, default=16_384, metavar="N",
+        help="concurrent sessions (default 16384)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--idle-timeout", type=number(0), default=3600.0, metavar="SECONDS",
+        help="end sessions without a message for this long; 0 for never (default 3600)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--call-timeout", type=positive_float, default=300.0, metavar="SECONDS",
+        help="time for a reset or a step that does not run on the event loop (default 300)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--drain-timeout", type=number(0), default=30.0, metavar="SECONDS",
+        help="time for running episodes at shutdown (default 30)",
+    )  # fmt: skip
+    limits.add_argument(
+        "--max-message", type=whole_number(1024), default=1 << 20, metavar="BYTES",
+        help="size of a message (default 1048576)",
+    )  # fmt: skip
+    access = parser.add_argument_group("access")
+    access.add_argument(
+        "--token-file", metavar="FILE",
+        help=f"file with the token that clients must send (default: ${TOKEN_VARIABLE}, or no token)",
+    )  # fmt: skip
+    access.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM), for https and wss")
+    access.add_argument("--tls-key", metavar="FILE", help="private key (PEM), if not in the same file")
+    add_env_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    from gem_core._util.threads import set_env_threads
+    from gem_core.bridges.openenv.served import ServerLimits
+    from gem_core.bridges.openenv.server import OpenEnvServer, serve_env, tls_context
+
+    if args.tls_key and not args.tls_cert:
+        raise ConfigError("--tls-key needs --tls-cert")
+    token = read_token(args.token_file)
+    tls = tls_context(args.tls_cert, args.tls_key) if args.tls_cert else None
+    if args.threads:
+        set_env_threads(args.threads)
+    limits = ServerLimits(
+        max_sessions=args.max_sessions,
+        idle_timeout=args.idle_timeout or None,
+        drain_timeout=args.drain_timeout,
+        max_message=args.max_message,
+    )
+    envs = []
+    for text in args.ids:
+        id, kwargs = parse_env(text, args.kwargs)
+        envs.append(
+            serve_env(id, kwargs, args.wrappers, workers=args.workers, call_timeout=args.call_timeout)
+        )
+    _allow_many_files()
+    if args.host not in LOOPBACK and token is None:
+        _console.note(f"warning: {args.host} is open to every machine that reaches it; set --token-file")
+
+    async def serve() -> None:
+        async with OpenEnvServer(envs, limits, token, gem_core.__version__) as server:
+            await server.listen(args.host, args.port, tls)
+            host = f"[{args.host}]" if ":" in args.host else args.host
+            url = f"{'https' if tls else 'http'}://{host}:{server.port}"
+            for name in server.names():
+                print(f"{name} at {url}{f'/{name}' if len(envs) > 1 else ''}", flush=True)
+            _drain_at_signals(server)
+            await server.wait_closed()
+
+    asyncio.run(serve())
+    return 0
+
+
+def read_token(file: str | None) -> str | None:
+    """Return the token from a file or from the environment variable; None if there is neither.
+
+    Raises:
+        ConfigError: The file holds no token of printable ASCII characters.
+    """
+    token = os.environ.get(TOKEN_VARIABLE) if file is None else Path(file).read_text().strip()
+    if file is None and not token:
+        return None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"{file or '$' + TOKEN_VARIABLE}: expected a token of printable ASCII characters")
+    return token
+
+
+def _drain_at_signals(server: object) -> None:
+    from gem_core.bridges.openenv.server import OpenEnvServer
+
+    assert isinstance(server, OpenEnvServer)
+    tasks: list[asyncio.Future[None]] = []
+
+    def stop() -> None:
+        if not tasks:
+            _console.note("shutting down; running episodes may end, a second signal cuts them")
+        tasks.append(asyncio.ensure_future(server.close() if tasks else server.drain()))
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # on Windows, Ctrl-C interrupts instead
+            server.loop.add_signal_handler(name, stop)
+
+
+def _allow_many_files() -> None:
+    """Raise the limit of open files, because every session is one."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not on Windows
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
