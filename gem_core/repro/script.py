@@ -51,11 +51,13 @@ def write_script(
 def flags(values: Mapping[str, Any]) -> list[list[str]]:
     """Return settings as ``--name value`` flags, one per line.
 
-    True is a flag without a value, and a list or tuple is a flag with several values.
+    True is a flag without a value, a list or tuple is a flag with several values, and a mapping is written as
+    JSON.
     """
     lines = []
     for name, value in values.items():
         words = [] if value is True else value if isinstance(value, list | tuple) else [value]
+        words = [json.dumps(word) if isinstance(word, Mapping) else word for word in words]
         lines.append([f"--{name}", *(word if isinstance(word, str) else str(word) for word in words)])
     return lines
 

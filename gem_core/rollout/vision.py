@@ -7,7 +7,7 @@ prompt and the sizes of its images determine its tokens. The pixels are passed s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -132,6 +132,22 @@ def processor_or_tokenizer(processor: Any, tokenizer: Any) -> Any:
     except ConfigError:  # not of the Qwen2-VL family
         return tokenizer
     return processor
+
+
+def processor_problem(model: str, load: Callable[[], Any]) -> str | None:
+    """Return why a model cannot take images; None if its processor is of the Qwen2-VL family.
+
+    Args:
+        model: Name or folder of the model, for the reason.
+        load: Returns the processor, or something else if the model has none.
+    """
+    try:
+        processor = load()
+    except (ImportError, OSError, ValueError) as error:
+        return f"cannot load the processor of {model}: {error_line(error)}"
+    if processor_or_tokenizer(processor, None) is None:
+        return f"{model} has no processor of the Qwen2-VL family that loads here (it may need torchvision)"
+    return None
 
 
 def tokenizer_of(given: Any) -> Any:

@@ -8,16 +8,18 @@ A package registers its `TrainerPlugin` under the entry-point group ``gem_core.t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gem_core._util.entry_points import load_attribute
-from gem_core.errors import ConfigError, UnsupportedTrainer
+from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
 if TYPE_CHECKING:
     from gem_core.repro import Recipe
@@ -145,6 +147,16 @@ class SupportedTrainer:
         if warning is not None and (self.package, warning) not in _warned:
             _warned.add((self.package, warning))
             warnings.warn(f"{self.package}: {warning}", stacklevel=2)
+
+
+@contextlib.contextmanager
+def errors_in_one_line(trainer: SupportedTrainer) -> Iterator[None]:
+    """Exit with code 2 after a `GemError` in this block, which is printed as one line to standard error."""
+    try:
+        yield
+    except GemError as error:
+        sys.stderr.write(f"{trainer.package}: {error}\n")
+        sys.exit(2)
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from gem_core.repro import Recipe, flags, read_settings, reject_unsupported, write_script
@@ -29,8 +28,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     notes = [LOSS] if recipe.max_turns == 1 else [LOSS, TURNS.format(turns=turns)]
     options = {"adv_" + name: value for name, value in recipe.changed_estimator_options.items()}
     options |= recipe.rollout_options()
-    if recipe.template_kwargs:
-        options["chat_template_kwargs"] = json.dumps(recipe.template_kwargs)
+    options |= {f"chat_{name}": value for name, value in recipe.changed("template_kwargs").items()}
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,

@@ -5,10 +5,10 @@ Your own module can subclass `Actor`, `Learner` and `Args` and call `run`.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from gem_core.errors import ConfigError, GemError
+from gem_core.errors import ConfigError
+from gem_core.trainers.plugin import errors_in_one_line
 from gem_oat import SUPPORTED
 
 
@@ -41,20 +41,16 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
     )
 
 
-def main() -> int:
-    """Run the command line and return the exit code."""
-    try:
+def main() -> None:
+    """Run the command line; a `GemError` is printed as one line, with exit code 2."""
+    with errors_in_one_line(SUPPORTED):
         SUPPORTED.require()
         from oat.args import get_default_args
 
         from gem_oat.args import Args
 
         run(get_default_args(Args))
-    except GemError as error:
-        sys.stderr.write(f"gem_oat: {error}\n")
-        return 2
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

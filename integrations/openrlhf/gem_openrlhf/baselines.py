@@ -18,13 +18,8 @@ PENALTIES = "apply_length_penalties"
 """Function that OpenRLHF calls right before it subtracts its baselines."""
 
 WITHOUT_BASELINE = {
-    "gae": "gae",
-    "reinforce": "reinforce",
-    "reinforce_baseline": "reinforce",
-    "rloo": "",
-    "group_norm": "",
-    "dr_grpo": "",
-    "flash_reinforce": "",
+    **dict.fromkeys(("reinforce", "reinforce_baseline"), "reinforce"),
+    **dict.fromkeys(("rloo", "group_norm", "dr_grpo", "flash_reinforce"), ""),
 }
 """Maps OpenRLHF's estimators to the ones that do the same without subtracting a baseline. OpenRLHF
 whitens the advantages of the first three."""
@@ -37,14 +32,17 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     """Make OpenRLHF's `compute_advantages_and_returns` compute its baselines over the valid samples.
 
     Inside this block, OpenRLHF uses an estimator that subtracts no baseline; the baseline is subtracted from
-    the rewards right after the length penalties.
+    the rewards right after the length penalties. Without an invalid sample, nothing changes.
 
     Args:
-        args: OpenRLHF's flags; the estimator is a key of `WITHOUT_BASELINE`.
+        args: OpenRLHF's flags. Estimators that `WITHOUT_BASELINE` lacks are left unchanged.
         experiences: Micro-batches of the whole batch.
         valid: Whether each row is valid, bool of shape (rows,), in the order of `experiences`.
     """
     name, samples = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
+    if valid.all() or name not in WITHOUT_BASELINE:
+        yield
+        return
     order = torch.tensor([number for experience in experiences for number in experience.index]).argsort()
     penalize = getattr(experience_maker, PENALTIES)
     rewards: list[torch.Tensor] = []
@@ -59,7 +57,7 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
         rewards.extend(experience.rewards.float() for experience in experiences)
         of_prompts, counted = (part[order].view(-1, samples) for part in (torch.cat(rewards), valid))
         values, std = subtract_baselines(of_prompts, counted, leave_one_out=name == "rloo")
-        if name == WITHOUT_BASELINE[name]:
+        if name == "reinforce":
             values = of_prompts * counted
         elif name == "group_norm":
             values = values / (std + 1e-9)

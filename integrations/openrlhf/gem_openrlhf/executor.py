@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
 from gem_core.engines.vllm import vllm_generation
@@ -114,12 +115,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             raise ConfigError("this row has images, but the images of an episode come from its environment")
         tokenizer = tokenizer_of(hf_tokenizer)
         if self._player is None:
-            self._player = EpisodePlayer(
-                self.options,
-                tokenizer,
-                processor=hf_tokenizer,
-                template_kwargs=self.options.template_variables,
-            )
+            self._player = EpisodePlayer(self.options, tokenizer, processor=hf_tokenizer)
         player, task = self._player, task_of(label)
         per_turn = self.options.max_tokens_per_turn or sampling_params.max_tokens or max_length
         episode = await player.play(
@@ -163,12 +159,13 @@ def lay_out(
         image_processor: Turns images into inputs of the model; None for a model without images.
     """
     (row,) = rows_of(episode, pad_id=pad_id)
+    features = image_processor.features_of(row.images) if image_processor and row.images else {}
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)
     return {
         "prompt": prompt,
         "label": played_label(task, episode, row.spans),
         "images": None,
-        "mm_train_inputs": pixels(row.images, image_processor) if image_processor else None,
+        "mm_train_inputs": {name: torch.as_tensor(part) for name, part in features.items()} or None,
         "reward": episode.total_reward if episode.trainable else 0.0,
         "scores": float(episode.success and episode.trainable),
         "observation_tokens": row.token_ids,
@@ -177,20 +174,3 @@ def lay_out(
         "truncated": cut,
         "extra_logs": {},
     }
-
-
-def pixels(images: Sequence[str], image_processor: ImageProcessor) -> dict[str, Any] | None:
-    """Return the actor's inputs for the images of a row.
-
-    Args:
-        images: Data URLs, in the order of their placeholders.
-        image_processor: Processor of the model.
-
-    Returns:
-        Tensors ``pixel_values`` (patches, width) and ``image_grid_thw`` (images, 3); None without images.
-    """
-    import torch
-
-    if not images:
-        return None
-    return {name: torch.as_tensor(part) for name, part in image_processor.features_of(images).items()}

@@ -8,7 +8,6 @@ adds metrics and keeps failed episodes out of the baselines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,12 +19,11 @@ from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError
-from gem_core.rollout import nothing_trainable
 from gem_core.rollout.rows import turn_ids_of
 from gem_core.trainers.estimators import EstimatorChoice, TurnLog
 from gem_core.trainers.failures import batch_metrics
-from gem_openrlhf.baselines import WITHOUT_BASELINE, failures_left_out
-from gem_openrlhf.failures import empty_rows, failed_episodes
+from gem_openrlhf.baselines import failures_left_out
+from gem_openrlhf.failures import empty_rows, require_tokens
 from gem_openrlhf.labels import Played, played_of
 from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
 
@@ -59,28 +57,24 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             EnvError: No episode of the batch is trainable; the message names the first one and its error.
         """
         labels = [label for experience in experiences for label in experience.labels]
-        if failed := failed_episodes(labels):
-            raise nothing_trainable(failed, "a batch of --rollout.batch_size prompts")
+        require_tokens(labels, "a batch of --rollout.batch_size prompts")
         rows = [played_of(label) for label in labels]
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        gae_over_turns = all(rows) and name == "gae"
-        if name in ESTIMATORS or gae_over_turns:
+        if name in ESTIMATORS or (name == "gae" and all(rows)):
             check_turn_rewards(self.args)
             stats = self._estimate(name, experiences, rows)
         else:
-            valid = ~empty_rows(labels)
-            left_out = name in WITHOUT_BASELINE and not valid.all()
-            with failures_left_out(self.args, experiences, valid) if left_out else nullcontext():
+            with failures_left_out(self.args, experiences, ~empty_rows(labels)):
                 experiences = super().compute_advantages_and_returns(experiences)
         _add_metrics(experiences, rows, stats)
         return experiences
 
     def _estimate(self, name: str, experiences: list[Any], rows: Sequence[Played | None]) -> ReturnStats:
         batch = _Batch(experiences, rows)
-        token_rewards = batch.token_rewards(self._kl_coef())
-        index = torch.tensor([number for experience in experiences for number in experience.index])
+        token_rewards = batch.token_rewards(max(float(self.kl_ctl.value), 0.0))
+        samples = self.args.rollout.n_samples_per_prompt
         advantage = self.args.algo.advantage
         if name == "gae":
             choice = EstimatorChoice(name, get_estimator(name), advantage.gamma, {"lam": advantage.lambd})
@@ -91,7 +85,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             token_rewards,
             batch.mask,
             turn_ids=batch.turn_ids,
-            group_ids=(index // self.args.rollout.n_samples_per_prompt).tolist(),
+            group_ids=[number // samples for experience in experiences for number in experience.index],
             **inputs,
         )
         advantages = result.advantages
@@ -100,15 +94,6 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         batch.give(advantages, result.returns, token_rewards)
         _log_turns(name, result.stats, SPANS if all(rows) else RUNS)
         return result.stats
-
-    def _kl_coef(self) -> float:
-        """Return the weight of the KL penalty in the reward; `Experience.kl` is 0 if there is no penalty."""
-        return max(float(self.kl_ctl.value), 0.0)
-
-
-def subclass(original: type) -> type[GemExperienceMaker]:
-    """Return the subclass that replaces OpenRLHF's experience maker."""
-    return GemExperienceMaker
 
 
 class _Batch:
@@ -120,7 +105,6 @@ class _Batch:
     def __init__(self, experiences: list[Any], rows: Sequence[Played | None]) -> None:
         self._experiences = experiences
         self._rows = rows
-        self._sizes = [len(experience.action_mask) for experience in experiences]
         self._width = max(experience.action_mask.shape[1] for experience in experiences)
         self.mask = self.pad("action_mask")
         self.turn_ids = turn_ids_from_mask(self.mask)
@@ -141,6 +125,8 @@ class _Batch:
     def token_rewards(self, kl_coef: float) -> torch.Tensor:
         """Return the reward of each turn on its last token and the KL penalty on every token.
 
+        `Experience.kl` is 0 if OpenRLHF has no penalty in the reward.
+
         A row of another agent has its one reward on its last action token, as in OpenRLHF.
 
         Returns:
@@ -158,14 +144,14 @@ class _Batch:
 
     def give(self, advantages: torch.Tensor, returns: torch.Tensor, token_rewards: torch.Tensor) -> None:
         """Store each micro-batch's part in it, cut to its width."""
-        first = 0
-        for experience, size in zip(self._experiences, self._sizes, strict=True):
-            part, width = slice(first, first + size), experience.action_mask.shape[1]
-            experience.advantages = advantages[part, :width].clone()
-            experience.returns = returns[part, :width].clone()
-            experience.info["return"] = token_rewards[part].sum(1).float()
+        sizes = [len(experience.action_mask) for experience in self._experiences]
+        parts = zip(*(tensor.split(sizes) for tensor in (advantages, returns, token_rewards)), strict=True)
+        for experience, (advantage, target, reward) in zip(self._experiences, parts, strict=True):
+            width = experience.action_mask.shape[1]
+            experience.advantages = advantage[:, :width].clone()
+            experience.returns = target[:, :width].clone()
+            experience.info["return"] = reward.sum(1).float()
             experience.kl = None  # now part of the rewards; OpenRLHF drops it here, too
-            first += size
 
 
 def _clear_means(experience: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gem_core.rollout import Episode, nothing_trainable
+from gem_core.rollout import nothing_trainable
 from gem_core.trainers.failures import evaluation_logs
 from gem_openrlhf.labels import played_of
 
@@ -30,10 +30,22 @@ def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
     return torch.tensor([row is not None and row.is_empty for row in rows])
 
 
-def failed_episodes(labels: Sequence[Any]) -> list[Episode]:
-    """Return the episodes of all rows if no row has a sampled token, else an empty list."""
-    rows = [played_of(label) for label in labels]
-    return [row.episode for row in rows if row is not None] if bool(empty_rows(labels).all()) else []
+def require_tokens(labels: Sequence[Any], what: str) -> None:
+    """Reject rows of the GEM agent of which none has a sampled token.
+
+    Args:
+        labels: Labels of the rows.
+        what: What the rows are, for the message.
+
+    Raises:
+        EnvError: No row has a sampled token; the message names the first episode and its error.
+    """
+    if empty_rows(labels).all():
+        raise nothing_trainable([row.episode for row in map(played_of, labels) if row is not None], what)
+
+
+def _is_empty(sample: Any) -> bool:
+    return bool(empty_rows(sample.labels).all())
 
 
 def actor_step(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,22 +85,19 @@ def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: A
         tokens = trainer.replay_buffer.dynamic_batch_num_tokens[step]
     else:
         tokens = loss_batch_info["batch_num_tokens"]
-    failed = failed_episodes(experience.labels)
-    if failed and not float(tokens):
-        raise nothing_trainable(failed, "an update of --train.batch_size rows")
+    if not float(tokens):
+        require_tokens(experience.labels, "an update of --train.batch_size rows")
 
 
 def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
     """Return the status of a micro-batch with means over the rows that are not `empty`."""
-    metrics = {}
+    metrics = dict(status["metrics"])
     for name, value in status["metrics"].items():
-        if not isinstance(value, torch.Tensor):
-            metrics[name] = value
-        elif status["weights"][name] == "sample":
+        if isinstance(value, torch.Tensor) and status["weights"][name] == "sample":
             kept = value[~empty.to(value.device)].float()
             metrics[name] = kept if len(kept) else torch.zeros(1)
-        else:
-            metrics[name] = value if status["num_action_tokens"] else torch.zeros_like(value)
+        elif isinstance(value, torch.Tensor) and not status["num_action_tokens"]:
+            metrics[name] = torch.zeros_like(value)
     return {
         **status,
         "metrics": metrics,
@@ -127,7 +136,7 @@ class _Groups:
         self._samples = samples
         self._wanted = wanted
         self._group: list[Any] = []
-        self._failed: list[Episode] = []
+        self._failed: list[str] = []
 
     def add(self, sample: Any) -> None:
         """Record a sample; the last sample of a prompt sets the scores of its failed samples.
@@ -140,18 +149,15 @@ class _Groups:
         if len(self._group) < self._samples:
             return
         group, self._group = self._group, []
-        failed = [bool(empty_rows(one.labels).all()) for one in group]
-        scores = [one.scores for one, bad in zip(group, failed, strict=True) if not bad]
-        if any(score is None for score in scores):  # then OpenRLHF does not filter this prompt
-            return
-        mean = torch.stack(scores).float().mean(0) if scores else torch.tensor([torch.nan])
-        for one, bad in zip(group, failed, strict=True):
-            if bad:
-                one.scores = mean
+        failed = [one for one in group if _is_empty(one)]
+        if failed:
+            scores = [one.scores for one in group if not _is_empty(one)] or [torch.tensor([torch.nan])]
+            for one in failed:
+                one.scores = torch.stack(scores).float().mean(0)
         labels = [label for one in group for label in one.labels]
-        self._failed = [] if scores else [*self._failed, *failed_episodes(labels)]
+        self._failed = self._failed + labels if len(failed) == len(group) else []
         if len(self._failed) >= self._wanted * self._samples:
-            raise nothing_trainable(self._failed, f"{self._wanted} prompts in a row")
+            require_tokens(self._failed, f"{self._wanted} prompts in a row")
 
 
 def generate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,9 +184,8 @@ def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def process(self: Any, response: Any, **generate_kwargs: Any) -> Any:
         sample = original(self, response, **generate_kwargs)
-        groups = getattr(self, "gem_groups", None)
-        if groups is not None:
-            groups.add(sample)
+        if self.gem_groups is not None:
+            self.gem_groups.add(sample)
         return sample
 
     return process
@@ -193,9 +198,8 @@ def eval_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute(eval_dataloader: Any, samples_list: Any, n_samples_per_prompt: int) -> dict[str, Any]:
         scored = eval_samples(samples_list, n_samples_per_prompt)
         logs = dict(original(eval_dataloader, scored, n_samples_per_prompt))
-        rows = [played_of(label) for sample in samples_list for label in sample.labels]
-        played = [(row.source, row.episode) for row in rows if row is not None]
-        return logs | evaluation_logs(played, "eval_{env}_{metric}")
+        rows = (row for sample in samples_list for row in map(played_of, sample.labels) if row is not None)
+        return logs | evaluation_logs(((row.source, row.episode) for row in rows), "eval_{env}_{metric}")
 
     return compute
 
@@ -209,13 +213,8 @@ def eval_samples(samples_list: Sequence[Any], n_samples: int) -> list[Any]:
     kept: list[Any] = []
     for first in range(0, len(samples_list), n_samples):
         group = samples_list[first : first + n_samples]
-        failed = [bool(empty_rows(sample.labels).all()) for sample in group]
-        rewards = [sample.rewards.float() for sample, bad in zip(group, failed, strict=True) if not bad]
+        rewards = [sample.rewards.float() for sample in group if not _is_empty(sample)]
         if rewards:
-            mean = torch.stack(rewards).mean(0)
-            unknown = {"rewards": mean, "response_length": None, "truncated": None}
-            kept += [
-                dataclasses.replace(sample, **unknown) if bad else sample
-                for sample, bad in zip(group, failed, strict=True)
-            ]
+            unknown = {"rewards": torch.stack(rewards).mean(0), "response_length": None, "truncated": None}
+            kept += [dataclasses.replace(one, **unknown) if _is_empty(one) else one for one in group]
     return kept

@@ -22,7 +22,7 @@ from gem_openrlhf import SUPPORTED
 
 WRAPPERS = {
     "openrlhf.trainer.ppo_trainer": {
-        "RemoteExperienceMaker": "experience_maker:subclass",
+        "RemoteExperienceMaker": "experience_maker:GemExperienceMaker",
         "compute_eval_metrics": "failures:eval_metrics",
         "BasePPOTrainer._compute_rollout_stats": "failures:rollout_stats",
     },
@@ -33,8 +33,8 @@ WRAPPERS = {
     "openrlhf.trainer.ray.ppo_actor": {"ActorPPOTrainer.training_step": "failures:actor_step"},
     "openrlhf.trainer.ray.ppo_critic": {"CriticPPOTrainer.training_step": "failures:critic_step"},
 }
-"""Functions to replace in each module of OpenRLHF, each with the function of this package that takes the
-original and returns a replacement with the same parameters."""
+"""What to replace in each module of OpenRLHF: a class, with a subclass of this package, or a function, with
+the result of a function of this package that takes the original."""
 
 
 def setup() -> None:
@@ -68,6 +68,7 @@ def install(module: ModuleType) -> None:
 def _replacements(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the path and the replacement of each function, after checking its parameters."""
     for path, wrapper in WRAPPERS[module.__name__].items():
-        replacement = load_attribute("gem_openrlhf", f"gem_openrlhf.{wrapper}")(find(module, path))
+        loaded = load_attribute("gem_openrlhf", f"gem_openrlhf.{wrapper}")
+        replacement = loaded if isinstance(loaded, type) else loaded(find(module, path))
         expect_same(SUPPORTED, module, path, replacement)
         yield path, replacement

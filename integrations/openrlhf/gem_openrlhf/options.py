@@ -15,19 +15,18 @@ from typing import Any
 
 from gem_core._util.checks import check_number
 from gem_core.advantages.registry import TRAINER_NAMES, Scope
-from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import read_object, reject_changed
+from gem_core.trainers.options import PluginOptions, read_object, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
 """Maps values of ``--algo.advantage.estimator`` to names of estimators in gem_core."""
 
-ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std")
+ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
 CLIP_RANGE = ((-10, 10), [-10, 10])
 """OpenRLHF's default of ``--reward.clip_range``, also as parsed."""
+ONE_ROW = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix; use append"
 TURN_REWARDS = "the summed reward of an episode, but the rewards of its turns are used; leave it out, and"
 LENGTH = f"changes {TURN_REWARDS} let the environment reward a response that was cut"
 ONE_REWARD = (
@@ -39,26 +38,24 @@ ONE_REWARD = (
 
 
 @dataclass(frozen=True)
-class GemOptions(RolloutOptions):
+class GemOptions(PluginOptions):
     """Options of the rollout and of the estimator.
 
     Attributes:
-        template_kwargs: Variables for the chat template, a JSON object.
         estimator: Key of `ESTIMATORS`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
             accepts only OpenRLHF's estimators. None leaves the choice to that flag.
         ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
         min_std: See `ddof`.
-        scope: Turns over which ``rebn`` computes its statistics: all collected turns, or the turns that pass
-            a filter.
+        scope: Turns over which ``rebn`` computes its statistics: all collected turns, the default, or the
+            turns that pass a filter.
     """
 
-    template_kwargs: str = ""
     estimator: str | None = None
     ddof: int | None = None
     eps: float | None = None
     min_std: float | None = None
-    scope: Scope = "collected"
+    scope: Scope | None = None
 
     @classmethod
     def load(cls, values: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
@@ -68,14 +65,9 @@ class GemOptions(RolloutOptions):
             ConfigError: An option is unknown, or its value is not supported.
         """
         options = cls.read(values, prefix)
-        if options.context != "append":
-            raise ConfigError(
-                f"{prefix}context={options.context}: OpenRLHF trains on episode rows, and the turns of a "
-                "rebuilt context share no prefix; use append"
-            )
+        reject_changed(options, [("context", "append", ONE_ROW)], prefix=prefix)
         if options.estimator is not None and options.estimator not in ESTIMATORS:
             raise unknown_estimator(f"{prefix}estimator", options.estimator, [*ESTIMATORS])
-        read_object(options.template_kwargs, f"{prefix}template_kwargs")
         return options
 
     @classmethod
@@ -89,14 +81,8 @@ class GemOptions(RolloutOptions):
         return cls.load(options, f"{VARIABLE}: ")
 
     def to_text(self) -> str:
-        """Return the options that differ from their defaults, as `from_environment` reads them."""
-        defaults = asdict(type(self)())
-        return json.dumps({name: value for name, value in asdict(self).items() if value != defaults[name]})
-
-    @property
-    def template_variables(self) -> dict[str, Any]:
-        """The variables for the chat template."""
-        return read_object(self.template_kwargs, "template_kwargs")
+        """Return all options, as `from_environment` reads them."""
+        return json.dumps(asdict(self))
 
     def estimator_choice(self, name: str, gamma: float = 1.0) -> EstimatorChoice:
         """Return an estimator of gem_core with its options.
@@ -108,12 +94,9 @@ class GemOptions(RolloutOptions):
         Raises:
             ConfigError: The estimator does not have one of the options.
         """
-        options = {key: getattr(self, key) for key in ESTIMATOR_OPTIONS}
-        if name == "rebn":
-            options["scope"] = self.scope
         return read_estimator(
             name,
-            options,
+            {key: getattr(self, key) for key in ESTIMATOR_OPTIONS},
             gamma=gamma,
             prefix="--gem.",
             gamma_option=GAMMA,

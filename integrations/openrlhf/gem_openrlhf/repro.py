@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from gem_core.repro import Recipe, Verbatim, flags, read_settings, reject_unsupported, write_script
 from gem_openrlhf.export import write as write_rows
+from gem_openrlhf.options import ONE_ROW
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"
 NOTES = ("OpenRLHF shuffles the tasks, so the steps play the same ones in another order.",)
@@ -21,19 +21,16 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: OpenRLHF has no equivalent of an option.
     """
-    one_row = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix"
     images = recipe.images(
         "OpenRLHF's --data.max_images_per_prompt needs the number per episode, which a recipe does not state"
     )
-    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), one_row) | images)
+    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), ONE_ROW) | images)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
-    options = recipe.rollout_options() | recipe.changed_estimator_options
-    if recipe.template_kwargs:
-        options["template_kwargs"] = json.dumps(recipe.template_kwargs)
+    options = recipe.rollout_options() | recipe.changed("template_kwargs")
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
-        gem_options=options,
+        gem_options=options | recipe.changed_estimator_options,
         agent=Verbatim('"$(gem-core path openrlhf-agent)"'),
         tasks_file=Verbatim('"$PWD/train.jsonl"'),
         model_folder=Verbatim('"$PWD/model"'),

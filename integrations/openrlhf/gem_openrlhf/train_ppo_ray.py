@@ -10,19 +10,21 @@ are configured to call `hooks.setup`.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import runpy
-import sys
 from contextlib import AbstractContextManager
-from dataclasses import fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin
 
-from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
-from gem_core.rollout.vision import processor_or_tokenizer
+from gem_core.errors import ConfigError
+from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.imports import replaced
+from gem_core.trainers.interface import unsupported
+from gem_core.trainers.options import flag_fields, reject_changed
+from gem_core.trainers.plugin import errors_in_one_line
 from gem_core.trainers.tasks import check_tasks, read_tasks
 from gem_openrlhf import SUPPORTED, TRAINER
 from gem_openrlhf.hooks import check_interface
@@ -41,13 +43,9 @@ def main() -> None:
 
     An unsupported flag prints one line to standard error and exits with code 2.
     """
-    try:
+    with errors_in_one_line(SUPPORTED), _flags_added():
         SUPPORTED.require()
-        with _flags_added():
-            runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
-    except GemError as error:
-        sys.stderr.write(f"gem_openrlhf: error: {error}\n")
-        sys.exit(2)
+        runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
 
 
 def _flags_added() -> AbstractContextManager[None]:
@@ -73,24 +71,22 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
         UnsupportedTrainer: The flag of the estimator has no list of choices.
     """
     if not estimator.choices:
-        raise UnsupportedTrainer(
-            f"--{ESTIMATOR} of OpenRLHF {SUPPORTED.installed_version()} has no list of choices to extend; "
-            f"supported versions: {SUPPORTED.versions}"
-        )
+        raise unsupported(SUPPORTED, f"--{ESTIMATOR} has no list of choices to extend")
     estimator.choices = [*estimator.choices, *ESTIMATORS]
     group = parser.add_argument_group("GEM", "see the documentation of gem_openrlhf")
-    hints = get_type_hints(GemOptions)
-    for field in fields(GemOptions):
-        if field.name == "estimator":
+    for flag in flag_fields(GemOptions):
+        if flag.name == "estimator":
             continue
-        flag, kind = f"--gem.{field.name}", hints[field.name]
-        values = [part for part in get_args(kind) or (kind,) if part is not NoneType]  # int | None: [int]
+        name, kind, values = f"--gem.{flag.name}", flag.kind, get_args(flag.kind)
+        if NoneType in values:  # int | None
+            kind, values = values[0], get_args(values[0])
         if kind is bool:
-            group.add_argument(flag, action="store_true")
-        elif isinstance(values[0], type):
-            group.add_argument(flag, type=values[0], default=field.default)
-        else:  # a Literal
-            group.add_argument(flag, choices=values, default=field.default)
+            group.add_argument(name, action="store_true", help=flag.help)
+        elif get_origin(kind) is list:
+            group.add_argument(name, nargs="+", default=flag.default, help=flag.help)
+        else:
+            kind = str if values else kind  # a Literal has values
+            group.add_argument(name, type=kind, choices=values or None, default=flag.default, help=flag.help)
 
 
 def prepare(parsed: argparse.Namespace) -> None:
@@ -103,10 +99,8 @@ def prepare(parsed: argparse.Namespace) -> None:
 
     check_interface()
     args = hierarchize(parsed)
-    flags = vars(args.gem)
-    if args.algo.advantage.estimator in ESTIMATORS:
-        flags = {**flags, "estimator": args.algo.advantage.estimator}
-    options = GemOptions.load(flags)
+    name = args.algo.advantage.estimator
+    options = GemOptions.load({**vars(args.gem), "estimator": name if name in ESTIMATORS else None})
     check_args(args, options)
     agent = args.train.agent_func_path
     if agent and Path(agent).resolve() == TRAINER.file_path("agent").resolve():
@@ -128,15 +122,12 @@ def check_data(args: Any, wrappers: str = "") -> None:
     key = args.data.label_key
     if not key:
         raise ConfigError("the GEM agent needs the label of each row: --data.label_key label")
+    refused = functools.partial(images_unsupported, args)
     for paths, for_training in ((args.data.prompt_dataset, True), (args.eval.dataset, False)):
         for path in map(str.strip, str(paths or "").split(",")):
             if path.endswith(".jsonl") and Path(path).is_file():  # rollout workers check other formats
-                check_tasks(
-                    read_tasks(path, lambda row: task_of(row.get(key))),
-                    wrappers,
-                    no_images=lambda: images_unsupported(args),
-                    for_training=for_training,
-                )
+                tasks = read_tasks(path, lambda row: task_of(row.get(key)))
+                check_tasks(tasks, wrappers, no_images=refused, for_training=for_training)
 
 
 def images_unsupported(args: Any) -> str | None:
@@ -153,13 +144,7 @@ def images_unsupported(args: Any) -> str | None:
     from openrlhf.utils.utils import get_tokenizer
 
     model = args.actor.model_name_or_path
-    try:
-        processor = get_tokenizer(model, None)
-    except (ImportError, OSError, ValueError) as error:
-        return f"cannot load the processor of {model}: {' '.join(str(error).split())}"
-    if processor_or_tokenizer(processor, None) is None:
-        return f"{model} has no processor of the Qwen2-VL family"
-    return None
+    return processor_problem(model, lambda: get_tokenizer(model, None))
 
 
 def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]:
@@ -173,14 +158,11 @@ def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]
     if ray.is_initialized():
         raise ConfigError(
             "Ray is connected already, so its workers cannot load GEM; let OpenRLHF's command connect, or "
-            "start it directly with gem_openrlhf.hooks.setup as worker_process_setup_hook"
+            f"start it directly with {HOOK} as worker_process_setup_hook"
         )
-    runtime_env = dict(job.get("runtime_env") or {})
-    if runtime_env.setdefault("worker_process_setup_hook", HOOK) != HOOK:
-        raise ConfigError(
-            f"the runtime environment of this job has worker_process_setup_hook="
-            f"{runtime_env['worker_process_setup_hook']!r}; let that call {HOOK}() and leave it out"
-        )
+    runtime_env = {"worker_process_setup_hook": HOOK, **(job.get("runtime_env") or {})}
+    hook = ("worker_process_setup_hook", HOOK, f"let that function call {HOOK}() and leave it out")
+    reject_changed(runtime_env, [hook], prefix="the runtime environment of this job: ")
     runtime_env["env_vars"] = {**(runtime_env.get("env_vars") or {}), VARIABLE: options.to_text()}
     return {**job, "runtime_env": runtime_env}
 

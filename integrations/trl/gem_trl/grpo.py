@@ -7,14 +7,14 @@ YAML file for ``--config``, they stand next to TRL's own.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
-from gem_core.errors import ConfigError, GemError
+from gem_core.errors import ConfigError
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.options import flag_fields
+from gem_core.trainers.plugin import errors_in_one_line
 from gem_trl import SUPPORTED
 from gem_trl.config import GemConfig
 
@@ -49,19 +49,18 @@ def flags() -> type[Any]:
     return make_dataclass("GemFlags", made)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run TRL's script; return the exit code.
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run TRL's script.
 
     Args:
         argv: Flags; None uses those of the command.
+
+    Raises:
+        SystemExit: A `GemError`, which is printed as one line, with code 2.
     """
-    try:
+    with errors_in_one_line(SUPPORTED):
         SUPPORTED.require()
         _run(argv)
-    except GemError as error:
-        sys.stderr.write(f"gem_trl: {error}\n")
-        return 2
-    return 0
 
 
 def _run(argv: Sequence[str] | None) -> None:
@@ -98,4 +97,4 @@ def _splits(chosen: TaskFlags, script: Any, training: Any) -> Mapping[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,7 +12,7 @@ from typing import Any
 from gem_core._util.messages import join_or
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import processor_or_tokenizer
+from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import RowOptions, option_at, reject_changed
 
@@ -184,12 +184,9 @@ def images_unsupported(config: Any) -> str | None:
     from verl.utils.fs import copy_to_local
 
     folder = copy_to_local(model.path)
-    processor = hf_processor(folder, trust_remote_code=bool(option_at(model, "trust_remote_code")))
-    if processor_or_tokenizer(processor, None) is None:
-        return (
-            f"{model.path} has no processor of the Qwen2-VL family that can be loaded here (transformers "
-            "needs torchvision for that)"
-        )
+    trust = bool(option_at(model, "trust_remote_code"))
+    if problem := processor_problem(model.path, lambda: hf_processor(folder, trust_remote_code=trust)):
+        return problem
     # vLLM scales pixels with its own buffers `visual.input_norm`. Dummy weights fill them with noise that no
     # weights of the actor ever replace, so the engine would sample without seeing the images.
     if str(rollout.load_format).startswith("dummy"):

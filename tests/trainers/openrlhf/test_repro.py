@@ -47,7 +47,7 @@ def test_openrlhf_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Pa
     assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("wrappers", "traces", "system_prompt"):
         assert getattr(options, name) == getattr(made, name)
-    assert json.loads(options.template_kwargs or "{}") == made.template_kwargs
+    assert options.template_kwargs == made.template_kwargs
     result = options.estimator_choice("rebn").options
     scope = {"scope": options.scope} if options.scope == "trained" else {}
     assert result | scope == made.changed_estimator_options

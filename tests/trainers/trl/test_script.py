@@ -39,7 +39,7 @@ def test_the_command_trains_and_evaluates(tmp_path: Path) -> None:
         "--gem_traces", str(tmp_path / "traces"), "--eval_strategy", "steps", "--eval_steps", "1",
     ]  # fmt: skip
     original = trl.GRPOTrainer
-    assert grpo.main(words(tmp_path, *more)) == 0
+    grpo.main(words(tmp_path, *more))
     assert trl.GRPOTrainer is original
     assert {e.env_id for e in read_traces(tmp_path / "traces/eval.jsonl")} == {harness.GAME}
     assert len(list(read_traces(tmp_path / "traces/train.jsonl"))) == 8
@@ -55,7 +55,7 @@ def test_exported_tasks_and_a_config_file(tmp_path: Path) -> None:
         f"dataset_name: {data}\ngem_gamma: 0.9\ngem_estimator: grpo\ngem_estimator_options: {{ddof: 1}}\n"
         f"gem_traces: {tmp_path / 'traces'}\n"
     )
-    assert grpo.main([*words(tmp_path), "--config", str(config)]) == 0
+    grpo.main([*words(tmp_path), "--config", str(config)])
     assert len(list(read_traces(tmp_path / "traces/train.jsonl"))) == 8
 
 
@@ -75,7 +75,8 @@ def test_exported_tasks_and_a_config_file(tmp_path: Path) -> None:
 def test_a_mistake_is_one_line(
     more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert grpo.main(words(tmp_path, *more)) == 2
+    with pytest.raises(SystemExit, match="2"):
+        grpo.main(words(tmp_path, *more))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gem_trl: ")]
     assert message in line
 
