@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from gem_core._util.checks import check_int, check_number
 from gem_core.core import StepResult
 from gem_core.envs.base import MoveResult, TurnBasedEnv
-from gem_core.envs.terminal.source import OwnTasks, TaskSet
+from gem_core.envs.terminal.source import Grade, OwnTasks, TaskSet
 from gem_core.envs.terminal.task import Task
 from gem_core.errors import ConfigError
 from gem_core.sandbox.shell import LIMITS, Shell, ShellResult, open_shell
@@ -233,10 +233,14 @@ class Terminal(TurnBasedEnv[str]):
         """Run a command in the shell of this episode, opening the shell if needed."""
         if self._shell is None:
             self._shell = self._open()
-            self._shell.write(self.task.files)
-            for past in self.commands:  # a restored episode
-                self._shell.run(past)
+            self._replay(self._shell)
         return self._shell.run(command, characters=self.max_output)
+
+    def _replay(self, shell: Shell) -> None:
+        """Write the files of the task, and run the past commands of a restored episode."""
+        shell.write(self.task.files)
+        for past in self.commands:
+            shell.run(past)
 
     def _shown(self, result: ShellResult) -> str:
         parts = [result.output.rstrip("\n")] if result.output.strip() else []
@@ -246,9 +250,11 @@ class Terminal(TurnBasedEnv[str]):
         elif result.ending == "timeout":
             parts.append(f"(The command took more than {seconds} and was interrupted.)")
         elif result.ending == "lost":
-            parts.append(f"(The command took more than {seconds}. The shell was started anew; files stay.)")
+            parts.append(f"(The command took more than {seconds}. A new shell was started; files are kept.)")
         elif result.ending == "exited":
-            parts.append(f"(The shell ended with status {result.status} and was started anew; files stay.)")
+            parts.append(
+                f"(The shell ended with status {result.status}. A new one was started; files are kept.)"
+            )
         elif result.status:
             parts.append(f"(exit status {result.status})")
         return "\n".join(parts) or "(no output)"
@@ -260,11 +266,14 @@ class Terminal(TurnBasedEnv[str]):
         if self._shell is None:  # a restored episode
             self._run(":")
         assert self._shell is not None
-        failed, tests = self.source.grade(self.task, self._shell, self._open)
-        self.passed = 1 - len(failed) / max(1, tests)
-        if not failed:
+        return self.graded(before, self.source.grade(self.task, self._shell, self._open))
+
+    def graded(self, before: str, grade: Grade) -> MoveResult:
+        """Return the result of a submission."""
+        self.passed = 1 - len(grade.failed) / max(1, grade.tests)
+        if not grade.failed:
             return f"{before}All tests pass.", 1.0, "solved"
-        return f"{before}Tests that fail: {', '.join(failed)[:1000]}.", 0.0, "lost"
+        return f"{before}Tests that fail: {', '.join(grade.failed)[:1000]}.", grade.reward, "lost"
 
     def _drop(self) -> None:
         self._drop_shell()

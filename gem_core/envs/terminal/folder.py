@@ -1,31 +1,28 @@
 r"""`TerminalBench`: tasks from a folder in the format of terminal-bench or of its successor, Harbor.
 
-| part | terminal-bench | Harbor |
-|---|---|---|
-| instruction | ``instruction`` in ``task.yaml`` | ``instruction.md`` |
-| machine | ``Dockerfile`` | ``environment/Dockerfile`` |
-| tests | ``tests/``, ``run-tests.sh`` | ``tests/``, with ``test.sh`` |
-| reference solution | ``solution.sh`` | ``solution/solve.sh`` |
+See `gem_core.envs.terminal.formats` for the formats.
 """
 
 from __future__ import annotations
 
-import importlib
+import json
+import math
 import re
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gem_core.core import Split
 from gem_core.data import undivided
-from gem_core.envs.terminal.dockerfile import files_of
-from gem_core.envs.terminal.env import Terminal
+from gem_core.envs.base import MoveResult
+from gem_core.envs.terminal.env import SUBMIT, Terminal
+from gem_core.envs.terminal.formats import FolderTask, Step, is_task, read_task
 from gem_core.envs.terminal.source import Grade
 from gem_core.envs.terminal.task import Task
-from gem_core.errors import ConfigError, DataError, MissingDependency, SandboxError
-from gem_core.sandbox.shell import File, Shell
+from gem_core.errors import ConfigError, DataError, EnvError, SandboxError
+from gem_core.sandbox.shell import Shell
 
-_TEST_SECONDS = 180.0
 _PYTEST = (  # isolated, so that no module in the player's folder can replace pytest
     'cd /app; python3 -I -c \'import sys; sys.path.append("/packages"); import pytest; '
     "sys.exit(pytest.main(sys.argv[1:]))' -rA -q --tb=no -p no:cacheprovider {} 2>&1"
@@ -35,7 +32,7 @@ _SCRIPT = (
     'cd /app; rm -rf /logs/verifier/*; mkdir -p "$(readlink -f /logs)/verifier"; '
     "TEST_DIR=/tests bash /tests/{} > /logs/tests.txt 2>&1"
 )
-_REWARD = "cat /logs/verifier/reward.txt"
+_REWARDS = "cat /logs/verifier/reward.json 2> /dev/null || cat /logs/verifier/reward.txt"
 
 
 class TerminalBench(Terminal):
@@ -44,14 +41,24 @@ class TerminalBench(Terminal):
     Action: as in `Terminal`.
 
     Rewards: as in `Terminal`, with the tests of the task. As in terminal-bench, they run on the machine that
-    the player has worked on, after all its processes have been stopped.
+    the player has worked on, after all its processes have been stopped. A test script of a Harbor task may
+    pay any reward from 0 to 1. In a task with steps, ``submit`` ends the step and shows the next instruction;
+    each step pays its reward divided by the number of steps, or, if the task says so, only the last one pays.
+    A step whose reward is below its ``min_reward`` ends the episode.
 
     `max_return` is 1. The oracle runs the reference solution if a task has one.
 
     The seed draws the task; ``reset(options={"index": i})`` selects task i, in order of name.
     """
 
+    state_fields = (*Terminal.state_fields, "step_starts", "solved_steps")
     whole_image = True
+
+    source: FolderTasks
+    step_starts: list[int]
+    """Number of commands before each step that has begun."""
+    solved_steps: int
+    """Number of steps that earned the full reward."""
 
     def __init__(
         self,
@@ -104,10 +111,85 @@ class TerminalBench(Terminal):
     def items(self, split: Split) -> range:
         return undivided(self.num_items, self.eval_only, split)
 
+    # -- steps --------------------------------------------------------------------------------
+
+    def new_game(self) -> None:
+        super().new_game()
+        self.step_starts, self.solved_steps = [0], 0
+
+    @property
+    def task(self) -> Task:
+        """The task of the current step."""
+        return self.steps[len(self.step_starts) - 1].task
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the current task; most tasks have one."""
+        return self._folder_task.steps
+
+    @property
+    def _folder_task(self) -> FolderTask:
+        return self.source.tasks[self.source.names[self.task_index]]
+
+    def graded(self, before: str, grade: Grade) -> MoveResult:
+        """Return the result of a submitted step."""
+        if len(self.steps) == 1:
+            return super().graded(before, grade)
+        number, final = len(self.step_starts), self._folder_task.final
+        last = number == len(self.steps)
+        self.solved_steps += grade.reward >= 1
+        self.passed = self.solved_steps / len(self.steps)
+        share = (grade.reward if last else 0.0) if final else grade.reward / len(self.steps)
+        if last:
+            solved = grade.reward >= 1 if final else self.solved_steps == number
+            text = "All tests pass." if solved else "Not all tests pass."
+            return f"{before}Step {number} of {number} is over. {text}", share, "solved" if solved else "lost"
+        least = self.steps[number - 1].min_rewards
+        rewards = {"reward": grade.reward} if grade.rewards is None else grade.rewards
+        if any(rewards.get(name, float("-inf")) < reward for name, reward in least.items()):
+            text = f"Step {number} is not good enough for the next one."
+            return f"{before}{text}", share, "lost"
+        self.step_starts.append(len(self.commands))
+        assert self._shell is not None
+        if not self._begin_step(self._shell, number):
+            return f"{before}Step {number + 1} could not be set up.", share, "lost"
+        text = f"Step {number} of {len(self.steps)} is over. The next instruction:\n\n{self.task.instruction}"
+        return before + text, share, "continue"
+
+    def oracle_action(self) -> str | None:
+        self._require_running("oracle_action")
+        solution = self.task.solution.strip()
+        if not solution:
+            return None
+        return self._written(SUBMIT if solution in self.commands[self.step_starts[-1] :] else solution)
+
     def _open(self) -> Shell:
-        name = self.source.names[self.task_index]  # type: ignore[attr-defined]
+        name = self.source.names[self.task_index]
         self.image = None if self.image_name is None else self.image_name.replace("{task}", name)
         return super()._open()
+
+    def _replay(self, shell: Shell) -> None:
+        for number, start in enumerate(self.step_starts):
+            if not self._begin_step(shell, number) and number == 0:
+                raise EnvError(f"the setup of {self.source.names[self.task_index]} failed")
+            end = self.step_starts[number + 1] if number + 1 < len(self.step_starts) else None
+            for command in self.commands[start:end]:
+                shell.run(command)
+            if end is not None:
+                shell.read()  # as grading did
+
+    def _begin_step(self, shell: Shell, number: int) -> bool:
+        """Write the files of a step and run its setup; return whether that succeeded."""
+        step = self.steps[number]
+        try:
+            if number:
+                shell.run(f"{_CLEAR}; rm -rf /logs/verifier/* /logs/tests.txt; cd /app")
+            shell.write(step.task.files)
+        except SandboxError:  # the player has prevented it
+            return False
+        if not step.has_setup:
+            return True
+        return shell.run("cd /app; bash /app/setup.sh", seconds=step.seconds).status == 0
 
 
 class FolderTasks:
@@ -131,57 +213,61 @@ class FolderTasks:
         self.run_script = run_script
         self.skipped: dict[str, str] = {}
         """Why a task cannot be played, by the name of the task."""
-        self._tasks: dict[str, tuple[Path, Task]] = {}
-        paths = [root] if _is_task(root) else [path for path in sorted(root.iterdir()) if _is_task(path)]
+        self.tasks: dict[str, FolderTask] = {}
+        paths = [root] if is_task(root) else [path for path in sorted(root.iterdir()) if is_task(path)]
         for path in paths:
             if names is None or path.name in names:
                 try:
-                    self._tasks[path.name] = path, _read(path, files)
+                    self.tasks[path.name] = read_task(path, files)
                 except DataError as error:
                     self.skipped[path.name] = str(error)
-        if missing := [name for name in names or () if name not in self._tasks]:
+        if missing := [name for name in names or () if name not in self.tasks]:
             raise ConfigError(f"task {missing[0]!r}: {self.skipped.get(missing[0], f'not in {folder}')}")
-        if not self._tasks:
+        if not self.tasks:
             why = "; ".join(f"{name}: {reason}" for name, reason in list(self.skipped.items())[:3])
             advice = "; build the images and use level='container'" if why else ""
             raise DataError(f"{folder} has no playable task ({why or 'no task at all'}){advice}")
-        self.names = list(self._tasks)
+        self.names = list(self.tasks)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def task(self, index: int, seed: int) -> Task:
-        """See `TaskSet`. Nothing is drawn."""
-        return self._tasks[self.names[index]][1]
+        """See `TaskSet`. Nothing is drawn; the first step is returned."""
+        return self.tasks[self.names[index]].steps[0].task
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
-        """See `TaskSet`. The tests run in the shell of the episode, as the format requires."""
-        path = next(path for path, one in self._tasks.values() if one is task)
+        """See `TaskSet`. The tests run in the shell of the episode, as the formats require."""
+        step = next(step for one in self.tasks.values() for step in one.steps if step.task is task)
         shell.read()  # stops running processes
-        folder = path / "tests"
-        tests = {f.relative_to(folder).as_posix(): File(f.read_bytes(), f.stat().st_mode & 0o777)
-                 for f in sorted(folder.rglob("*")) if f.is_file()}  # fmt: skip
-        script = path / "run-tests.sh"
-        if script.is_file():
-            tests["run-tests.sh"] = File(script.read_bytes(), 0o755)
         shell.run(_CLEAR)
         try:
-            shell.write(tests, "/tests")
+            shell.write(step.tests, "/tests")
         except SandboxError:  # the player has prevented it
             return Grade(["the tests could not be put in place"], 1)
-        seconds = _seconds(path)
-        found = [name for name in tests if re.fullmatch(r"test_\w+\.py", name)]
-        if found and not self.run_script:
-            result = shell.run(_PYTEST.format(" ".join(f"/tests/{name}" for name in found)), seconds=seconds)
+        files = [name for name in step.tests if re.fullmatch(r"test_\w+\.py", name)]
+        if files and not self.run_script:
+            command = _PYTEST.format(" ".join(f"/tests/{name}" for name in files))
+            result = shell.run(command, seconds=step.seconds)
             return _pytest_grade(result.output, result.status)
-        name = "test.sh" if "test.sh" in tests else "run-tests.sh"
-        status = shell.run(_SCRIPT.format(name), seconds=seconds).status
-        reward = shell.run(_REWARD)
-        try:
-            passed = float(reward.output) >= 1 if reward.status == 0 else status == 0
-        except ValueError:
-            passed = False
-        return Grade([] if passed else [name], 1)
+        exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in step.env.items())
+        status = shell.run(f"({exports}{_SCRIPT.format(step.script)})", seconds=step.seconds).status
+        answer = shell.run(_REWARDS)
+        rewards = _rewards(answer.output) if answer.status == 0 else {"reward": float(status == 0)}
+        grade = Grade([], 1, rewards)
+        return grade if grade.reward >= 1 else Grade([step.script], 1, rewards)
+
+
+def _rewards(text: str) -> dict[str, float]:
+    """Return the rewards by name in ``reward.json`` or ``reward.txt``; none if they cannot be read."""
+    try:
+        values = json.loads(text)
+        named: Mapping[str, Any] = values if isinstance(values, dict) else {"reward": values}
+        rewards = {name: float(value) for name, value in named.items()}
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return {}
+    readable = all(map(math.isfinite, rewards.values()))
+    return {name: min(1.0, max(0.0, value)) for name, value in rewards.items()} if readable else {}
 
 
 def _pytest_grade(output: str, status: int) -> Grade:
@@ -190,57 +276,3 @@ def _pytest_grade(output: str, status: int) -> Grade:
     if status and not failed:
         failed = ["the tests did not run to their end"]
     return Grade(failed, max(len(lines), len(failed)))
-
-
-def _is_task(path: Path) -> bool:
-    return (path / "task.yaml").is_file() or (path / "instruction.md").is_file()
-
-
-def _read(path: Path, files: bool) -> Task:
-    """Read a task.
-
-    Raises:
-        DataError: The task cannot be played.
-    """
-    harbor = (path / "instruction.md").is_file()
-    if harbor:
-        instruction: Any = (path / "instruction.md").read_text(encoding="utf-8")
-    else:
-        instruction = _yaml(path / "task.yaml").get("instruction")
-    if not isinstance(instruction, str) or not instruction.strip():
-        raise DataError("it has no instruction")
-    if not any((path / "tests").glob("test*")) and not (path / "run-tests.sh").is_file():
-        raise DataError("it has no tests")
-    image = path / "environment" / "Dockerfile" if harbor else path / "Dockerfile"
-    solution = path / "solution" / "solve.sh" if harbor else path / "solution.sh"
-    text = solution.read_text(encoding="utf-8") if solution.is_file() else ""
-    return Task(instruction.strip(), files_of(image) if files else {}, (), text, ())
-
-
-def _seconds(path: Path) -> float:
-    """Return the time limit of the tests in seconds."""
-    if (path / "task.yaml").is_file():
-        found = _yaml(path / "task.yaml").get("max_test_timeout_sec")
-    else:
-        text = (path / "task.toml").read_text(encoding="utf-8") if (path / "task.toml").is_file() else ""
-        section = re.search(r"^\[verifier\]$(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
-        match = re.search(r"^timeout_sec\s*=\s*([0-9.]+)", section[1], re.MULTILINE) if section else None
-        found = match and match[1]
-    try:
-        return max(1.0, float(found)) if found else _TEST_SECONDS
-    except (TypeError, ValueError):
-        return _TEST_SECONDS
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        yaml = importlib.import_module("yaml")
-    except ModuleNotFoundError as error:
-        raise MissingDependency(
-            "task.yaml needs the package 'yaml': pip install 'gem-core[terminal]'"
-        ) from error
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"its task.yaml cannot be read: {' '.join(str(error).split())[:200]}") from None
-    return found if isinstance(found, dict) else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gem_core.envs.terminal.task import TASKS, End, EndCheck, Task
@@ -16,6 +16,16 @@ class Grade(NamedTuple):
     """Names of the failing tests."""
     tests: int
     """Total number of tests."""
+    rewards: Mapping[str, float] | None = None
+    """Rewards by name, from 0 to 1, which a test script wrote; None if only the tests decide."""
+
+    @property
+    def reward(self) -> float:
+        """Reward of the result: ``reward``, else the mean of the named rewards; 1 if all tests pass."""
+        if self.rewards is None:
+            return float(not self.failed)
+        mean = sum(self.rewards.values()) / max(1, len(self.rewards))
+        return self.rewards.get("reward", mean)
 
 
 class TaskSet(Protocol):

@@ -99,7 +99,8 @@ def test_a_wrong_end_fails(env):
     assert info["metrics"]["progress"] == 0.5
     env.reset(options={"index": 1})
     env.step(block("cp in.txt out.txt"))
-    assert env.step(block("submit"))[:2] == ("Tests that fail: test.sh.", 0.0)
+    text, reward, _, _, info = env.step(block("submit"))
+    assert (text, reward, info["success"]) == ("Tests that fail: test.sh.", 0.5, False)
 
 
 @pytest.mark.parametrize(
