@@ -272,6 +272,15 @@ def openrlhf_full(session: nox.Session) -> None:
     test_trainer(session, "openrlhf", "-m", "full", prepare=COMPILE_DEEPSPEED)
 
 
+@nox.session(name="openrlhf-older", python="3.11")
+def openrlhf_older(session: nox.Session) -> None:
+    """Test the OpenRLHF plugin with the oldest supported version of OpenRLHF."""
+    install_trainer(session, "constraints/openrlhf.txt", prepare=COMPILE_DEEPSPEED)
+    session.install("--no-deps", "openrlhf==0.11.0")
+    session.env["GEM_CORE_OPENRLHF"] = "1"
+    pytest(session, "tests/trainers/openrlhf", "-m", "not full", "-W", "ignore::DeprecationWarning")
+
+
 @nox.session(python="3.11")
 def trl(session: nox.Session) -> None:
     """Test the TRL plugin: TRL's own trainer on a CPU, mostly in one process."""

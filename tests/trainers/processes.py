@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +44,27 @@ class Run:
         return self
 
 
-def run_to_the_end(command: Sequence[str], *, folder: Path, env: Mapping[str, str], timeout: float) -> Run:
+@dataclass
+class Kill:
+    """A process of a run to kill with SIGKILL, once.
+
+    Attributes:
+        process: Text in the command line of the process; the first process with it is killed.
+        when: Whether the time has come; called about five times per second.
+    """
+
+    process: str
+    when: Callable[[], bool]
+
+
+def run_to_the_end(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    kill: Kill | None = None,
+) -> Run:
     """Run `command` in a new process session, and end all processes that it leaves behind.
 
     The output is written to ``log.txt`` in `folder`, so that it can be watched.
@@ -53,6 +74,7 @@ def run_to_the_end(command: Sequence[str], *, folder: Path, env: Mapping[str, st
         folder: Working folder, which must exist.
         env: All environment variables.
         timeout: Time limit in seconds.
+        kill: Process of the run to kill before it ends; None for none.
     """
     log = folder / "log.txt"
     with open(log, "wb") as file:
@@ -60,6 +82,8 @@ def run_to_the_end(command: Sequence[str], *, folder: Path, env: Mapping[str, st
             command, cwd=folder, env=dict(env), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
+            if kill is not None:
+                _kill_one(process, kill, timeout)
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             code = -1
@@ -88,6 +112,31 @@ def metadata_folder(folder: Path, distributions: Mapping[str, str]) -> Path:
         (info / "entry_points.txt").write_text(entry_points)
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
     return folder
+
+
+def _kill_one(process: subprocess.Popen[bytes], kill: Kill, timeout: float) -> None:
+    """Kill the process that `kill` names when its time has come.
+
+    Raises:
+        AssertionError: The run ended earlier.
+    """
+    end = time.monotonic() + timeout
+    while not kill.when():
+        assert process.poll() is None, "the run ended before a process could be killed"
+        if time.monotonic() > end:
+            raise subprocess.TimeoutExpired(process.args, timeout)
+        time.sleep(0.2)
+    commands = {pid: _command(pid) for pid in _session(process.pid)}
+    matching = [pid for pid, command in commands.items() if kill.process in command]
+    assert matching, f"no process {kill.process!r} among {sorted(commands.values())}"
+    os.kill(matching[0], signal.SIGKILL)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except FileNotFoundError:  # it has ended since
+        return ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

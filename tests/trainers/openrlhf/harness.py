@@ -14,6 +14,7 @@ from pathlib import Path
 
 import gem_openrlhf.agent
 
+from tests.trainers.openrlhf import correction
 from tests.trainers.processes import (
     ROOT,
     SPIES,
@@ -78,9 +79,8 @@ SMALL = {
     "actor.lr_scheduler": "constant",
     "actor.max_norm": "1e9",
     "algo.kl.init_coef": "0",
-    "algo.advantage.is_correction_level": "token",
 }
-"""Flags for a machine with two cores and a tiny model; the correction adds the engine's log-probs."""
+"""Flags for a machine with two cores and a tiny model."""
 
 
 def run_openrlhf(
@@ -92,6 +92,7 @@ def run_openrlhf(
     gem: Mapping[str, str | None] = GEM,
     module: str = OURS,
     shims: Sequence[str] = SHIMS,
+    scheme: str = "icepop",
     environment: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
 ) -> Run:
@@ -105,6 +106,7 @@ def run_openrlhf(
         gem: See `GEM`.
         module: `OURS` or `THEIRS`.
         shims: Modules of ``cpu/``.
+        scheme: Log-prob correction, a key of `correction.LEVEL`; any but "off" adds the engine's log-probs.
         environment: Additional environment variables.
         timeout: Time limit in seconds.
     """
@@ -131,7 +133,12 @@ def run_openrlhf(
         "logger.tensorboard_dir": str(folder / "tensorboard"),
         "logger.wandb.run_name": "run",
     }
-    command = [sys.executable, "-m", module, *words({**gem, **SMALL, **places, **(flags or {})})]
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        *words({**gem, **SMALL, **correction.flags(scheme), **places, **(flags or {})}),
+    ]
     with short_folder() as ray_folder:
         env["RAY_TMPDIR"] = ray_folder
         return run_to_the_end(command, folder=folder, env=env, timeout=timeout)

@@ -31,7 +31,6 @@ def flags(given: learning.Given) -> dict[str, str | None]:
     budget = given.budget
     return {
         "algo.advantage.gamma": str(budget.gamma),
-        "algo.advantage.is_correction_level": "off",
         "actor.adam.lr": str(budget.lr),
         "actor.adam.betas": " ".join(str(beta) for beta in ADAM_BETAS),
         "actor.max_norm": "1",
@@ -80,7 +79,7 @@ def main() -> None:
         folder = Path(name)
         rows = write_rows(folder / "rows.jsonl", [budget.env], budget.prompts * budget.steps, seed=given.seed)
         run = harness.run_openrlhf(
-            folder, given.model.resolve(), rows, flags(given), shims=shims, timeout=7200
+            folder, given.model.resolve(), rows, flags(given), shims=shims, scheme="off", timeout=7200
         ).check()
         steps = metrics_of(run)
         before, after = success(given.model, budget), success(folder / "model", budget)

@@ -41,7 +41,6 @@ def test_the_shared_step(tmp_path: Path) -> None:
     write(tasks(), tmp_path / "rows.jsonl")
     flags = {
         "algo.advantage.gamma": str(GAMMA),
-        "algo.advantage.is_correction_level": "off",
         "data.max_len": str(TOKENS),
         "rollout.max_new_tokens": str(TOKENS_PER_TURN),
         "rollout.batch_size": str(TASKS),
@@ -54,7 +53,7 @@ def test_the_shared_step(tmp_path: Path) -> None:
     }
     environment = {"GEM_SCRIPT": str(shared.script)}
     run = harness.run_openrlhf(
-        tmp_path, shared.model, tmp_path / "rows.jsonl", flags, environment=environment
+        tmp_path, shared.model, tmp_path / "rows.jsonl", flags, scheme="off", environment=environment
     ).check()
     (update,) = spied.updates(run.spy)
     episodes = assemble.from_rows(update.rows, assemble.carried_episodes(run.spy))

@@ -13,6 +13,7 @@ from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.example import EXAMPLE, load_example
+from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.args import parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
@@ -45,7 +46,16 @@ def lines() -> list[list[str]]:
 def commands() -> list[list[str]]:
     """Return the flags of the command lines that train with GEM's command."""
     documented = [words[len(OURS) :] for words in lines() if words[: len(OURS)] == OURS]
-    return [[part for word in words for part in (USER if word == "$@" else [word])] for words in documented]
+    whole = [[part for word in words for part in (USER if word == "$@" else [word])] for words in documented]
+    return [with_installed_correction(words) for words in whole]
+
+
+def with_installed_correction(words: list[str]) -> list[str]:
+    """Return flags with the page's correction replaced by its equivalent in the installed version."""
+    newest = harness.words(correction.flags("icepop", correction.LEVEL))
+    start = words.index(newest[0])
+    assert words[start : start + len(newest)] == newest
+    return [*words[:start], *harness.words(correction.flags("icepop")), *words[start + len(newest) :]]
 
 
 def flags_of(words: list[str]) -> dict[str, str | None]:

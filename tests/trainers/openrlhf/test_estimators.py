@@ -14,7 +14,6 @@ from gem_openrlhf import train_ppo_ray
 from gem_openrlhf.executor import lay_out
 from gem_openrlhf.failures import actor_step
 from gem_openrlhf.labels import played_of
-from openrlhf.models.loss import PolicyLoss
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.trainer.ppo_utils.experience import make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
@@ -24,7 +23,9 @@ from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import case, episode, golden_cases, standardized, turn_returns
+from tests.trainers.openrlhf import correction
 from tests.trainers.openrlhf.args import experience_maker, experiences, parse
+from tests.trainers.openrlhf.harness import words
 
 CASES = [case for case in golden_cases() if any(e["trainable"] and e["rewards"] for e in case["episodes"])]
 
@@ -203,7 +204,9 @@ def test_only_a_batch_of_failures_alone_is_refused() -> None:
     assert [bool(row.any()) for batch in batches for row in batch.advantages] == [False, False, False, True]
 
 
-OWN = ["reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flash_reinforce"]
+OWN = ["reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"]
+if correction.has_levels():  # both came with OpenRLHF 0.11.2
+    OWN.append("flash_reinforce")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +315,7 @@ class GemActor(ActorPPOTrainer):
     training_step = actor_step(ActorPPOTrainer.training_step)
 
 
-def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, float], float]:
+def trained(batches: list[Any], *, scheme: str, use_kl: bool) -> tuple[dict[str, float], float]:
     """Return the actor's metrics for micro-batches of one row, and the gradient of a one-weight model."""
     weight = torch.full((), -1.0, requires_grad=True)
 
@@ -352,7 +355,7 @@ def trained(batches: list[Any], *, level: str, use_kl: bool) -> tuple[dict[str, 
         "actor": Actor(),
         "ema_model": None,
         "aux_loss": False,
-        "actor_loss_fn": PolicyLoss(is_correction_level=level),
+        "actor_loss_fn": correction.policy_loss(parse(*words(correction.flags(scheme))).algo.advantage),
         "actor_optim": None,
         "actor_scheduler": SimpleNamespace(get_last_lr=lambda: [0.0]),
     }
@@ -368,9 +371,9 @@ def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any
     """Run OpenRLHF's own actor in its default micro-batches of one row, with and without the failed row."""
     words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", "0.9"]
     good = [episode([0.5, 1.0]), episode([0.1, 0.0, 2.0])]
-    for level, use_kl in (("off", False), ("token", True), ("seq", False)):
+    for scheme, use_kl in (("off", False), ("icepop", True), ("seq-mask-tis", False)):
         batches = [made_by_openrlhf(rows, *words) for rows in (good, [empty, *good])]
-        (status, gradient), (with_empty, same) = (trained(of, level=level, use_kl=use_kl) for of in batches)
+        (status, gradient), (with_empty, same) = (trained(of, scheme=scheme, use_kl=use_kl) for of in batches)
         assert same == pytest.approx(gradient, rel=1e-6) != 0
         for metric in [name for name in status if not name.startswith("gem/")]:
             # OpenRLHF multiplies these by the number of micro-batches.
@@ -382,7 +385,7 @@ def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any
 def test_an_update_from_failures_alone_is_refused() -> None:
     batches = made_by_openrlhf([FAILED, FAILED, episode([0.5])], "--algo.advantage.gamma", "0.9")
     with pytest.raises(EnvError, match=r"an update of .*: no episode is trainable: 1 of 1 .* seed 0"):
-        trained(batches[:1], level="off", use_kl=False)
+        trained(batches[:1], scheme="off", use_kl=False)
 
 
 def test_flags_that_would_change_gae_over_turns_are_refused_when_they_meet() -> None:

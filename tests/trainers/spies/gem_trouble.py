@@ -53,6 +53,16 @@ class Hangs(Endless):
         return super().step(action)
 
 
+class Slow(GuessTheNumber):
+    """Guess the number, with steps that take 0.3 s."""
+
+    blocking = True
+
+    def step(self, action: str) -> Any:
+        time.sleep(0.3)
+        return super().step(action)
+
+
 class Chaos(GuessTheNumber):
     """Guess the number, with a constructor and resets, steps and closes that may raise or hang.
 
@@ -138,3 +148,4 @@ def register() -> None:
     for kind in (Endless, Raises, Hangs):
         register_env(f"test:{kind.__name__}", kind)
     register_env("test:Chaos-v0", Chaos)
+    register_env("test:Slow-v0", Slow)
