@@ -183,7 +183,7 @@ def test_runs_of_braces_nest(depth):
     ["\\boxed{}", "\\boxed{ {} }", "\\boxed{", "\\boxed{\\boxed{}}", "\\boxed{\\}", "}", "\\boxed{answer}"],
 )
 def test_boxed_answer_takes_linear_time(piece):
-    size = SIZE // 5
+    size = SIZE // 10
     body = piece * (size // len(piece))
     for text in (body, "\\boxed{" + body, body + "}" * (size // 8)):
         boxed_answer(text)

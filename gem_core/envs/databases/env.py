@@ -101,7 +101,7 @@ class Databases(TurnBasedEnv[str]):
 
     def play(self, move: str) -> MoveResult:
         wrong = self.wrong()
-        if self.task.answer is not None and _words(move) != _words(self.task.answer):
+        if self.task.answer is not None and not _same_answer(move, self.task.answer):
             wrong.append("answer")
         self.passed = float(not wrong)
         if wrong:
@@ -182,7 +182,13 @@ class Databases(TurnBasedEnv[str]):
             return [f"the database cannot be read ({error})"]
 
 
-def _words(answer: str) -> list[str]:
-    """Normalize an answer: its words in lower case, and the values of its numbers."""
-    words = undecorated(answer).casefold().replace(",", " ").split()
-    return [str(Fraction(word)) if _NUMBER.fullmatch(word) else word for word in words]
+def _same_answer(answer: str, reference: str) -> bool:
+    """Return whether two answers have the same words, ignoring case, and the same values of numbers."""
+    words, expected = (undecorated(text).casefold().replace(",", " ").split() for text in (answer, reference))
+    return len(words) == len(expected) and all(map(_same_word, words, expected))
+
+
+def _same_word(word: str, expected: str) -> bool:
+    if _NUMBER.fullmatch(word) and _NUMBER.fullmatch(expected):
+        return Fraction(word) == Fraction(expected)
+    return word == expected
