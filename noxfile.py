@@ -28,7 +28,7 @@ nox.options.sessions = [
     "consistency",
     "summary",
 ]
-SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "trl", "oat", "rl2", "roll", "wheel")
+SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "trl", "oat", "rl2", "roll", "wheel", "bridge-textarena")
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
 RESULTS = Path(".nox/results")
@@ -115,6 +115,26 @@ def mcp1(session: nox.Session) -> None:
     """Run the MCP tests with the older major version of the package; `core` has the newer one."""
     session.install("-c", "constraints/mcp1.txt", "-e", ".[mcp]", "pytest", "pytest-timeout", "hypothesis")
     pytest(session, "tests/tools/mcp")
+
+
+@nox.session(name="bridge-textarena", python="3.11")
+def bridge_textarena(session: nox.Session) -> None:
+    """Compare games of TextArena here with TextArena's own interface."""
+    test_bridge(session, "textarena")
+
+
+def test_bridge(session: nox.Session, name: str) -> None:
+    """Test a bridge, and the code blocks of its page, with the packages of its constraints file.
+
+    A skipped test of the bridge is an error.
+    """
+    session.install("-c", f"constraints/bridge-{name}.txt", "-e", f".[{name}]", *MINIMAL)
+    pytest(session, f"tests/bridges/{name}")
+    _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
+    if skipped:
+        session.error(f"{skipped} tests of the bridge to {name} were skipped")
+    page = f"docs/bridges/{name}.md"
+    pytest(session, f"tests/docs/test_blocks.py::test_page[{page}]", report=f"{session.name}-page")
 
 
 @nox.session

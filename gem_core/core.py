@@ -134,6 +134,9 @@ class Env:
     reward_components: tuple[str, ...] = ()
     """Names of the components of the reward, if steps report them as ``info["reward_components"]``."""
 
+    legal_random_actions: bool = True
+    """Whether `sample_random_action` knows what is legal in the current position."""
+
     spec: EnvSpec | None = None
     """How `make` built this environment; None if the constructor was called directly."""
 

@@ -10,23 +10,14 @@ from gem_core.registration import register_scheme
 
 __all__ = ["register_builtin"]
 
-# prefix, entry point within the package, argument, extra, deterministic and stateful, description
-_SCHEMES: tuple[tuple[str, str, str, str | None, bool, str], ...] = (
-    (
-        "gymnasium",
-        "gymnasium.env:GymnasiumEnv",
-        "env_id",
-        "gymnasium",
-        True,
-        "Environments of Gymnasium as text",
-    ),
-)
-
 
 def register_builtin() -> None:
     """Register the scheme of every inbound bridge."""
-    for prefix, entry_point, argument, extra, repeatable, description in _SCHEMES:
-        register_scheme(
-            prefix, f"gem_core.bridges.{entry_point}", argument, description=description, extra=extra,
-            deterministic=repeatable, stateful=repeatable,
-        )  # fmt: skip
+    register_scheme(
+        "gymnasium", "gem_core.bridges.gymnasium.env:GymnasiumEnv", "env_id", extra="gymnasium",
+        description="Environments of Gymnasium as text",
+    )  # fmt: skip
+    register_scheme(
+        "textarena", "gem_core.bridges.textarena:make_textarena", "game", extra="textarena",
+        description="Games of TextArena",
+    )  # fmt: skip

@@ -143,9 +143,20 @@ class ForeignEnv(Env):
 
     def _failure(self, where: str, error: Exception) -> GemError:
         self.end_episode()
-        if isinstance(error, GemError):
-            return error
-        return EnvError(f"{self.name}: {where} raised {error_line(error, 500)}")
+        return foreign_error(self.name, where, error)
+
+
+def foreign_error(name: str, where: str, error: Exception) -> GemError:
+    """Return the error to raise for an exception of a foreign environment; a `GemError` stays as it is.
+
+    Args:
+        name: Name of the environment.
+        where: What raised, such as "step 3".
+        error: The exception.
+    """
+    if isinstance(error, GemError):
+        return error
+    return EnvError(f"{name}: {where} raised {error_line(error, 500)}")
 
 
 def json_info(info: Mapping[str, Any]) -> Info:

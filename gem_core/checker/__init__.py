@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import gem_core.checker.replay_rules  # adds its rules to RULES, as does the next import
@@ -35,20 +35,25 @@ __all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Result of `check_env` when no rule is broken.
+    """Result of `check_env`.
 
     Attributes:
         env: Name of the environment.
         passed: Names of the rules that hold.
         skipped: Maps the name of each rule that does not apply to the reason.
+        broken: Maps the name of each broken rule to the message of its `CheckFailed`; always empty without
+            `keep_going`.
     """
 
     env: str
     passed: tuple[str, ...]
     skipped: dict[str, str]
+    broken: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"{self.env}: {len(self.passed)} rules hold, {len(self.skipped)} do not apply"]
+        counts = f"{len(self.passed)} rules hold, {len(self.skipped)} do not apply"
+        lines = [f"{self.env}: {counts}" + (f", {len(self.broken)} are broken" if self.broken else "")]
+        lines += [f"  broken   {name}: {message}" for name, message in self.broken.items()]
         lines += [f"  holds    {name}" for name in self.passed]
         lines += [f"  skipped  {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join(lines)
@@ -61,6 +66,8 @@ def check_env(
     max_turns: int = 1000,
     patience: float = 5.0,
     rules: Sequence[str] | None = None,
+    actions: Callable[[Env], str] | Sequence[str] | None = None,
+    keep_going: bool = False,
     **kwargs: Any,
 ) -> CheckReport:
     """Check that an environment follows every rule of the contract.
@@ -72,6 +79,9 @@ def check_env(
         max_turns: Maximum number of steps within which every episode has to end.
         patience: Seconds of CPU time allowed for one step on a text of one megabyte.
         rules: Names of the rules to check; None for all.
+        actions: Random player for an environment without one: a function of the environment, or responses to
+            draw from. They need not be legal.
+        keep_going: Whether to check all rules and report the broken ones, instead of raising at the first.
         **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
     Returns:
@@ -79,7 +89,8 @@ def check_env(
         ``deterministic=False`` or ``stateful=False`` is exempt from exactly the rules on that property.
 
     Raises:
-        CheckFailed: A rule is broken; the message names the rule, the evidence, and the remedy.
+        CheckFailed: A rule is broken, without `keep_going`; the message names the rule, the evidence, and the
+            remedy.
         ConfigError: An argument is invalid.
     """
     unknown = set(rules or ()) - {rule.name for rule in RULES}
@@ -88,8 +99,11 @@ def check_env(
             f"unknown rules {sorted(unknown)}; the rules are: {', '.join(rule.name for rule in RULES)}"
         )
     subject = _subject(env, seeds, max_turns, patience, kwargs)
-    passed = []
-    skipped = {}
+    if actions is not None:
+        subject.actions, subject.legal_actions = _player(actions), False
+    passed: list[str] = []
+    skipped: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for rule in RULES:
         if rules is not None and rule.name not in rules:
             continue
@@ -98,7 +112,11 @@ def check_env(
             passed.append(rule.name)
         except RuleSkipped as reason:
             skipped[rule.name] = str(reason)
-    return CheckReport(subject.name, tuple(passed), skipped)
+        except CheckFailed as failure:
+            if not keep_going:
+                raise
+            failures[rule.name] = str(failure)
+    return CheckReport(subject.name, tuple(passed), skipped, failures)
 
 
 class EnvContract:
@@ -141,7 +159,17 @@ def _subject(
     with build() as first:
         require_one_agent(first, "the checker")
         name = first.spec.id if first.spec else type(first.unwrapped).__name__
-        return Subject(name, build, tuple(seeds), max_turns, patience, first.spec)
+        legal = first.unwrapped.legal_random_actions
+        return Subject(name, build, tuple(seeds), max_turns, patience, first.spec, legal_actions=legal)
+
+
+def _player(actions: Callable[[Env], str] | Sequence[str]) -> Callable[[Env], str]:
+    """Return the random player that `actions` describes."""
+    if callable(actions):
+        return actions
+    if isinstance(actions, str) or not actions:
+        raise ConfigError(f"actions={actions!r}: expected a function or a list of responses")
+    return lambda env: env.unwrapped.action_random.choice(actions)
 
 
 def _check_rule(rule: Rule, subject: Subject) -> None:

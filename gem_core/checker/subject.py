@@ -6,8 +6,10 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
+from gem_core._util.messages import error_line
 from gem_core.core import Env
 from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
@@ -84,6 +86,8 @@ class Subject:
         max_turns: Maximum number of steps within which an episode has to end.
         patience: Seconds of CPU time allowed for one step on a text of one megabyte.
         spec: Registered spec; None if the environment is not registered.
+        actions: Random player that replaces `sample_random_action`; None if the environment has one.
+        legal_actions: Whether random actions are always legal.
     """
 
     name: str
@@ -92,13 +96,18 @@ class Subject:
     max_turns: int
     patience: float
     spec: EnvSpec | None = None
+    actions: Callable[[Env], str] | None = None
+    legal_actions: bool = True
     _opened: list[Env] = field(default_factory=list)
     _recordings: dict[int, Recording] = field(default_factory=dict)
     _mixed: Recording | None = None
 
     def fresh(self) -> Env:
         """Return a new instance, which is closed at the end of the current rule."""
-        return self.adopt(self.make())
+        env = self.adopt(self.make())
+        if self.actions is not None:
+            env.sample_random_action = partial(self.actions, env)  # type: ignore[method-assign]
+        return env
 
     def adopt(self, env: Env) -> Env:
         """Close `env` at the end of the current rule, and return it."""
@@ -139,7 +148,13 @@ class Subject:
 
 def random_action(env: Env) -> str:
     """Return a random legal action."""
-    action = env.sample_random_action()
+    try:
+        action = env.sample_random_action()
+    except NotImplementedError as error:
+        broken(
+            f"sample_random_action() raised {error_line(error)}",
+            "define it, or check with responses to draw from: check_env(..., actions=[...]) or --actions",
+        )
     if not isinstance(action, str):
         broken(f"sample_random_action() returned {clip(action)}", "return the action as a str")
     return action

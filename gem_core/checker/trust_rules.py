@@ -10,7 +10,7 @@ from gem_core.checker.floors import documented
 from gem_core.checker.host import Host, timed
 from gem_core.checker.null_policies import FORMS, play, readable_forms
 from gem_core.checker.rules import rule
-from gem_core.checker.subject import Subject, broken, clip, reset, skip, step
+from gem_core.checker.subject import Subject, broken, clip, random_action, reset, skip, step
 from gem_core.core import Env
 from gem_core.registration import list_envs, spec
 from gem_core.sandbox import self_check
@@ -41,7 +41,7 @@ def attacks_change_nothing(subject: Subject) -> None:
     seed = subject.seeds[0]
     read = readable_forms(play(env, seed, max_turns=subject.max_turns))
     for recording in subject.recordings():  # loads lazy imports before the snapshot
-        subject.play(env, recording.seed, lambda env: env.sample_random_action())
+        subject.play(env, recording.seed, random_action)
     panel = _Panel(subject, env, seed)
     before = panel.graded()
     host = Host(kind.__module__ for kind in type(env.unwrapped).__mro__)
@@ -73,7 +73,7 @@ class _Panel:
         reset(env, seed)
         self.repeatable = subject.spec is None or (subject.spec.stateful and subject.spec.deterministic)
         self.state = env.get_state() if self.repeatable else None
-        self.action = env.sample_random_action()
+        self.action = random_action(env)
         oracle = env.oracle_action()
         self.answer = last_boxed(oracle or "") or ""
         self.probes = [*([] if oracle is None else [oracle]), self.action, "\\boxed{gem}", "\\boxed{1}"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
+import shlex
+from dataclasses import asdict, dataclass, field
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
@@ -16,7 +17,6 @@ from gem_core.cli._arguments import (
     positive_int,
 )
 from gem_core.errors import (
-    CheckFailed,
     ConfigError,
     DataError,
     GemError,
@@ -35,6 +35,7 @@ class EnvCheck:
         rules: Rules that the environment follows.
         not_applicable: Rules that do not apply to the environment.
         message: Failure message, or the reason why the environment was skipped.
+        broken: Maps each broken rule to its message, with the command that repeats the failure.
     """
 
     id: str
@@ -42,6 +43,7 @@ class EnvCheck:
     rules: tuple[str, ...] = ()
     not_applicable: tuple[str, ...] = ()
     message: str = ""
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,13 +52,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         commands,
         "check",
         "check that environments follow the rules",
-        examples=["game:GuessTheNumber-v0-easy", "'game:*' --json", "my:Env-v0 --kwargs size=5"],
-        details="Exit code 1 if an environment breaks a rule.",
+        examples=[
+            "game:GuessTheNumber-v0-easy",
+            "'game:*' --json",
+            "my:Env-v0 --kwargs size=5",
+            "textarena:Wordle-v0 --actions '[crane]' --actions '[slate]'",
+        ],
+        details="Exit code 1 if an environment breaks a rule. Each broken rule comes with the command that "
+        "repeats the failure.",
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help="id or shell-style pattern")
     parser.add_argument("--all", action="store_true", help="check every registered environment")
     parser.add_argument(
         "--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (default 3)"
+    )
+    parser.add_argument("--rules", action="append", metavar="NAME", help="check only this rule (repeatable)")
+    parser.add_argument(
+        "--actions",
+        action="append",
+        metavar="TEXT",
+        help="response to draw from, for an environment without random actions (repeatable)",
     )
     add_env_arguments(parser)
     add_json_flag(parser)
@@ -104,11 +119,29 @@ def _check(id: str, args: argparse.Namespace) -> EnvCheck:
         if not args.all:
             raise
         return EnvCheck(id, "failed", message=str(error))
-    try:
-        report = check_env(name, seeds=range(args.seeds), wrappers=args.wrappers, **kwargs)
-    except CheckFailed as error:
-        return EnvCheck(id, "failed", message=str(error))
-    return EnvCheck(id, "ok", rules=report.passed, not_applicable=tuple(report.skipped))
+    report = check_env(
+        name, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
+        wrappers=args.wrappers, **kwargs,
+    )  # fmt: skip
+    broken = {
+        rule: f"{message}\n  reproduce: {_command(id, rule, args)}" for rule, message in report.broken.items()
+    }
+    return EnvCheck(
+        id,
+        "failed" if broken else "ok",
+        rules=report.passed,
+        not_applicable=tuple(report.skipped),
+        message="\n".join(broken.values()),
+        broken=broken,
+    )
+
+
+def _command(id: str, rule: str, args: argparse.Namespace) -> str:
+    """Return the command that checks one rule with the same arguments."""
+    words = ["gem-core", "check", id, "--seeds", str(args.seeds), "--rules", rule]
+    for flag, values in (("--kwargs", args.kwargs), ("--actions", args.actions or [])):
+        words += [word for value in values for word in (flag, value)]
+    return shlex.join([*words, *(["--wrappers", args.wrappers] if args.wrappers else [])])
 
 
 def _show(result: EnvCheck) -> None:

@@ -53,6 +53,33 @@ def test_json(broken_env, capsys):
     assert "breaks the rule" in bad["message"]
 
 
+def test_every_broken_rule_has_a_command_that_repeats_it(broken_env, capsys, monkeypatch):
+    monkeypatch.setattr(Stepper, "sample_random_action", lambda self: "", raising=False)
+    gem_core.register("test:Nan-v0", Stepper, rewards=[1.0, float("nan")])
+    arguments = ["test:Nan-v0", "--seeds", "1", "--kwargs", "truncate=true"]
+    assert main(["check", *arguments, "--json"]) == 1
+    (verdict,) = json.loads(capsys.readouterr().out)
+    assert {"step_results", "reset_is_needed"} <= set(verdict["broken"])
+    command = verdict["broken"]["step_results"].rpartition("reproduce: gem-core ")[2].split()
+    assert main([*command, "--json"]) == 1
+    (again,) = json.loads(capsys.readouterr().out)
+    assert again["broken"] == {"step_results": verdict["broken"]["step_results"]}
+
+
+def test_actions_replace_a_random_player(broken_env, capsys, monkeypatch):
+    def no_player(self):
+        raise NotImplementedError("what is legal is unknown")
+
+    monkeypatch.setattr(ScriptedEnv, "sample_random_action", no_player)
+    gem_core.register("test:Silent-v0", "tests.support:ScriptedEnv")
+    check = ["check", "test:Silent-v0", "--seeds", "1", "--rules", "step_results", "--json"]
+    assert main(check) == 1
+    assert "check_env(..., actions=[...]) or --actions" in capsys.readouterr().out
+    assert main([*check, "--rules", "random_actions_are_legal", "--actions", "go", "--actions", "stop"]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)
+    assert (verdict["rules"], verdict["not_applicable"]) == (["step_results"], ["random_actions_are_legal"])
+
+
 def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, capsys, monkeypatch):
     from gem_core import registration
 

@@ -35,6 +35,9 @@ MODULES = {
     "vision": ("PIL",),
     "gymnasium": ("gymnasium",),
     "pettingzoo": ("pettingzoo",),
+    "textarena": ("textarena",),
+    "skyrl": ("skyrl_gym",),
+    "verifiers": ("verifiers",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]

@@ -119,6 +119,7 @@ class OneAgent(Env):
         self.player = find_player(others)
         self.blocking = env.blocking or getattr(self.player, "blocking", False)
         self.format_error_reward = env.format_error_reward
+        self.legal_random_actions = env.legal_random_actions
         self._ledger = Ledger(env)
         self.agent = agent or env.possible_agents[0]
         self.others_seed = 0
