@@ -63,8 +63,7 @@ RECORDED: dict[str, Any] = {
 """The exam of the documentation: 256 batches of 8 and of 64 episodes, and 64 batches of 256."""
 
 RECORDED_CHANGED: dict[str, dict[str, Any]] = {
-    "trl": {"tasks": ["stop", "tool", "mixture", "slippery"], "budget": 10_000},
-    "roll": {"tasks": ["stop"], "batch_sizes": [16, 64]},  # a call takes long
+    "trl": {"tasks": ["stop", "tool", "mixture", "slippery"], "budget": 10_000}
 }
 """Changes to it by trainer."""
 
