@@ -12,8 +12,9 @@ from typing import Any
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
 from gem_core._util.messages import unknown
+from gem_core._util.yaml import parse_yaml
 from gem_core.advantages.registry import SCOPES, TRAINER_NAMES, get_estimator
-from gem_core.errors import ConfigError, MissingDependency
+from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
@@ -92,7 +93,7 @@ class Recipe(RolloutOptions):
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-            options = json.loads(text) if Path(path).suffix == ".json" else _parse_yaml(text)
+            options = json.loads(text) if Path(path).suffix == ".json" else parse_yaml(text)
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
         if not isinstance(options, dict):
@@ -284,16 +285,3 @@ def _parse_number(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _parse_yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise MissingDependency(
-            "reading YAML needs the package 'yaml': pip install pyyaml, or write the file as JSON"
-        ) from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {error}") from None

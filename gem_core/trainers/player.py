@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
+from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, set_env_threads
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
@@ -40,6 +41,7 @@ class EpisodePlayer:
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self.options = options
+        self._tokenizer = tokenizer
         self.context: Context = options.make_context(
             processor_or_tokenizer(processor, tokenizer), template_kwargs
         )
@@ -53,6 +55,25 @@ class EpisodePlayer:
         if options.env_threads is not None:
             set_env_threads(options.env_threads)
         self._traces = options.trace_writers(tokenizer)
+
+    def require_engine_stops(self, known: Collection[int], remedy: str) -> None:
+        """Reject a chat template that ends a turn with a token at which the engine does not stop.
+
+        Use it for an engine to which the plugin cannot pass `extra_stop_id`.
+
+        Args:
+            known: Tokens at which the engine stops in addition to its default ones.
+            remedy: What the user has to change, for the message.
+
+        Raises:
+            ConfigError: The engine does not stop at `extra_stop_id`.
+        """
+        extra = self.extra_stop_id
+        if extra is not None and extra not in known:
+            raise ConfigError(
+                f"the chat template ends a turn with {self._tokenizer.decode([extra])!r} (token {extra}), at "
+                f"which the engine does not stop; {remedy}"
+            )
 
     async def play(
         self,

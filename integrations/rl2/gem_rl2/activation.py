@@ -69,7 +69,7 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
         upstream,
         failures_are_nan=upstream.is_index and plays_gem(config),
         updates=config.actor.update_per_rollout,
-        episodes=(lambda: session.current().played) if plays_gem(config) else None,
+        episodes=(lambda: session.current().played) if plays_gem(config) else tuple,
     )
     name = "compute_advantages"
     places = [sys.modules.get(module) for module in ("RL2.trainer.ppo", "__main__")]

@@ -14,12 +14,14 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.advantages.stats import ReturnStats
+from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.trainers.baselines import subtract_baselines
 from gem_core.trainers.estimators import TurnLog
@@ -27,32 +29,25 @@ from gem_rl2.options import choose_estimator
 from gem_rl2.upstream import Upstream
 
 TURN_IDS = "gem_turn_ids"
+_log_turns = TurnLog(logging.getLogger(__name__))
 
 
+@dataclass(frozen=True)
 class AdvantageHook:
     """Replaces the `compute_advantages` that RL2's trainer looks up.
 
-    Args:
+    Attributes:
         upstream: The installed RL2.
         failures_are_nan: Whether a reward of NaN marks a trajectory whose environment failed; otherwise it is
             an error.
         updates: Number of parts that RL2 cuts a batch into (``actor.update_per_rollout``).
-        episodes: Returns all episodes of this batch, for messages; None if gem_core does not play.
+        episodes: Returns all episodes of this batch, for messages.
     """
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        *,
-        failures_are_nan: bool = False,
-        updates: int = 1,
-        episodes: Callable[[], Sequence[Episode]] | None = None,
-    ) -> None:
-        self._upstream = upstream
-        self._failures_are_nan = failures_are_nan
-        self._updates = updates
-        self._episodes = episodes
-        self._log_turns = TurnLog(logging.getLogger(__name__))
+    upstream: Upstream
+    failures_are_nan: bool = False
+    updates: int = 1
+    episodes: Callable[[], Sequence[Episode]] = tuple
 
     def __call__(self, config: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int) -> None:
         """Add "advantages" to `tensor_dict`.
@@ -66,20 +61,19 @@ class AdvantageHook:
         Raises:
             EnvError: There are fewer trainable rows than updates; the message names the first failed episode.
         """
-        if self._failures_are_nan:
+        if self.failures_are_nan:
             leave_out_failed(tensor_dict, cu_seqs)
-        if int(tensor_dict["action_mask"].any(1).sum()) < self._updates:
-            episodes = [] if self._episodes is None else self._episodes()
-            raise nothing_trainable(episodes, f"step {step}, one of {self._updates} updates")
-        adv = config if self._upstream.is_index else config.adv
+        if int(tensor_dict["action_mask"].any(1).sum()) < self.updates:
+            raise nothing_trainable(self.episodes(), f"step {step}, one of {self.updates} updates")
+        adv = config if self.upstream.is_index else config.adv
         if str(adv.estimator) in TRAINER_NAMES:
             self._estimate(config, adv, tensor_dict, cu_seqs, step)
         else:
-            reinforce = functools.partial(reinforce_of_valid, over_batch=not self._upstream.is_index)
+            reinforce = functools.partial(reinforce_of_valid, over_batch=not self.upstream.is_index)
             failed = valid_trajectories(tensor_dict, cu_seqs).logical_not().any()
-            with self._upstream.replace_reinforce(reinforce) if failed else contextlib.nullcontext():
-                self._upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
-        spread_over_updates(tensor_dict, self._updates)
+            with self.upstream.replace_reinforce(reinforce) if failed else contextlib.nullcontext():
+                self.upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
+        spread_over_updates(tensor_dict, self.updates)
 
     def _estimate(
         self, config: Any, adv: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int
@@ -105,14 +99,14 @@ class AdvantageHook:
             return {"advantages": result.advantages}
 
         changes = {"estimator": "reinforce"}
-        changed = OmegaConf.merge(config, changes if self._upstream.is_index else {"adv": changes})
+        changed = OmegaConf.merge(config, changes if self.upstream.is_index else {"adv": changes})
         tensor_dict[TURN_IDS] = turn_ids_of(tensor_dict["action_mask"], cu_seqs)
         try:
-            with self._upstream.replace_reinforce(compute):
-                self._upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
+            with self.upstream.replace_reinforce(compute):
+                self.upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
         finally:
             del tensor_dict[TURN_IDS]
-        self._log_turns(
+        _log_turns(
             choice.name,
             stats,
             "the runs of action tokens in each row; their rewards are the sums of RL2's token rewards",
@@ -126,15 +120,12 @@ def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
 
     A turn is a run of action tokens within one row.
     """
-    on = (action_mask != 0).long()
-    begins = on.clone()
-    begins[:, 1:] *= 1 - on[:, :-1]
-    number = begins.reshape(-1).cumsum(0).view_as(on)  # counted over the whole batch
-    in_row = begins.sum(1)
-    before = in_row.cumsum(0) - in_row  # turns in earlier rows
-    bounds = torch.as_tensor(cu_seqs, device=on.device)
+    turn_ids = turn_ids_from_mask(action_mask != 0)  # counted in each row
+    in_row = turn_ids.amax(1) + 1
+    before = in_row.cumsum(0) - in_row  # turns in earlier rows of the batch
+    bounds = torch.as_tensor(cu_seqs, device=before.device)
     first_rows = torch.repeat_interleave(bounds[:-1], bounds[1:] - bounds[:-1])
-    return torch.where(on != 0, number - 1 - before[first_rows][:, None], -1)
+    return torch.where(turn_ids >= 0, turn_ids + (before - before[first_rows])[:, None], -1)
 
 
 def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None:

@@ -13,12 +13,13 @@ from typing import Any, get_args
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import PluginOptions, option_at, reject_changed
+from gem_core.trainers.options import PluginOptions, option_at, read_refusals, reject_changed
 from gem_rl2 import ENV_PATH
 from gem_rl2.rows import check_file
-from gem_rl2.upstream import RolloutSplit, Upstream
+from gem_rl2.upstream import INDEX, RolloutSplit, Upstream
 
 RL2_ESTIMATORS = ("reinforce", "gae")
+UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 SPLITS: tuple[RolloutSplit, ...] = get_args(RolloutSplit)
 
 
@@ -97,13 +98,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
 
 
 def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -> None:
-    reject_changed(
-        config,
-        [
-            (f"adv.{option}", neutral, f"has no effect on {choice.name}; leave it at {neutral}")
-            for option, neutral in (("global_norm", False), ("norm_var", False), ("lamda", 1.0))
-        ],
-    )
+    reject_changed(config, read_refusals(UNSUPPORTED, "estimator", estimator=choice.name))
     where = upstream.rollout_section
     responses = option_at(config, f"{where}.responses_per_prompt")
     choice.check_group_size(f"{upstream.data_section('train')}.responses_per_prompt", responses)
@@ -130,23 +125,13 @@ def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
 
 def _check_texts(config: Any, upstream: Upstream, options: PluginOptions) -> None:
     """Check settings of the version on the package index, which samples itself and passes on texts."""
+    reject_changed(config, read_refusals(UNSUPPORTED, INDEX))
     for split in SPLITS:
-        params, where = upstream.sampling_params(config, split), upstream.sampling_section(split)
-        reason = "otherwise a complete response looks like one that was cut, and its end appears twice"
-        if params.get("skip_special_tokens", True):
-            raise ConfigError(f"add +{where}.skip_special_tokens=false; {reason}")
-        if not params.get("no_stop_trim", False):
-            raise ConfigError(f"set {where}.no_stop_trim=true; {reason}")
-    if options.max_tokens_per_turn is not None:
-        raise ConfigError(
-            "gem.max_tokens_per_turn: this version of RL2 samples by itself; "
-            "set rollout.train_sampling_params.max_new_tokens"
-        )
-    if options.on_env_error == "retry":
-        raise ConfigError(
-            "gem.on_env_error=retry: this version of RL2 keeps the responses of an episode whose environment "
-            "failed, so the episode cannot be played again; use RL2's source tree, or mask"
-        )
+        if upstream.sampling_params(config, split).get("skip_special_tokens", True):
+            raise ConfigError(
+                f"add +{upstream.sampling_section(split)}.skip_special_tokens=false; otherwise a complete "
+                "response looks like one that was cut"
+            )
     if options.max_turns is not None and options.max_turns > config.rollout.max_turns:
         raise ConfigError(
             f"gem.max_turns={options.max_turns}, but RL2 ends an episode after rollout.max_turns="

@@ -57,14 +57,13 @@ class Session:
         # `report` writes the traces, when it knows the step and the split.
         self._player = EpisodePlayer(replace(options, traces=None), self._tokenizer)
         self._traces = options.trace_writers(self._tokenizer)
-        extra = self._player.extra_stop_id
-        if upstream.is_index and extra is not None:
+        if upstream.is_index:
             for split in SPLITS:
-                if extra not in (upstream.sampling_params(config, split).get("stop_token_ids") or ()):
-                    raise ConfigError(
-                        f"the chat template ends a turn with token {extra}, at which SGLang does not stop "
-                        f"by default; add +{upstream.sampling_section(split)}.stop_token_ids=[{extra}]"
-                    )
+                known = upstream.sampling_params(config, split).get("stop_token_ids") or ()
+                section = upstream.sampling_section(split)
+                self._player.require_engine_stops(
+                    known, f"add +{section}.stop_token_ids=[{self._player.extra_stop_id}]"
+                )
         self._plays: dict[int, tuple[Any, Play]] = {}  # by id() of the sample, which is kept alive here
         self._texts: dict[int, TextPlay] = {}
         self._numbers = itertools.count()

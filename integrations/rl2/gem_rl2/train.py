@@ -12,7 +12,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from gem_core.errors import GemError
+from gem_core.trainers.plugin import errors_in_one_line
+from gem_rl2 import SUPPORTED
 from gem_rl2.activation import activate
 from gem_rl2.options import prepare
 from gem_rl2.upstream import add_checkout, find
@@ -20,21 +21,17 @@ from gem_rl2.upstream import add_checkout, find
 
 def main() -> None:
     """Check the config and run RL2's `main` with it."""
-    try:
+    with errors_in_one_line(SUPPORTED):
         add_checkout()
         upstream = find()
-    except GemError as error:
-        raise SystemExit(f"gem_rl2: {error}") from None
     import hydra
 
     ppo: Any = importlib.import_module("RL2.trainer.ppo")
 
     def run(config: Any) -> None:
-        try:
+        with errors_in_one_line(SUPPORTED):
             prepare(config, upstream)
             activate(config)
-        except GemError as error:
-            raise SystemExit(f"gem_rl2: {error}") from None
         ppo.main.__wrapped__(config)  # the function inside hydra's decorator
 
     folder = str(Path(ppo.__file__).parent / "config")

@@ -11,6 +11,8 @@ The classes named in a YAML are imported on first use; this module needs no ROLL
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
@@ -26,6 +28,8 @@ SUPPORTED = SupportedTrainer(
     on_index=False,
     hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
 )
+INTERFACE = Path(__file__).with_name("interface.json")
+"""The parts of ROLL that this plugin overrides or calls."""
 TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_roll.export:write", recipe_writer="gem_roll.repro:write")
 
 __getattr__, __dir__ = lazy_exports(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
@@ -58,15 +59,14 @@ def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             "the rows of this env manager do not identify turns: they have neither gem_roll's turn ids nor "
             "ROLL's step_scores"
         )
-    turn_ids = turn_ids_from_mask(mask)
+    begins = mask.clone()
+    begins[:, 1:] &= ~mask[:, :-1]
     rewards = torch.zeros(mask.shape, dtype=torch.float64)
     for row, scores in enumerate(data.non_tensor_batch["step_scores"]):
-        turn_rewards = [float(score) for score in (scores if hasattr(scores, "__len__") else [scores])]
-        turns = int(turn_ids[row].max()) + 1 if mask.shape[1] else 0
+        turn_rewards, turns = np.atleast_1d(scores).astype(float), int(begins[row].sum())
         if turns != len(turn_rewards):
             raise ConfigError(
                 f"row {row} has {turns} runs of response tokens, but {len(turn_rewards)} step_scores"
             )
-        for turn, reward in enumerate(turn_rewards):
-            rewards[row, int((turn_ids[row] == turn).nonzero()[0])] = reward
-    return turn_ids, rewards
+        rewards[row, begins[row]] = torch.from_numpy(turn_rewards)
+    return turn_ids_from_mask(mask), rewards

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
-from gem_core.errors import ConfigError, MissingDependency
+from gem_core._util.yaml import to_yaml
+from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, write_tasks
 from gem_roll.env import PREFIX
 from gem_roll.kinds import SECTION, TRAJECTORY
@@ -63,17 +64,3 @@ def tag_names(labels: list[str]) -> list[str]:
     return [
         name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, start=1)
     ]
-
-
-def to_yaml(content: dict[str, Any]) -> str:
-    """Return a config as YAML, its keys in order.
-
-    Raises:
-        MissingDependency: PyYAML is not installed.
-    """
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise MissingDependency("writing YAML needs the package 'yaml': pip install pyyaml") from None
-    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    return text

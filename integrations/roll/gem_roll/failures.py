@@ -7,8 +7,8 @@ filter sees only the other episodes of a group.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from roll.distributed.scheduler.protocol import DataProto
@@ -16,18 +16,17 @@ from roll.distributed.scheduler.rollout_scheduler import RolloutScheduler
 from roll.pipeline.agentic import agentic_pipeline
 from roll.utils.import_utils import safe_import_class
 
-from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, episode_metrics, nothing_trainable
 from gem_core.trainers.failures import pack_outline, unpack_outline
-from gem_roll import SUPPORTED, upstream
+from gem_core.trainers.imports import replaced
+from gem_core.trainers.interface import unsupported
+from gem_roll import SUPPORTED
 from gem_roll.rows import EPISODE_JSON, object_array
 
 FAILED = "gem_failed"
 """Key of a batch's ``meta_info`` with the outlines, as JSON, of the dropped episodes."""
 RATES = ("error_rate", "retry_rate")
 """Metrics that count failed episodes, named ``gem/<rate>`` and ``env/<tag>/<rate>``."""
-
-upstream.check(RolloutScheduler, "_get_batch", "self", "batch_size", "global_step")
 
 
 class PlayedOnly(RolloutScheduler):  # type: ignore[misc]
@@ -91,23 +90,15 @@ def outline_of(rollout: DataProto) -> Episode | None:
     return None if outlines is None else unpack_outline(outlines[0])
 
 
-@contextmanager
-def schedulers_drop_failed() -> Iterator[None]:
+def schedulers_drop_failed() -> AbstractContextManager[None]:
     """Make a pipeline constructed inside this block use the scheduler of this module.
 
     Raises:
         UnsupportedTrainer: ROLL's pipeline gets its scheduler from elsewhere.
     """
     if getattr(agentic_pipeline, "RolloutScheduler", None) is not RolloutScheduler:
-        raise UnsupportedTrainer(
-            f"gem_roll: {agentic_pipeline.__name__} does not use ROLL's RolloutScheduler, so failed "
-            f"episodes would reach the loss; supported versions: ROLL{SUPPORTED.versions}"
-        )
-    agentic_pipeline.RolloutScheduler = PlayedOnly
-    try:
-        yield
-    finally:
-        agentic_pipeline.RolloutScheduler = RolloutScheduler
+        raise unsupported(SUPPORTED, f"{agentic_pipeline.__name__} does not use ROLL's RolloutScheduler")
+    return replaced(agentic_pipeline, "RolloutScheduler", PlayedOnly)
 
 
 class PlayedGroupFilter:

@@ -10,63 +10,57 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-import inspect
-import threading
 from dataclasses import replace
 from typing import Any
 
 import ray
 from roll.distributed.scheduler.protocol import DataProto
-from roll.distributed.scheduler.rollout_scheduler import GroupQueueManager
 from roll.pipeline.agentic.env_manager.step_env_manager import StepEnvManager as RollStepEnvManager
 from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager as RollTrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
 
 from gem_core.core import Split
-from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, RowKind, TraceWriter
+from gem_core.rollout import Episode, RowKind
 from gem_core.tasks import EnvChoice
+from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
-from gem_roll import upstream
+from gem_roll import INTERFACE, SUPPORTED
 from gem_roll.env import PREFIX, GemEnv, read_env_type, register
 from gem_roll.options import GemOptions, check_tag
-from gem_roll.policy import ProxyPolicy, Stopped, stop_ids_of
+from gem_roll.policy import ProxyPolicy, Stopped
 from gem_roll.rows import object_array, pack_episode
 from gem_roll.tasks import TaskTable, table_of
 
-upstream.check_managers(RollTrajEnvManager)
-upstream.check_queue(GroupQueueManager)
+expect_listed(SUPPORTED, INTERFACE, "managers")
 
 
 class _RegistersEnv:
-    """Registers the environment of the tag, for its split, before ROLL's constructor creates it."""
+    """Registers the environment of the tag, for its split, before ROLL's constructor creates it.
+
+    ROLL passes all arguments by name.
+    """
 
     env: Any
 
-    def __init__(
-        self, worker_config: Any, pipeline_config: Any, env_config: Any, *args: Any, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, pipeline_config: Any, env_config: Any, mode: str = "train", **others: Any) -> None:
         GemOptions.from_config(pipeline_config)  # imports the modules that register environments
-        # `upstream.check_managers` has checked this signature.
-        bound = inspect.signature(super().__init__).bind(
-            worker_config, pipeline_config, env_config, *args, **kwargs
-        )
-        split: Split = "train" if bound.arguments.get("mode", "train") == "train" else "eval"
+        self.split: Split = "train" if mode == "train" else "eval"
         if str(env_config["env_type"]).startswith(PREFIX):
             env_id = read_env_type(env_config["env_type"], "env_type")
             register(env_id)
             env_config = copy.copy(env_config)
-            env_config["config"] = EnvChoice(env_id, dict(env_config["config"])).for_split(split).env_kwargs
-        super().__init__(worker_config, pipeline_config, env_config, *args, **kwargs)  # type: ignore[call-arg]
+            source = EnvChoice(env_id, dict(env_config["config"])).for_split(self.split)
+            env_config["config"] = source.env_kwargs
+        super().__init__(pipeline_config=pipeline_config, env_config=env_config, mode=mode, **others)  # type: ignore[call-arg]
         if isinstance(self.env, GemEnv):
-            self.env.split = split
+            self.env.split = self.split
 
 
 class _BuildsEnv(_RegistersEnv):
     """Also builds the environment at once, so that errors are reported before any episode is played."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
         if isinstance(self.env, GemEnv):
             self.env.build()
 
@@ -88,43 +82,34 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
 
     rows: RowKind = "episode"
 
-    def __init__(
-        self,
-        worker_config: Any,
-        pipeline_config: Any,
-        env_config: Any,
-        tokenizer: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        tag = str(env_config["tag"])
-        check_tag(pipeline_config, tag)
-        super().__init__(worker_config, pipeline_config, env_config, tokenizer, *args, **kwargs)
-        if not isinstance(self.env, GemEnv):
-            raise ConfigError(f"custom_envs.{tag}.env_type created a {type(self.env).__name__}, not a GemEnv")
-        self.split: Split = "train" if self.mode == "train" else "eval"
-        options = self._options = GemOptions.from_config(pipeline_config)
-        self._player = EpisodePlayer(
-            replace(
-                options,
-                traces=None,  # all managers of the process share the writers below
-                wrappers=self.env.wrappers,
-                system_prompt=self.agent_system_template or None,
-                max_turns=self.env_config.get("max_steps"),
-            ),
-            tokenizer,
-            template_kwargs=options.template_kwargs,
+    def __init__(self, *, worker_config: Any, pipeline_config: Any, env_config: Any, **others: Any) -> None:
+        check_tag(pipeline_config, str(env_config["tag"]))
+        super().__init__(
+            worker_config=worker_config, pipeline_config=pipeline_config, env_config=env_config, **others
         )
-        self._traces = _trace_writer(options, self.split, tokenizer)
+        generating = worker_config.generating_args
+        self._options = replace(
+            GemOptions.from_config(pipeline_config),
+            wrappers=self.env.wrappers,
+            system_prompt=self.agent_system_template or None,
+            max_turns=self.env_config.get("max_steps"),
+            max_tokens_per_turn=min(
+                self.env_config.get("max_tokens_per_step") or generating.max_new_tokens,
+                generating.max_new_tokens,
+            ),
+        )
+        self._player, pad_id = EpisodePlayer(self._options, self.tokenizer), self.tokenizer.pad_token_id
+        self._player.require_engine_stops(
+            [pad_id], f"make it the model's eos_token, which is {self.tokenizer.eos_token!r}"
+        )
         self._policy = ProxyPolicy(
             self.llm_proxy,
-            worker_config.generating_args.to_dict(),
+            generating.to_dict(),
             int(env_config["env_id"]),
-            stop_ids_of(self._player, tokenizer),
+            self._player.stop_ids | {pad_id},
             lambda: self.running,
         )
-        training = self.split == "train"
-        self._section = pipeline_config.train_env_manager if training else pipeline_config.val_env_manager
+        self._section = getattr(pipeline_config, f"{'train' if self.split == 'train' else 'val'}_env_manager")
         self._first_step: int | None = None
 
     @functools.cached_property
@@ -139,11 +124,11 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
             self._options.tasks if self.split == "train" else self._options.eval_tasks,
         )
 
-    def update_step(self, global_step: int, *args: Any, **kwargs: Any) -> None:
+    def update_step(self, global_step: int, *args: Any) -> None:
         """Record the first step of this process, which is not 0 in a run resumed from a checkpoint."""
         if self._first_step is None:
             self._first_step = global_step
-        super().update_step(global_step, *args, **kwargs)
+        super().update_step(global_step, *args)
 
     def run_rollout_loop(self, data: DataProto) -> None:
         """Play one episode after another until ROLL's queue closes or ROLL stops this manager."""
@@ -187,23 +172,14 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
                     self._policy,
                     split=self.split,
                     metadata={"index": task["index"], "step": max(self.current_step, 0), "group": group},
-                    max_tokens_per_turn=self._max_tokens_per_turn(),
                     max_total_tokens=self.pipeline_config.sequence_length,
                     request_id=name,
                 )
             )
-        if self._traces is not None:
-            with _shared:
-                self._traces.write(episode)
         rollout = self.formulate_rollouts(episode)
         for key, value in attributes.items():
             rollout.non_tensor_batch[key] = object_array([value] * len(rollout))
         return rollout
-
-    def _max_tokens_per_turn(self) -> int:
-        """Return the smaller of ROLL's ``max_tokens_per_step`` and its engine's ``max_new_tokens``."""
-        limit: int = self.worker_config.generating_args.max_new_tokens
-        return min(self.env_config.get("max_tokens_per_step") or limit, limit)
 
     def formulate_rollouts(self, episode: Episode) -> DataProto:
         """Return the rows of an episode."""
@@ -213,11 +189,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
             length=self.pipeline_config.sequence_length,
             pad_id=self.tokenizer.pad_token_id,
             with_logprobs=self._policy.wants_logprobs,
-            fields={
-                "env_ids": self.env_config["env_id"],
-                "group_ids": self.env_config["group_id"],
-                "tags": self.env_config["tag"],
-            },
+            fields={f"{name}s": self.env_config[name] for name in ("env_id", "group_id", "tag")},
         )
 
 
@@ -225,19 +197,3 @@ class GemStepEnvManager(GemTrajEnvManager):
     """Plays episodes with gem_core and returns turn rows."""
 
     rows = "turn"
-
-
-_shared = threading.Lock()
-_writers: dict[tuple[str, str], TraceWriter] = {}
-"""Trace writers by folder and split, for all managers of the process; each manager has its own thread."""
-
-
-def _trace_writer(options: GemOptions, split: str, tokenizer: Any) -> TraceWriter | None:
-    if options.traces is None:
-        return None
-    with _shared:
-        if (options.traces, split) not in _writers:
-            # The writer decodes in every manager's thread, and a tokenizer is not thread-safe.
-            for name, writer in options.trace_writers(copy.deepcopy(tokenizer)).items():
-                _writers.setdefault((options.traces, name), writer)
-        return _writers[options.traces, split]

@@ -9,20 +9,22 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 
-from gem_core.errors import ConfigError, UnsupportedTrainer
+from gem_core.errors import ConfigError
 from gem_core.trainers.failures import batch_metrics
-from gem_roll import SUPPORTED, upstream
+from gem_core.trainers.interface import expect_listed, unsupported
+from gem_roll import INTERFACE, SUPPORTED
 from gem_roll.advantages import compute_advantages, episodes_of
 from gem_roll.failures import guard_group_filter, schedulers_drop_failed, take_failed
 from gem_roll.kinds import managers_of, rows_of
 from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
 
-upstream.check_pipeline(AgenticPipeline)
+expect_listed(SUPPORTED, INTERFACE, "pipeline")
 
 ADVANTAGES, RETURNS = "gem_advantages", "gem_returns"
 _ROW = "gem_row"
@@ -90,10 +92,8 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
             UnsupportedTrainer: ROLL updated the actor in another way, with its own advantages.
         """
         if self._advantages_wait:
-            raise UnsupportedTrainer(
-                f"gem_roll: step {global_step}: ROLL did not train on gem-core's advantages, since it did "
-                f"not call actor_train.train_step; supported versions: ROLL{SUPPORTED.versions}"
-            )
+            problem = "ROLL did not train on gem-core's advantages, since it did not call train_step"
+            raise unsupported(SUPPORTED, f"step {global_step}: {problem}")
         return super().do_checkpoint(global_step, *args, **kwargs)
 
 
@@ -123,16 +123,10 @@ def needs_old_logprobs(config: Any) -> bool:
 
 def mask_copies(data: DataProto) -> None:
     """Remove the second and later copies of a row from the response mask."""
-    seen: set[int] = set()
-    copies = []
-    for number, row in enumerate(data.non_tensor_batch[_ROW]):
-        copies += [number] if row in seen else []
-        seen.add(row)
+    rows, mask = data.non_tensor_batch[_ROW].astype(int), data.batch["response_mask"]
+    first = torch.from_numpy(np.unique(rows, return_index=True)[1])
+    data.batch["response_mask"] = torch.zeros_like(mask).index_copy_(0, first, mask[first])
     del data[_ROW]
-    if copies:
-        mask = data.batch["response_mask"].clone()
-        mask[copies] = 0
-        data.batch["response_mask"] = mask
 
 
 def use_advantages(data: DataProto, clip: float | None) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
-from gem_core.repro import ADAM_BETAS, Recipe, Verbatim, read_settings, reject_unsupported, write_script
+from gem_core._util.yaml import to_yaml
+from gem_core.repro import Recipe, Verbatim, read_settings, reject_unsupported, write_script
 from gem_core.tasks import EnvChoice, make_tasks, write_tasks
 from gem_roll.env import NO_IMAGES
-from gem_roll.export import tag_names, tag_section, to_yaml
+from gem_roll.export import tag_names, tag_section
 from gem_roll.kinds import STEP, TRAJECTORY
 
 HERE = "${oc.env:GEM_REPRO,.}"
@@ -34,26 +34,25 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """
     reject_unsupported("ROLL", recipe.images(NO_IMAGES))
     folder = Path(folder)
-    sources = recipe.sources
-    groups = _groups(recipe, sources)
-    notes = ["Each step has the same number of tasks of each environment."] if len(sources) > 1 else []
+    groups = _groups(recipe)
+    notes = ["Each step has the same number of tasks of each environment."] if len(groups) > 1 else []
     rows = [
         task
-        for source, count in zip(sources, groups, strict=True)
+        for source, count in zip(recipe.sources, groups, strict=True)
         for task in make_tasks([source], recipe.steps * count, seed=recipe.seed)
     ]
     write_tasks(rows, folder / "tasks.jsonl")
-    write_atomically(folder / "run.yaml", [to_yaml(_config(recipe, sources, groups))])
+    write_atomically(folder / "run.yaml", [to_yaml(_config(recipe, groups))])
     lines = [["--config_path", Verbatim('"$place"')], ["--config_name", "run"]]
     command = "python examples/start_agentic_pipeline.py"
     write_script(folder / "run.sh", command, lines, notes=notes, before=BEFORE)
     return notes
 
 
-def _groups(recipe: Recipe, sources: Sequence[EnvChoice]) -> list[int]:
+def _groups(recipe: Recipe) -> list[int]:
     """Return the tasks per step of each environment; ROLL assigns each a fixed number of groups."""
-    total = sum(source.weight for source in sources)
-    shares = [recipe.tasks_per_step * source.weight / total for source in sources]
+    weights = [source.weight for source in recipe.sources]
+    shares = [recipe.tasks_per_step * weight / sum(weights) for weight in weights]
     if any(abs(share - round(share)) > 1e-9 or round(share) < 1 for share in shares):
         listed = ", ".join(f"{share:g}" for share in shares)
         why = f"ROLL gives each environment a whole number of the tasks of a step, not {listed}"
@@ -61,30 +60,32 @@ def _groups(recipe: Recipe, sources: Sequence[EnvChoice]) -> list[int]:
     return [round(share) for share in shares]
 
 
-def _config(recipe: Recipe, sources: Sequence[EnvChoice], groups: Sequence[int]) -> dict[str, Any]:
+def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
     micro = recipe.micro_batch(4)
-    tags = tag_names([source.label for source in sources])
+    tags = tag_names([source.label for source in recipe.sources])
+    beta1, beta2 = recipe.adam_betas
     return read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
         environments=len(tags),
         tags=tags,
-        groups=list(groups),
+        groups=groups,
         eval_groups=[1] * len(tags),
         micro=micro,
         micro_batches=recipe.episodes_per_gpu // micro,
-        adam_beta1=ADAM_BETAS[0],
-        adam_beta2=ADAM_BETAS[1],
+        adam_beta1=beta1,
+        adam_beta2=beta2,
         devices=f"list(range(0,{recipe.gpus}))",
         options=_options(recipe),
-        sections={tag: _section(recipe, source) for tag, source in zip(tags, sources, strict=True)},
+        sections={tag: _section(recipe, source) for tag, source in zip(tags, recipe.sources, strict=True)},
     )
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:
     """Return the options of the rollout that ROLL's own config lacks."""
-    roll_options = ("max_turns", "system_prompt", "wrappers")
-    options = {name: v for name, v in recipe.rollout_options().items() if name not in roll_options}
+    options = recipe.rollout_options()
+    for name in {"max_turns", "system_prompt", "wrappers"} & options.keys():
+        del options[name]
     if recipe.traces:
         options["traces"] = os.path.join(HERE, recipe.traces)  # ROLL runs in its own checkout
     return options

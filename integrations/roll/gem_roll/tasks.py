@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -12,31 +13,29 @@ from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_tas
 from gem_core.trainers.tasks import check_tasks, read_tasks
 
 
+@dataclass(frozen=True)
 class TaskTable:
     """The tasks of one tag.
 
-    Args:
+    Attributes:
         row: Returns the task with a given number, starting at 0.
         first_group: Number of the tag's first group.
         groups: Number of the tag's groups.
         rounds: Number of episodes of a group after which the table starts over; None means never.
     """
 
-    def __init__(
-        self, row: Callable[[int], TaskRow], first_group: int, groups: int, rounds: int | None = None
-    ) -> None:
-        self._row = row
-        self._first_group = first_group
-        self._groups = groups
-        self._rounds = rounds
+    row: Callable[[int], TaskRow]
+    first_group: int
+    groups: int
+    rounds: int | None = None
 
     def task(self, group_id: int, episode_id: int) -> TaskRow:
         """Return the task of a group's n-th episode of a run; each step plays the next rows of the table.
 
         All samples of a group play the same task.
         """
-        number = episode_id if self._rounds is None else episode_id % self._rounds
-        return self._row(number * self._groups + group_id - self._first_group)
+        number = episode_id if self.rounds is None else episode_id % self.rounds
+        return self.row(number * self.groups + group_id - self.first_group)
 
 
 def table_of(
@@ -68,19 +67,20 @@ def table_of(
     if path is None:
         if rounds is not None:
             _check_items(source, tag, groups * rounds)
-        row: Callable[[int], TaskRow] = partial(_make_task, source, config.seed, split)
+        row: Callable[[int], TaskRow] = partial(_generated, source, config.seed, split)
         row(0)  # reports errors now
     else:
         played = source.for_split(split)
-        places = [(place, task) for place, task in _read_file(path) if _is_task_of(task, played)]
-        if not places:
+        wanted = (played.env_id, played.env_kwargs)
+        located = [item for item in _read_file(path) if (item[1]["env_id"], item[1]["env_kwargs"]) == wanted]
+        if not located:
             raise ConfigError(
                 f"{path} has no task of {played.label}, the environment of tag {tag!r}; "
                 "`gem-core export --to roll` writes tasks and custom_envs that fit"
             )
         if split == "train":
-            check_tasks(places, for_training=True)
-        row = partial(_cycle, [task for _, task in places])
+            check_tasks(located, for_training=True)
+        row = partial(_repeated, [task for _, task in located])
     return TaskTable(row, sum(partition[:position]), groups, rounds)
 
 
@@ -93,11 +93,11 @@ def _check_items(source: EnvChoice, tag: str, tasks: int) -> None:
         )
 
 
-def _make_task(source: EnvChoice, seed: int, split: Split, number: int) -> TaskRow:
+def _generated(source: EnvChoice, seed: int, split: Split, number: int) -> TaskRow:
     return next(make_tasks([source], 1, seed=seed, split=split, start=number))
 
 
-def _cycle(rows: Sequence[TaskRow], number: int) -> TaskRow:
+def _repeated(rows: Sequence[TaskRow], number: int) -> TaskRow:
     return rows[number % len(rows)]
 
 
@@ -105,7 +105,3 @@ def _cycle(rows: Sequence[TaskRow], number: int) -> TaskRow:
 def _read_file(path: str) -> tuple[tuple[str, TaskRow], ...]:
     """Return the place and the task of each line."""
     return tuple(read_tasks(path, read_task))
-
-
-def _is_task_of(task: TaskRow, source: EnvChoice) -> bool:
-    return task["env_id"] == source.env_id and task["env_kwargs"] == source.env_kwargs

@@ -13,6 +13,7 @@ import pytest
 from gem_core import register
 from gem_core._util.threads import MAX_THREADS
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
+from gem_core.errors import ConfigError
 from gem_core.rollout import Generation, RolloutOptions, read_traces, set_env_threads
 from gem_core.tasks import TaskRow
 from gem_core.trainers.player import EpisodePlayer
@@ -32,6 +33,17 @@ class Scripted:
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
         return Generation(self.ids, [-0.5] * len(self.ids), "stop")
+
+
+def test_an_engine_has_to_stop_at_the_end_of_a_turn() -> None:
+    tokenizer: Any = bpe_tokenizer("chatml")
+    tokenizer.eos_token = tokenizer.pad_token
+    player = EpisodePlayer(RolloutOptions(), tokenizer)
+    extra = player.extra_stop_id
+    assert extra is not None
+    player.require_engine_stops([extra], "unused")
+    with pytest.raises(ConfigError, match=rf"ends a turn with '<\|im_end\|>' \(token {extra}\), .*; add it$"):
+        player.require_engine_stops([], "add it")
 
 
 def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:

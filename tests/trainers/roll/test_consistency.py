@@ -44,8 +44,10 @@ def shared_config(folder: Path) -> dict[str, Any]:
     """Return a config with a tag per environment; each has as many groups as tasks."""
     table = folder / "tasks.jsonl"
     table.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
-    groups = Counter(EnvChoice(task["env_id"], task["env_kwargs"]).label for task in tasks())
-    tags = {f"Tag{number}": label for number, label in enumerate(groups)}
+    envs = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks()]
+    groups = Counter(env.label for env in envs)
+    by_label = {env.label: env for env in envs}
+    tags = {f"Tag{number}": by_label[label] for number, label in enumerate(groups)}
     section = {"tags": list(tags), "num_groups_partition": list(groups.values())}
     of_tag = {
         "env_manager_cls": "gem_roll.GemTrajEnvManager",
@@ -53,7 +55,6 @@ def shared_config(folder: Path) -> dict[str, Any]:
         "max_tokens_per_step": TOKENS_PER_TURN,
         "agent_system_template": None,
         "agent_template": "{observation}",
-        "env_config": {"wrappers": "named"},
     }
     return {
         "pipeline_cls": "roll_carried.NotingPipeline",
@@ -73,7 +74,14 @@ def shared_config(folder: Path) -> dict[str, Any]:
         "val_env_manager": {**section, "num_env_groups": TASKS, "group_size": 1},
         "custom_envs": {
             "gem": {"tasks": str(table)},
-            **{tag: {**of_tag, "env_type": f"gem_core:{label}"} for tag, label in tags.items()},
+            **{
+                tag: {
+                    **of_tag,
+                    "env_type": f"gem_core:{env.env_id}",
+                    "env_config": {**env.env_kwargs, "wrappers": "named"},
+                }
+                for tag, env in tags.items()
+            },
         },
     }
 
