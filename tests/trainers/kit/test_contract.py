@@ -72,10 +72,10 @@ def test_the_plugin_of_roll_accepts_the_frozen_interface(roll: dict[str, Any]) -
         (f"{MANAGERS}.traj_env_manager", "TrajEnvManager", "update_step", "managers"),
         ("roll.pipeline.agentic.agentic_pipeline", "AgenticPipeline", "adjust_batch", "pipeline"),
         ("roll.pipeline.agentic.agentic_pipeline", "AgenticPipeline", "do_checkpoint", "pipeline"),
-        ("roll.pipeline.agentic.llm_proxy.base_llm_proxy", "BaseLLMProxy", "generate", "policy"),
+        ("roll.pipeline.agentic.llm_proxy.base_llm_proxy", "BaseLLMProxy", "generate", "managers"),
         ("roll.distributed.scheduler.rollout_scheduler", "GroupQueueManager", "put", "managers"),
         ("roll.distributed.scheduler.rollout_scheduler", "GroupQueueManager", "get_episode_id", "managers"),
-        ("roll.distributed.scheduler.rollout_scheduler", "RolloutScheduler", "_get_batch", "failures"),
+        ("roll.distributed.scheduler.rollout_scheduler", "RolloutScheduler", "_get_batch", "pipeline"),
     ],
 )
 def test_a_changed_interface_of_roll_is_an_error_on_import(
