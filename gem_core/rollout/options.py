@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gem_core._util.checks import check_choice, check_int, check_names
 from gem_core.errors import ConfigError
@@ -47,13 +47,24 @@ class RolloutOptions(EpisodeLimits):
     """
 
     max_tokens_per_turn: int | None = field(default=None, kw_only=True)
-    context: Literal["append", "rebuild"] = "append"
-    raw: bool = False
-    wrappers: str = ""
-    system_prompt: str | None = None
-    traces: str | None = None
-    max_concurrent_envs: int | None = None
-    env_threads: int | None = None
+    context: Annotated[
+        Literal["append", "rebuild"],
+        "keep the sampled tokens and add messages to them, or build each prompt from the latest observation",
+    ] = "append"
+    raw: Annotated[bool, "in rebuild contexts: the observation already contains the chat template"] = False
+    wrappers: Annotated[
+        str, "wrappers around every environment, such as 'concat,time_limit(max_turns=5)'"
+    ] = ""
+    system_prompt: Annotated[
+        str | None, "first message of each conversation; if not set, the chat template decides"
+    ] = None
+    traces: Annotated[str | None, "folder for train.jsonl and eval.jsonl; none are written if not set"] = None
+    max_concurrent_envs: Annotated[
+        int | None, "maximum environments at the same time in a worker process; unlimited if not set"
+    ] = None
+    env_threads: Annotated[
+        int | None, "calls of blocking environments at the same time in a worker process; 32 if not set"
+    ] = None
 
     @classmethod
     def read(cls: type[OptionsType], section: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:

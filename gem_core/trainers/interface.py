@@ -158,18 +158,20 @@ def expect_listed(trainer: SupportedTrainer, path: str | Path, section: str) -> 
 
         {"loop": {
             "acme.loops:Loop acme.loops:AsyncLoop": {"run": "self prompt ...", "stop": "self"},
+            "acme.loops:Worker": {"uses": {"start": "loop_class pool"}},
             "acme.loops:Output": {"fields": ["token_ids", "reward"]}
         }}
 
     Args:
         trainer: Trainer, for the message.
         path: Path of the file, which maps sections to owners, ``module:class`` separated by spaces, and their
-            members: a method with the names of its parameters, where ``...`` allows further ones, or "fields"
-            with a list of fields that have to exist. An actor class of Ray stands for the class inside it.
+            members: a method with the names of its parameters, where ``...`` allows further ones; "uses"
+            with the names that the code of a method has to use; or "fields" with a list of fields that have
+            to exist. An actor class of Ray stands for the class inside it.
         section: Section to check, such as the name of the plugin's module.
 
     Raises:
-        UnsupportedTrainer: A class is missing, or see `expect` and `expect_fields`.
+        UnsupportedTrainer: A class is missing, or see `expect`, `expect_names` and `expect_fields`.
     """
     for owners, members in json.loads(Path(path).read_text(encoding="utf-8"))[section].items():
         for name in owners.split():
@@ -181,6 +183,9 @@ def expect_listed(trainer: SupportedTrainer, path: str | Path, section: str) -> 
             for member, names in members.items():
                 if isinstance(names, list):
                     expect_fields(trainer, owner, names, exact=False)
+                elif isinstance(names, dict):
+                    for method, used in names.items():
+                        expect_names(trainer, owner, method, used.split())
                 else:
                     parameters = names.removesuffix("...").split()
                     expect(trainer, owner, member, *parameters, exact=not names.endswith("..."))

@@ -51,8 +51,12 @@ class PluginOptions(RolloutOptions):
         modules: Modules to import first, such as modules that register your own environments.
     """
 
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
+    template_kwargs: Annotated[
+        dict[str, Any], "variables for the chat template, such as '{\"enable_thinking\": false}'"
+    ] = field(default_factory=dict)
+    modules: Annotated[
+        tuple[str, ...], "modules to import in every process, such as one that registers environments"
+    ] = ()
 
     @classmethod
     def read(cls: type[OptionsType], values: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:

@@ -18,7 +18,6 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Generation, describe_failures
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow
-from gem_core.trainers.options import import_modules
 from gem_core.trainers.player import EpisodePlayer
 from gem_oat import upstream
 from gem_oat.args import Args
@@ -38,7 +37,7 @@ class Actor(PPOActor):  # type: ignore[misc]
     """
 
     def __init__(self, ipc_server: Any, vllm_args: dict[str, Any], args: Args) -> None:
-        import_modules(args.modules, "--modules")
+        args.rollout_options()  # imports the user's modules
         super().__init__(ipc_server, vllm_args, args)
 
     def init(self, actor_id: int, save_path: str) -> None:
@@ -49,9 +48,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         """
         super().init(actor_id, save_path)
         args: Args = self.args
-        self._player = EpisodePlayer(
-            args.rollout_options(), self.tokenizer, template_kwargs=args.template_kwargs()
-        )
+        self._player = EpisodePlayer(args.rollout_options(), self.tokenizer)
         self._check_bos()
         if self._player.extra_stop_id is not None:
             self.sampling_params.stop_token_ids = [self._player.extra_stop_id]

@@ -6,9 +6,9 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 from oat.algorithms.ppo import PPOArgs
@@ -17,11 +17,9 @@ from oat.args import default_args_validation
 from gem_core._util.checks import check_int
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions
-from gem_core.rollout.limits import EpisodeLimits
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import flag_fields, import_modules, read_object, reject_changed
+from gem_core.trainers.options import PluginOptions, flag_fields, reject_changed
 from gem_oat.tasks import progress_of, task_order
 
 NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
@@ -30,12 +28,15 @@ MAX_ROWS = 1_000_000
 PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
 
 
-def _add_limits(args: type[PPOArgs]) -> type[PPOArgs]:
-    """Declare the fields of `EpisodeLimits` as flags, except the length of a response, which is Oat's own."""
-    for limit in flag_fields(EpisodeLimits):
-        if limit.name != "max_tokens_per_turn":
-            args.__annotations__[limit.name] = Annotated[limit.kind, tyro.conf.arg(help=limit.help)]
-            setattr(args, limit.name, limit.default)
+FLAGS = [flag for flag in flag_fields(PluginOptions) if flag.name != "max_tokens_per_turn"]
+"""The options of GEM that are flags. Oat has a flag for the length of a response."""
+
+
+def _add_options(args: type[PPOArgs]) -> type[PPOArgs]:
+    """Declare `FLAGS` as fields of a dataclass."""
+    for flag in FLAGS:
+        args.__annotations__[flag.name] = Annotated[flag.kind, tyro.conf.arg(help=flag.help)]
+        setattr(args, flag.name, flag.default)
     return args
 
 
@@ -43,7 +44,7 @@ def _add_limits(args: type[PPOArgs]) -> type[PPOArgs]:
 
 
 @dataclass
-@_add_limits
+@_add_options
 class Args(PPOArgs):  # type: ignore[misc]
     """Oat's arguments for PPO and GEM's."""
 
@@ -55,25 +56,6 @@ class Args(PPOArgs):  # type: ignore[misc]
     num_env: int = 4
     # Episodes per task; grpo and rloo compare them with each other.
     group_size: int = 1
-    # Variables for the chat template, as JSON: '{"enable_thinking": false}'.
-    chat_template_kwargs: str = "{}"
-    # Modules to import in every process, such as one that registers environments.
-    modules: list[str] = field(default_factory=list)
-
-    # 'append' keeps the sampled tokens, 'rebuild' makes each prompt from the latest observation.
-    context: Literal["append", "rebuild"] = "append"
-    # In rebuild contexts: the observation already contains the chat template.
-    raw: bool = False
-    # Wrappers around every environment, such as 'concat,time_limit(max_turns=5)'.
-    wrappers: str = ""
-    # First message of each conversation; none leaves it to the chat template.
-    system_prompt: str | None = None
-    # Folder for train.jsonl and eval.jsonl; none writes none.
-    traces: str | None = None
-    # Environments that may exist at the same time in an actor; none for no limit.
-    max_concurrent_envs: int | None = None
-    # Calls of blocking environments that run at the same time in an actor; none for 32.
-    env_threads: int | None = None
 
     # Advantage estimator: rebn, reinforce, grpo, rloo, or a registered one.
     estimator: str = "rebn"
@@ -119,23 +101,14 @@ class Args(PPOArgs):  # type: ignore[misc]
         """The environments of an evaluation."""
         return [EnvChoice.parse(text) for text in self.eval_env_id or self.env_id]
 
-    def rollout_options(self) -> RolloutOptions:
-        """Return how episodes are played.
+    def rollout_options(self) -> PluginOptions:
+        """Import the user's modules and return how episodes are played.
 
         Raises:
             ConfigError: A value is not allowed.
         """
-        names = [field.name for field in fields(RolloutOptions) if field.name != "max_tokens_per_turn"]
-        options = {name: getattr(self, name) for name in names}
-        return RolloutOptions.read({**options, "max_tokens_per_turn": self.generate_max_length}, prefix="--")
-
-    def template_kwargs(self) -> dict[str, Any]:
-        """Return the variables for the chat template.
-
-        Raises:
-            ConfigError: The flag is not a JSON object.
-        """
-        return read_object(self.chat_template_kwargs, "--chat-template-kwargs")
+        options = {flag.name: getattr(self, flag.name) for flag in FLAGS}
+        return PluginOptions.read({**options, "max_tokens_per_turn": self.generate_max_length}, prefix="--")
 
     def choose_estimator(self) -> EstimatorChoice:
         """Return the estimator with its options.
@@ -164,7 +137,6 @@ def prepare(args: Args) -> Args:
     Raises:
         GemError: An option is not supported. The message is one line that says why.
     """
-    import_modules(args.modules, "--modules")
     _check_environments(args)
     _check_estimator(args)
     _reject_unsupported(args)
@@ -195,10 +167,10 @@ def dataset_rows(args: Args) -> int:
 def _check_environments(args: Args) -> None:
     if not args.env_id:
         raise ConfigError("--env-id is missing: name at least one environment; `gem-core envs` lists them")
-    options, template_kwargs = args.rollout_options(), args.template_kwargs()
-    if options.raw and (options.system_prompt is not None or template_kwargs):
+    options = args.rollout_options()
+    if options.raw and (options.system_prompt is not None or options.template_kwargs):
         raise ConfigError(
-            "--raw passes the observation on unchanged; leave out --system-prompt and --chat-template-kwargs"
+            "--raw passes the observation on unchanged; leave out --system-prompt and --template-kwargs"
         )
     if options.raw and options.context != "rebuild":
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")

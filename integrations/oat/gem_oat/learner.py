@@ -22,7 +22,6 @@ from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, episode_metrics
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.failures import evaluation_logs, pack_outline
-from gem_core.trainers.options import import_modules
 from gem_core.trainers.tasks import evaluation_tasks
 from gem_oat import upstream
 from gem_oat.args import Args, dataset_rows
@@ -37,7 +36,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        import_modules(self.args.modules, "--modules")
+        self.args.rollout_options()  # imports the user's modules
 
     def _init(self, args: Args, actors: list[Any]) -> None:
         self._choice = args.choose_estimator()

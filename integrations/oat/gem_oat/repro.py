@@ -28,7 +28,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     notes = [LOSS] if recipe.max_turns == 1 else [LOSS, TURNS.format(turns=turns)]
     options = {"adv_" + name: value for name, value in recipe.changed_estimator_options.items()}
     options |= recipe.rollout_options()
-    options |= {f"chat_{name}": value for name, value in recipe.changed("template_kwargs").items()}
+    options |= recipe.changed("template_kwargs")
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,

@@ -160,6 +160,8 @@ Actor = SimpleNamespace(__ray_metadata__=SimpleNamespace(modified_class=Learner)
     [
         ("Learner Actor", {"step": "self rows ...", "learn": "self"}, None),
         ("Sample", {"fields": ["reward"]}, None),
+        ("Learner", {"uses": {"learn": "step"}}, None),
+        ("Learner", {"uses": {"learn": "step halt"}}, r"Learner.learn does not use halt"),
         ("Sample", {"fields": ["rewards"]}, r"Sample has the fields prompt, reward; expected rewards"),
         ("Actor", {"step": "self rows"}, r"Learner.step takes \(self, rows, rate\); expected \(self, rows\)"),
         ("Learner", {"stop": "self"}, r"Learner.stop is missing"),

@@ -48,7 +48,7 @@ def test_oat_reads_what_the_recipe_says(
     assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("max_tokens_per_turn", "wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
-    assert args.template_kwargs() == made.template_kwargs
+    assert options.template_kwargs == made.template_kwargs
     scope = {"scope": "trained"} if args.adv_scope == "trained" else {}
     assert args.choose_estimator().options | scope == made.changed_estimator_options
 
