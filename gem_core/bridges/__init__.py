@@ -18,6 +18,10 @@ def register_builtin() -> None:
         description="Environments of Gymnasium as text",
     )  # fmt: skip
     register_scheme(
+        "openenv", "gem_core.bridges.openenv.env:OpenEnvEnv", "source",
+        description="Environments of OpenEnv, on a server or in an installed package",
+    )  # fmt: skip
+    register_scheme(
         "textarena", "gem_core.bridges.textarena:make_textarena", "game", extra="textarena",
         description="Games of TextArena",
     )  # fmt: skip

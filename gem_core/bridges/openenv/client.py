@@ -130,6 +130,11 @@ class ClientSession(asyncio.Protocol):
         """Whether the connection is open."""
         return self._ended is None
 
+    @property
+    def ended(self) -> str:
+        """Why the connection is closed; "" if it is open."""
+        return self._ended or ""
+
     async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """Send a message and return the data of its answer.
 

@@ -58,6 +58,7 @@ def test_fragments_are_joined_around_control_frames():
         (bytes((0xC1, 1)) + b"x", frames.PROTOCOL_ERROR),
         (bytes((0x83, 1)) + b"x", frames.PROTOCOL_ERROR),
     ],
+    ids=["long", "fragments", "mask", "no start", "two starts", "cut ping", "extension", "opcode"],
 )
 def test_broken_frames_are_rejected_with_their_code(data, code):
     with pytest.raises(FrameError) as error:

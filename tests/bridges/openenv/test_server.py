@@ -197,6 +197,7 @@ def test_a_dead_worker_costs_its_sessions_one_episode(odd):
         ("[" * 100_000, wire.INVALID_JSON),
         (b"\xff\xfe", wire.INVALID_JSON),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_bad_messages_get_an_error_and_leave_the_session_alive(odd, message, code):
     async def main():
@@ -289,9 +290,11 @@ def test_a_draining_server_lets_the_episode_end():
         playing, waiting = [await ClientSession.open(address, None, 30) for _ in range(2)]
         await playing.ask("reset", {}, 30)
         drained = asyncio.run_coroutine_threadsafe(running.server.drain(), running.loop)
+        deadline = time.monotonic() + 30
+        while fetch(f"{running.url}/health")[0] != 503:
+            assert time.monotonic() < deadline
         with pytest.raises(SessionLost):  # no episode: ended at once
             await waiting.ask("reset", {}, 30)
-        assert fetch(f"{running.url}/health")[0] == 503
         with pytest.raises(SessionLost, match="503"):
             await ClientSession.open(address, None, 30)
         assert not drained.done()
@@ -330,6 +333,7 @@ def test_pages_of_other_sites_are_rejected():
         ("POST /mcp HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
         ("GET / HTTP/1.1\r\nX: " + "x" * 20_000 + "\r\n\r\n", b"431"),
     ],
+    ids=["no key", "no environment", "no target", "no colon", "chunked", "negative", "long"],
 )
 def test_bad_requests_get_a_status(request_text, status):
     async def main(port):

@@ -1,0 +1,181 @@
+"""Links: how an `OpenEnvEnv` reaches its environment, on a server or in this process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from gem_core._util.messages import error_line
+from gem_core._util.threads import TOOL_THREADS, Overdue, ThreadCall, call_in
+from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost, access_headers
+from gem_core.errors import ConfigError, EnvError, MissingDependency, ServiceError
+from gem_core.tools.http import HttpClient
+
+
+class Link(Protocol):
+    """A session with one environment. Messages and answers are those of OpenEnv's WebSocket."""
+
+    async def schema(self) -> Mapping[str, Any]:
+        """Return the JSON schemas of ``action`` and ``observation``."""
+        ...
+
+    async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Send a message and return the data of the answer.
+
+        Raises:
+            SessionLost: The episode is gone; the link must be closed, and a new session may work.
+            EnvError: The environment failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the session; a later `ask` opens a new one. May be called more than once."""
+        ...
+
+
+class ServerLink(Link):
+    """A session over WebSocket. All its methods run on the same event loop.
+
+    Args:
+        url: Address of the server.
+        token: Token that it requires; None for none.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._address = Address.parse(url)
+        self._token = token
+        self._session: ClientSession | None = None
+
+    async def schema(self) -> Mapping[str, Any]:
+        address = self._address
+        key = (address, self._token)
+        if key not in _schemas:
+            scheme, host = "https" if address.secure else "http", address.host
+            base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}{address.path}"
+            client = HttpClient(base, timeout=30.0, retries=0, headers=access_headers(self._token))
+            try:
+                answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
+            except ServiceError as error:
+                if "status 4" in str(error):
+                    raise ConfigError(f"{error}; check the address and the token") from error
+                raise SessionLost(str(error)) from error
+            finally:
+                client.close()
+            if not isinstance(answer, dict) or not {"action", "observation"} <= answer.keys():
+                raise ConfigError(f"{base}/schema is not the page of an OpenEnv server")
+            _schemas[key] = answer
+        return _schemas[key]
+
+    async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        if self._session is None or not self._session.alive:
+            if kind != "reset":
+                raise SessionLost(
+                    "the connection is closed" if self._session is None else self._session.ended
+                )
+            self._session = await ClientSession.open(self._address, self._token, timeout or 60.0)
+        return await self._session.ask(kind, data, timeout)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+_schemas: dict[tuple[Address, str | None], Mapping[str, Any]] = {}
+"""Schemas that servers of this process sent, which thousands of environments share."""
+
+
+class LocalLink(Link):
+    """An environment of an installed OpenEnv package, whose calls run in a thread.
+
+    Args:
+        path: ``module:Class`` of the environment.
+        action: ``module:Class`` of its actions; None takes the annotation of ``step``.
+
+    Raises:
+        ConfigError: A path names nothing, or no action class can be found.
+        MissingDependency: OpenEnv is not installed.
+    """
+
+    def __init__(self, path: str, action: str | None = None) -> None:
+        self._class = _load(path)
+        self._action = _load(action) if action else _action_class(self._class, path)
+        self._observation = _return_class(self._class)
+        self._env: Any = None
+
+    async def schema(self) -> Mapping[str, Any]:
+        observation = self._observation.model_json_schema() if self._observation else {}
+        return {"action": self._action.model_json_schema(), "observation": observation}
+
+    async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        call = ThreadCall(functools.partial(self._answer, kind, data))
+        try:
+            answer, error = await call.outcome(timeout)
+        except Overdue:
+            self._env = None  # it is still in use by the thread
+            raise EnvError(f"the environment did not return within {timeout:g} s") from None
+        if isinstance(error, EnvError):
+            raise error
+        if error is not None or answer is None:
+            raise EnvError(error_line(error) if error else "no answer") from error
+        return answer
+
+    def _answer(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        if kind == "reset":
+            if self._env is None:
+                self._env = self._class()
+            known = inspect.signature(self._env.reset).parameters
+            if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+                data = {key: value for key, value in data.items() if key in known}
+            observation = self._env.reset(**data)
+        else:
+            if self._env is None:
+                raise EnvError("no episode is running")
+            observation = self._env.step(self._action.model_validate(data))
+        fields = observation.model_dump(mode="json")
+        done, reward = bool(fields.pop("done", False)), fields.pop("reward", None)
+        if observation.reward is not None:
+            reward = float(observation.reward)  # JSON would hide that it is not finite
+        return {"observation": fields, "reward": reward, "done": done}
+
+    def close(self) -> None:
+        env, self._env = self._env, None
+        if env is not None and hasattr(env, "close"):
+            env.close()
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "openenv":
+            raise MissingDependency("environments in process need OpenEnv: pip install openenv") from error
+        raise ConfigError(f"{path!r} cannot be imported: {error}") from error
+    except AttributeError as error:
+        raise ConfigError(f"{path!r}: expected 'module:Class' of an OpenEnv environment ({error})") from error
+
+
+def _action_class(env_class: Any, path: str) -> Any:
+    hint: Any = _hints(env_class.step).get("action")
+    if not (set(getattr(hint, "model_fields", ())) - {"metadata"}):
+        raise ConfigError(
+            f"{path!r}: the annotation of step() names no action class; pass action_class='module:Class'"
+        )
+    return hint
+
+
+def _return_class(env_class: Any) -> Any:
+    hint = _hints(env_class.step).get("return")
+    return hint if hasattr(hint, "model_json_schema") else None
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError):  # an annotation that only type checkers can resolve
+        return {}

@@ -1,0 +1,413 @@
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gem_core
+from gem_core.bridges.openenv import frames, wire
+from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
+from gem_core.bridges.openenv.server import serve_env
+from gem_core.errors import ConfigError, EnvError, ServiceError
+from gem_core.observations import render_observation
+from tests.bridges.openenv.serving import GUESS, serving
+
+WORDLE = "game:Wordle-v0-easy"
+
+
+def native_episode(id, seed, most=100):
+    """Return the actions of a random player and everything that it is shown and paid."""
+    env = gem_core.make(id)
+    observation, info = env.reset(seed=seed)
+    steps, actions = [render_observation(observation, info)], []
+    done = False
+    while not done and len(actions) < most:
+        actions.append(env.sample_random_action())
+        observation, reward, terminated, truncated, info = env.step(actions[-1])
+        done = terminated or truncated
+        steps.append((render_observation(observation, info), reward, terminated, truncated, visible(info)))
+    return actions, steps
+
+
+def visible(info):
+    return {key: value for key, value in info.items() if key not in ("prefix", "suffix")}
+
+
+def played(env, seed, actions):
+    """Return the same of `env` with these actions."""
+    observation, _ = env.reset(seed=seed)
+    steps = [observation]
+    for action in actions:
+        observation, reward, terminated, truncated, info = env.step(action)
+        steps.append((observation, reward, terminated, truncated, info))
+    return steps
+
+
+@pytest.fixture(scope="module")
+def games():
+    with serving(GUESS, WORDLE) as running:
+        yield running
+
+
+@pytest.mark.parametrize("id", [GUESS, WORDLE])
+def test_episodes_equal_those_played_without_a_server(games, id):
+    with gem_core.make(f"openenv:{games.url}/{id}") as env:
+        for seed in range(5):
+            actions, steps = native_episode(id, seed)
+            assert played(env, seed, actions) == steps
+
+
+def test_thousands_of_episodes_wait_on_one_event_loop(games):
+    actions, steps = native_episode(WORDLE, 4)
+    count = 300
+    envs = [gem_core.make(f"openenv:{games.url}/{WORDLE}") for _ in range(count)]
+
+    async def play(env):
+        return [(await env.areset(seed=4))[0], *[await env.astep(action) for action in actions]]
+
+    async def main():
+        return await asyncio.gather(*map(play, envs))
+
+    assert all(results == steps for results in asyncio.run(main()))
+    for env in envs:
+        env.close()
+
+
+def test_a_state_is_the_seed_and_the_actions(games):
+    actions, steps = native_episode(WORDLE, 2)
+    with gem_core.make(f"openenv:{games.url}/{WORDLE}") as env, env.spawn() as other:
+        played(env, 2, actions[:2])
+        other.set_state(json.loads(json.dumps(env.get_state())))
+        assert other.step(actions[2]) == env.step(actions[2]) == steps[3]
+        shown, _ = other.reset(options={"state": env.get_state()})
+        assert shown == steps[3][0]
+
+
+def test_unseeded_resets_follow_the_seed_of_the_stream(games):
+    with gem_core.make(f"openenv:{games.url}/{GUESS}") as env, env.spawn() as other:
+        played(env, 1, [])
+        played(other, 1, [])
+        first, second = [e.get_state() for e in (env, other) if e.reset()]
+        assert first["episode"]["reset"] == second["episode"]["reset"]
+
+
+# -- servers that go away ---------------------------------------------------------------------
+
+
+def test_a_restarted_server_continues_the_episode():
+    actions, steps = native_episode(WORDLE, 3)
+    with serving(WORDLE) as running:
+        port, url = running.server.port, running.url
+        env = gem_core.make(f"openenv:{url}", retry_for=60.0)
+        assert played(env, 3, actions[:2]) == steps[:3]
+    with serving(WORDLE, port=port):
+        assert env.step(actions[2]) == steps[3]
+        env.close()
+
+
+def test_a_server_that_stays_away_fails_the_episode():
+    with serving(WORDLE) as running:
+        env = gem_core.make(f"openenv:{running.url}", retry_for=0.2)
+        env.reset(seed=0)
+    with pytest.raises(ServiceError, match=r"for 0\.2 s"):
+        env.step("crane")
+    env.close()
+
+
+class Forgetful(gem_core.Env):
+    """Every episode of the process has the next number, whatever its seed."""
+
+    blocking = "cpu"
+    count = 0
+
+    def reset(self, seed=None, *, options=None):
+        self.begin_episode(seed)
+        Forgetful.count += 1
+        return f"episode {Forgetful.count}", {}
+
+    def step(self, action):
+        self.require_reset()
+        if action == "die":
+            import os
+
+            os._exit(3)
+        return f"still {Forgetful.count}", 0.0, False, False, {"invalid": None}
+
+
+class Faithful(Forgetful):
+    """Remembers what was said; dies once for each path that it is given."""
+
+    def reset(self, seed=None, *, options=None):
+        self.begin_episode(seed)
+        self.said = []
+        return f"seed {seed}", {}
+
+    def step(self, action):
+        import os
+        from pathlib import Path
+
+        self.require_reset()
+        if action.startswith("die once ") and not Path(action[9:]).exists():
+            Path(action[9:]).touch()
+            os._exit(3)
+        self.said.append(action)
+        return ", ".join(self.said), 1.0, False, False, {"invalid": None}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mortal_ids():
+    for kind in (Forgetful, Faithful):
+        gem_core.register(f"test:{kind.__name__}-v0", f"{__name__}:{kind.__name__}")
+
+
+def test_an_episode_lost_with_its_worker_is_restored_only_if_that_gives_the_same_answers(tmp_path):
+    ids = ["test:Forgetful-v0", "test:Faithful-v0"]
+    with serving(*(serve_env(id, workers=1) for id in ids)) as running:
+        env, faithful = [gem_core.make(f"openenv:{running.url}/{id}") for id in ids]
+        env.reset(seed=1)
+        env.reset(seed=1)
+        env.step("hi")
+        with pytest.raises(EnvError, match=r"not deterministic, turn 0 was .*episode 2.* is now .*episode 1"):
+            env.step("die")
+        faithful.reset(seed=7)
+        faithful.step("one")
+        message = f"die once {tmp_path / 'mark'}"
+        observation, reward, *_ = faithful.step(message)
+        assert (observation, reward) == (f"one, {message}", 1.0)
+        for each in (env, faithful):
+            each.close()
+
+
+# -- servers of other makers ------------------------------------------------------------------
+
+
+class Foreign:
+    """A server that speaks the protocol as OpenEnv's do, with answers from a script; a stand-in."""
+
+    def __init__(self, action, answers):
+        self.action, self.answers, self.asked = action, list(answers), []
+
+    async def serve(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"upgrade" not in head.lower():
+            body = json.dumps({"action": self.action, "observation": {"title": "Obs"}, "state": {}}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            writer.close()
+            return
+        key = next(line for line in head.decode().split("\r\n") if "Key: " in line).split(": ")[1]
+        accept = frames.accept_key(key)
+        writer.write(f"HTTP/1.1 101 X\r\nSec-WebSocket-Accept: {accept}\r\n\r\n".encode())
+        messages = frames.FrameReader(masked=True, max_size=1 << 20)
+        while data := await reader.read(1 << 16):
+            for opcode, payload in messages.feed(data):
+                if opcode == frames.TEXT:
+                    self.asked.append(json.loads(payload))
+                    writer.write(frames.encode_frame(json.dumps(self.answers.pop(0)).encode()))
+        writer.close()
+
+
+def answer(done=False, reward=None, **fields):
+    return {"type": "observation", "data": {"observation": fields, "reward": reward, "done": done}}
+
+
+def play_foreign(action, answers, play, **options):
+    """Run `play(env)` in a thread against a `Foreign` server; return its result and the server's messages."""
+    foreign = Foreign(action, answers)
+
+    async def main():
+        server = await asyncio.start_server(foreign.serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        env = OpenEnvEnv(url, **{"retry_for": 0.1, "timeout": 20, **options})
+        try:
+            return await asyncio.to_thread(play, env)
+        finally:
+            env.close()
+            server.close()
+            await asyncio.sleep(0.05)
+
+    return asyncio.run(main()), foreign.asked
+
+
+TEXT = {
+    "title": "EchoAction",
+    "properties": {"message": {"type": "string"}, "metadata": {}},
+    "required": ["message"],
+}
+MOVE = {
+    "properties": {"move": {"$ref": "#/$defs/Move"}}, "required": ["move"],
+    "$defs": {"Move": {"enum": ["up", "down"], "type": "string"}},
+}  # fmt: skip
+PAIR = {
+    "properties": {"row": {"type": "integer", "minimum": 0, "maximum": 2}, "col": {"type": "integer"}},
+    "required": ["row", "col"],
+}
+
+
+def test_text_actions_fill_the_only_field_and_the_return_decides_success():
+    def play(env):
+        return [env.reset(seed=5), env.step("one"), env.step("two")]
+
+    answers = [
+        answer(echo="hello"),
+        answer(echo="said", reward=0.5),
+        answer(done=True, echo="bye", reward=0.5),
+    ]
+    steps, asked = play_foreign(TEXT, answers, play)
+    assert steps == [
+        ("hello", {}),
+        ("said", 0.5, False, False, {"invalid": None}),
+        ("bye", 0.5, True, False, {"invalid": None, "success": True}),
+    ]
+    assert [message["data"] for message in asked] == [{"seed": 5}, {"message": "one"}, {"message": "two"}]
+
+
+def test_other_actions_are_read_from_a_box_and_bad_ones_never_reach_the_server():
+    def play(env):
+        return [env.reset(seed=0), env.step("up"), env.step(r"\boxed{UP}"), env.step(r"\boxed{left}")]
+
+    steps, asked = play_foreign(
+        MOVE, [answer(x=1, y=2), answer(x=1, y=3)], play, format_error_reward=-0.5, max_turns=3
+    )
+    assert steps[0] == (
+        '{"x": 1, "y": 2}',
+        {"suffix": "Answer with \\boxed{action}, where the action is one of: up, down."},
+    )
+    assert steps[1][1:4] == (-0.5, False, False)
+    assert steps[1][4] == {"invalid": "format"}
+    assert steps[2][:2] == ('{"x": 1, "y": 3}', 0.0)
+    assert steps[3][1:4] == (-0.5, False, True)  # the limit
+    assert steps[3][4] == {"invalid": "format", "success": False}
+    assert [message["data"] for message in asked] == [{"seed": 0}, {"move": "up"}]
+
+
+def test_several_fields_are_a_json_object():
+    def play(env):
+        env.reset(seed=0)
+        return env.step(r'\boxed{{"row": 1, "col": 2}}'), env.step(r'\boxed{{"row": 5, "col": 2}}')
+
+    steps, asked = play_foreign(PAIR, [answer(b="."), answer(b="x")], play)
+    assert asked[1]["data"] == {"row": 1, "col": 2}
+    assert steps[1][4]["invalid"] == "illegal"
+
+
+def test_mcp_tools_are_called():
+    tools = [{"name": "add", "description": "Adds.", "input_schema": {"type": "object", "properties": {}}}]
+
+    def play(env):
+        return [
+            env.reset(seed=0),
+            env.step(r'\boxed{{"tool_name": "add", "arguments": {"a": 1}}}'),
+            env.step(r'\boxed{{"tool_name": "mul", "arguments": {}}}'),
+        ]
+
+    answers = [answer(text="go"), answer(tools=tools), answer(result="1")]
+    steps, asked = play_foreign({"title": "Action", "properties": {}}, answers, play)
+    assert '"name": "add"' in steps[0][1]["suffix"]
+    assert asked[2]["data"] == {"type": "call_tool", "tool_name": "add", "arguments": {"a": 1}}
+    assert steps[2][4]["invalid"] == "illegal"
+
+
+def test_what_the_server_rejects_is_an_invalid_action_and_other_errors_fail_the_episode():
+    def play(env):
+        env.reset(seed=0)
+        rejected = env.step("a")
+        with pytest.raises(EnvError, match="boom"):
+            env.step("b")
+        return rejected
+
+    answers = [
+        answer(t="x"),
+        wire.error_message("too short", wire.VALIDATION_ERROR),
+        wire.error_message("boom", wire.EXECUTION_ERROR),
+    ]
+    rejected, _ = play_foreign(TEXT, answers, play)
+    assert rejected[4] == {"invalid": "format"}
+
+
+@pytest.mark.parametrize(
+    ("last", "problem"),
+    [
+        (answer(t="x", reward=float("nan")), "reward of step 1 was nan"),
+        ({"type": "observation", "data": {"observation": "text"}}, "no observation"),
+        ({"type": "observation"}, "not an answer"),
+        ([], "not an answer"),
+    ],
+    ids=["nan", "text", "no data", "list"],
+)
+def test_bad_answers_fail_the_episode(last, problem):
+    def play(env):
+        env.reset(seed=0)
+        with pytest.raises(EnvError, match=problem):
+            env.step("a")
+
+    play_foreign(TEXT, [answer(t="x"), last], play)
+
+
+def test_a_slow_answer_fails_the_episode():
+    class Slow(gem_core.Env):
+        blocking = True
+
+        def reset(self, seed=None, *, options=None):
+            self.begin_episode(seed)
+            return "go", {}
+
+        def step(self, action):
+            time.sleep(1.0)
+            return "late", 0.0, False, False, {"invalid": None}
+
+    gem_core.register("test:Slow-v0", Slow)
+    with serving("test:Slow-v0") as running, gem_core.make(f"openenv:{running.url}") as env:
+        env.reset(seed=0)
+        env.timeout = 0.2
+        with pytest.raises(EnvError, match=r"did not answer within 0\.2 s"):
+            env.step("x")
+
+
+def test_settings_and_addresses_are_checked(games):
+    for source in ("ftp://127.0.0.1", "http://", "http://127.0.0.1:99999", "http://x?y=1"):
+        with pytest.raises(ConfigError, match="expected an address"):
+            OpenEnvEnv(source)
+    with pytest.raises(ConfigError, match="action='words': expected auto, text, boxed or tools"):
+        OpenEnvEnv(games.url, action="words")
+    with OpenEnvEnv(f"{games.url}/none") as env, pytest.raises(ConfigError, match="check the address"):
+        env.reset(seed=0)
+    with (
+        OpenEnvEnv("no_such_module:Class")
+        if False
+        else pytest.raises(ConfigError, match="cannot be imported")
+    ):
+        OpenEnvEnv("no_such_module:Class")
+
+
+def test_observations_as_text():
+    assert shown_text({"text": "hi", "metadata": {"a": 1}, "done": True}) == "hi"
+    assert shown_text({"a": "hi", "b": 1}) == '{"a": "hi", "b": 1}'
+    assert shown_text({"a": "hi", "b": 1}, "a") == "hi"
+    assert shown_text({"a": "hi", "b": [1]}, "b") == "[1]"
+    assert shown_text({"metadata": {"message": "hi"}}) == "hi"
+
+
+def test_a_killed_server_process_is_waited_for(tmp_path):
+    """The chaos run: the server is killed in the middle of an episode and started again on its port."""
+    command = [sys.executable, "-m", "gem_core", "serve", "openenv", WORDLE, "--port"]
+
+    def start(port):
+        process = subprocess.Popen([*command, port], stdout=subprocess.PIPE, text=True)
+        return process, process.stdout.readline().split()[-1]
+
+    actions, steps = native_episode(WORDLE, 9)
+    process, url = start("0")
+    try:
+        with gem_core.make(f"openenv:{url}") as env:
+            assert played(env, 9, actions[:2]) == steps[:3]
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process, _ = start(url.rpartition(":")[2])
+            assert env.step(actions[2]) == steps[3]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
