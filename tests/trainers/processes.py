@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,21 @@ SPY_ENTRY_POINTS = (
     "gem_script = gem_script:register\n"
 )
 """Metadata that registers the modules in `SPIES` in every process of a trainer; for `metadata_folder`."""
+
+
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "HYDRA_FULL_ERROR": "1",
+    "OMP_NUM_THREADS": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""Variables of every run: one thread per process, no network, and complete logs."""
 
 
 @dataclass
@@ -112,6 +128,41 @@ def metadata_folder(folder: Path, distributions: Mapping[str, str]) -> Path:
         (info / "entry_points.txt").write_text(entry_points)
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
     return folder
+
+
+def run_environment(
+    folder: Path,
+    *places: Path,
+    variables: Mapping[str, str],
+    distributions: Mapping[str, str] | None = None,
+    last: str = "",
+) -> dict[str, str]:
+    """Return the environment variables of a run whose spies write into ``spy`` in its folder.
+
+    Args:
+        folder: Working folder of the run, created if it is missing.
+        places: Folders for the import path, before those of this repository.
+        variables: Variables of the trainer, which take precedence.
+        distributions: As in `metadata_folder`, in addition to the one that registers the spies.
+        last: Folder for the end of the import path.
+    """
+    spy = folder / "spy"
+    spy.mkdir(parents=True, exist_ok=True)
+    declared = {"gem_tests-0": SPY_ENTRY_POINTS, **(distributions or {})}
+    path = [*places, metadata_folder(folder / "metadata", declared), SPIES, ROOT]
+    own = {
+        key: value for key, value in os.environ.items() if key not in ("CUDA_VISIBLE_DEVICES", "RAY_ADDRESS")
+    }
+    programs = str(Path(sys.executable).parent)  # DeepSpeed looks for ninja there
+    return {
+        **own,
+        **QUIET,
+        "GEM_SPY": str(spy),
+        "GEM_CHAOS": str(spy),
+        "PATH": os.pathsep.join([programs, own.get("PATH", "")]),
+        "PYTHONPATH": os.pathsep.join([*map(str, path), *filter(None, [last, own.get("PYTHONPATH")])]),
+        **variables,
+    }
 
 
 def _kill_one(process: subprocess.Popen[bytes], kill: Kill, timeout: float) -> None:

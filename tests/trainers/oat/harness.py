@@ -7,14 +7,13 @@ There are two ways: in one process, with Oat's actor, learner, collector and Dee
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.trainers.oat import libstdcxx
-from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
+from tests.trainers.processes import Run, run_environment, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
 STUBS = CPU / "stubs"
@@ -23,12 +22,7 @@ LOG = "metrics.jsonl"
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_V1": "0",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
     "USE_TF": "0",
 }
 
@@ -79,18 +73,11 @@ def environment(folder: Path, *, stubs: bool = True, spy: Path | None = None) ->
     spy = spy or folder / "spy"
     for needed in (folder, spy):
         needed.mkdir(parents=True, exist_ok=True)
-    distributions = {"gem_oat_tests-0": SPY_ENTRY_POINTS} | ({} if stubs else {"vllm-0.8.5+cpu": ""})
-    path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
-    path += filter(None, [os.environ.get("PYTHONPATH")])
-    env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    env |= ENVIRONMENT | {"GEM_SPY": str(spy), "GEM_CHAOS": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
+    variables = {**ENVIRONMENT, "GEM_SPY": str(spy), "GEM_CHAOS": str(spy), "GEM_OAT_LOG": str(folder / LOG)}
     if stubs:
-        path.insert(0, str(STUBS))
-        env["GEM_OAT_STUB"] = "1"
-    else:
-        env["LD_PRELOAD"] = libstdcxx.preload(folder)
-        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    return env | {"PYTHONPATH": os.pathsep.join(path)}
+        return run_environment(folder, STUBS, CPU, variables={**variables, "GEM_OAT_STUB": "1"})
+    variables["LD_PRELOAD"] = libstdcxx.preload(folder)
+    return run_environment(folder, CPU, variables=variables, distributions={"vllm-0.8.5+cpu": ""})
 
 
 def run_oat(

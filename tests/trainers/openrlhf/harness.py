@@ -7,7 +7,6 @@ OpenRLHF finds a stub of flash-attn.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,11 +15,9 @@ import gem_openrlhf.agent
 
 from tests.trainers.openrlhf import correction
 from tests.trainers.processes import (
-    ROOT,
-    SPIES,
-    SPY_ENTRY_POINTS,
+    Kill,
     Run,
-    metadata_folder,
+    run_environment,
     run_to_the_end,
     short_folder,
 )
@@ -33,18 +30,9 @@ SHIMS = ("openrlhf_cpu", "openrlhf_fp32", "openrlhf_spy")
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
     "RAY_ADDRESS": "local",
     "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": 8, "GPU": 4, "object_store_memory": 400_000_000}),
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
 }
 """Number of GPUs in Ray's configuration; no code looks for a real GPU."""
 
@@ -95,6 +83,7 @@ def run_openrlhf(
     scheme: str = "icepop",
     environment: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
+    kill: Kill | None = None,
 ) -> Run:
     """Run the command in `folder` until it ends; `flags` take precedence over `SMALL`, `SMALL` over `gem`.
 
@@ -109,22 +98,10 @@ def run_openrlhf(
         scheme: Log-prob correction, a key of `correction.LEVEL`; any but "off" adds the engine's log-probs.
         environment: Additional environment variables.
         timeout: Time limit in seconds.
+        kill: Process to kill before the run ends.
     """
-    spy = folder / "spy"
-    spy.mkdir(parents=True, exist_ok=True)
-    distributions = {"gem_openrlhf_tests-0": SPY_ENTRY_POINTS}
-    path = [str(metadata_folder(folder / "metadata", distributions)), str(CPU), str(SPIES), str(ROOT)]
-    path += filter(None, [os.environ.get("PYTHONPATH")])
-    env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    programs = str(Path(sys.executable).parent)  # DeepSpeed looks for ninja there
-    env |= ENVIRONMENT | {
-        "PATH": os.pathsep.join([programs, env.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join(path),
-        "GEM_SPY": str(spy),
-        "GEM_CHAOS": str(spy),
-        "GEM_OPENRLHF_CPU": ",".join(shims),
-        **(environment or {}),
-    }
+    variables = {**ENVIRONMENT, "GEM_OPENRLHF_CPU": ",".join(shims), **(environment or {})}
+    env = run_environment(folder, CPU, variables=variables)
     places = {
         "actor.model_name_or_path": str(model),
         "data.prompt_dataset": str(data),
@@ -141,7 +118,7 @@ def run_openrlhf(
     ]
     with short_folder() as ray_folder:
         env["RAY_TMPDIR"] = ray_folder
-        return run_to_the_end(command, folder=folder, env=env, timeout=timeout)
+        return run_to_the_end(command, folder=folder, env=env, timeout=timeout, kill=kill)
 
 
 def words(flags: Mapping[str, str | None]) -> list[str]:

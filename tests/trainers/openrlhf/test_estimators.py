@@ -15,7 +15,11 @@ from gem_openrlhf.executor import lay_out
 from gem_openrlhf.failures import actor_step
 from gem_openrlhf.labels import played_of
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
-from openrlhf.trainer.ppo_utils.experience import make_experience_batch, split_experience_batch
+from openrlhf.trainer.ppo_utils.experience import (
+    balance_experiences,
+    make_experience_batch,
+    split_experience_batch,
+)
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
@@ -315,8 +319,17 @@ class GemActor(ActorPPOTrainer):
     training_step = actor_step(ActorPPOTrainer.training_step)
 
 
-def trained(batches: list[Any], *, scheme: str, use_kl: bool) -> tuple[dict[str, float], float]:
-    """Return the actor's metrics for micro-batches of one row, and the gradient of a one-weight model."""
+def trained(
+    batches: list[Any], *, scheme: str = "off", use_kl: bool = False, max_tokens: int = 0
+) -> tuple[dict[str, float], float]:
+    """Return the actor's metrics, and the gradient of a one-weight model.
+
+    Args:
+        batches: Batches of the experience maker.
+        scheme: Log-prob correction.
+        use_kl: Whether the loss has a KL penalty.
+        max_tokens: Size of dynamic micro-batches; 0 for micro-batches of one row.
+    """
     weight = torch.full((), -1.0, requires_grad=True)
 
     class Actor:
@@ -325,29 +338,35 @@ def trained(batches: list[Any], *, scheme: str, use_kl: bool) -> tuple[dict[str,
         def __call__(self, sequences: Any, mask: Any, **unused: Any) -> tuple[torch.Tensor, None]:
             return log_probs(mask, weight), None
 
-    buffer = NaiveReplayBuffer(1)
+    buffer = NaiveReplayBuffer(1, dynamic_batch=max_tokens > 0)
     for batch in batches:
         buffer.append(batch)
+    args = SimpleNamespace(
+        train=SimpleNamespace(
+            dynamic_batch_enable=max_tokens > 0, max_tokens_per_gpu=max_tokens, batch_size=len(buffer.items)
+        ),
+        rollout=SimpleNamespace(batch_size=len(buffer.items), n_samples_per_prompt=1),
+        ds=SimpleNamespace(tensor_parallel_size=1, ring_attn_size=1),
+        algo=SimpleNamespace(
+            kl=SimpleNamespace(use_loss=use_kl, init_coef=0.1, estimator="k3", unbiased_gradient=False)
+        ),
+        actor=SimpleNamespace(entropy_coef=None),
+    )
     strategy = SimpleNamespace(
+        args=args,
+        ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: dist.group.WORLD)},
         ring_attn_group=None,
         is_rank_0=lambda: False,
         world_size=1,
-        accumulated_gradient=len(buffer),
+        accumulated_gradient=len(buffer.items),
         all_reduce=lambda data, op="mean": DeepspeedStrategy.all_reduce(strategy, data, op),
-        backward=lambda loss, *unused: (loss / len(buffer)).backward(),
+        backward=lambda loss, *unused: (loss / (1 if max_tokens else len(buffer))).backward(),
         optimizer_step=lambda *args, **kwargs: None,
         get_grad_norm=lambda model: 0.0,
     )
     trainer = GemActor.__new__(GemActor)
     trainer.__dict__ |= {
-        "args": SimpleNamespace(
-            train=SimpleNamespace(dynamic_batch_enable=False),
-            ds=SimpleNamespace(tensor_parallel_size=1),
-            algo=SimpleNamespace(
-                kl=SimpleNamespace(use_loss=use_kl, init_coef=0.1, estimator="k3", unbiased_gradient=False)
-            ),
-            actor=SimpleNamespace(entropy_coef=None),
-        ),
+        "args": args,
         "strategy": strategy,
         "replay_buffer": buffer,
         "dataloader_pin_memory": False,
@@ -382,10 +401,28 @@ def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any
 
 
 @pytest.mark.usefixtures("one_process")
-def test_an_update_from_failures_alone_is_refused() -> None:
+@pytest.mark.parametrize("max_tokens", [0, 99])
+def test_an_update_from_failures_alone_is_refused(max_tokens: int) -> None:
     batches = made_by_openrlhf([FAILED, FAILED, episode([0.5])], "--algo.advantage.gamma", "0.9")
-    with pytest.raises(EnvError, match=r"an update of .*: no episode is trainable: 1 of 1 .* seed 0"):
-        trained(batches[:1], scheme="off", use_kl=False)
+    with pytest.raises(EnvError, match=r"an update of .*: no episode is trainable: \d of \d .* seed 0"):
+        trained(batches[:1], max_tokens=max_tokens)
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("max_tokens", [1, 12, 99])
+def test_dynamic_micro_batches_have_the_same_gradient(max_tokens: int) -> None:
+    """OpenRLHF sorts the rows by length and packs them; the failed row may be alone in a micro-batch."""
+    given = [episode([0.5, 1.0]), FAILED, episode([0.1, 0.0, 2.0]), episode([1.0])]
+    wanted, gradient = trained(made_by_openrlhf(given, "--algo.advantage.gamma", "0.9"))
+    sizes = SimpleNamespace(
+        actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=1),
+        ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
+    )
+    balanced = balance_experiences(made_by_openrlhf(given, "--algo.advantage.gamma", "0.9"), sizes)
+    status, result = trained(balanced, max_tokens=max_tokens)
+    assert result == pytest.approx(gradient, rel=1e-6) != 0
+    for metric in ("reward", "return", "gem/return", "rebn/turns"):
+        assert status[metric] == pytest.approx(wanted[metric], rel=1e-6), metric
 
 
 def test_flags_that_would_change_gae_over_turns_are_refused_when_they_meet() -> None:

@@ -200,9 +200,10 @@ class Generator(SamplesGenerator):  # type: ignore[misc]
 
 
 def test_failed_episodes_are_not_in_the_dynamic_filter() -> None:
-    """All valid samples solve prompt 0, none solves prompt 1, half solve prompt 2; prompt 3 failed."""
-    generator = Generator((1.0, 1.0, None), (None, 0.0, None), (None, 1.0, 0.0), (None, None, None))
-    assert generator.collect(3) == [2, 2, 2]
+    """Samples of prompts 2, 4, and 5 differ; those of 0 and of 1 are alike, and all samples of 3 failed."""
+    half = (None, 1.0, 0.0)
+    generator = Generator((1.0, 1.0, None), (None, 0.0, None), half, (None, None, None), half, half)
+    assert generator.collect(3) == [2, 2, 2, 4, 4, 4, 5, 5, 5]
 
 
 def test_failures_alone_do_not_use_up_the_data_set() -> None:

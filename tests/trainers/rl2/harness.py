@@ -17,7 +17,7 @@ from gem_rl2 import ENV_PATH
 from gem_rl2.export import write
 
 from gem_core.tasks import EnvChoice, make_tasks
-from tests.trainers.processes import ROOT, SPIES, SPY_ENTRY_POINTS, Run, metadata_folder, run_to_the_end
+from tests.trainers.processes import Run, run_environment, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
 TIMEOUT = 600
@@ -25,10 +25,6 @@ HOME = os.environ.get("RL2_HOME", "")
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 
 ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "HYDRA_FULL_ERROR": "1",
     "CUDA_VISIBLE_DEVICES": "",
 }
 
@@ -105,18 +101,9 @@ def run_rl2(
 
     In the version ``index`` the number of tasks determines the number of steps.
     """
-    spy = folder / "spy"
-    spy.mkdir(parents=True, exist_ok=True)
-    metadata = metadata_folder(folder / "metadata", {"gem_rl2_tests-0": SPY_ENTRY_POINTS})
-    path = [str(metadata), str(CPU), str(SPIES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = {key: value for key, value in os.environ.items() if key not in ("CUDA_VISIBLE_DEVICES", "RL2_HOME")}
-    env |= ENVIRONMENT | {
-        "GEM_SPY": str(spy),
-        "GEM_CHAOS": str(spy),
-        "GEM_RL2_TESTS": spies,
-        "GEM_ENGINE_SEED": str(seed),
-        "PYTHONPATH": os.pathsep.join(path),
-    }
+    variables = {**ENVIRONMENT, "GEM_RL2_TESTS": spies, "GEM_ENGINE_SEED": str(seed)}
+    env = run_environment(folder, CPU, variables=variables)
+    env.pop("RL2_HOME", None)
     if version == "tree":
         env["RL2_HOME"] = HOME
     words = [

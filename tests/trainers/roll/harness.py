@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainers.processes import (
-    ROOT,
-    SPIES,
-    SPY_ENTRY_POINTS,
     Run,
-    metadata_folder,
+    run_environment,
     run_to_the_end,
     short_folder,
 )
@@ -27,16 +24,6 @@ from tests.trainers.processes import (
 CPU = Path(__file__).resolve().parent / "cpu"
 HOME = os.environ.get("ROLL_HOME", "")
 TIMEOUT = 900
-
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "HYDRA_FULL_ERROR": "1",
-}
 
 
 def run_roll(
@@ -51,24 +38,12 @@ def run_roll(
         quiet: Whether to omit the record of the engine's answers.
         timeout: Time limit in seconds.
     """
-    spy, configs = folder / "spy", folder / "configs"
-    for made in (spy, configs):
-        made.mkdir(parents=True, exist_ok=True)
+    configs = folder / "configs"
+    configs.mkdir(parents=True, exist_ok=True)
     shutil.copy(CPU / "base.yaml", configs)
     (configs / "run.yaml").write_text(json.dumps({"defaults": ["base", "_self_"], **config}))
-    metadata = metadata_folder(folder / "metadata", {"gem_roll_tests-0": SPY_ENTRY_POINTS})
-    path = [str(metadata), str(CPU), str(SPIES), str(ROOT), HOME]
-    path += filter(None, [os.environ.get("PYTHONPATH")])
-    env = {
-        key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES")
-    }
-    env |= ENVIRONMENT | {
-        "GEM_SPY": str(spy),
-        "GEM_MODEL": str(model),
-        "PYTHONPATH": os.pathsep.join(path),
-        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
-        "ROLL_LOG_DIR": str(folder / "logs"),
-    }
+    variables = {"GEM_MODEL": str(model), "ROLL_LOG_DIR": str(folder / "logs")}
+    env = run_environment(folder, CPU, variables=variables, last=HOME)
     if quiet:
         env["GEM_ENGINE_QUIET"] = "1"
     launcher_folder = os.path.realpath(Path(HOME) / "examples")

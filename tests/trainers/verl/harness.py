@@ -7,16 +7,12 @@ test modules in ``cpu/`` to vLLM and gem_core.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from tests.trainers.processes import (
-    ROOT,
-    SPIES,
-    SPY_ENTRY_POINTS,
     Run,
-    metadata_folder,
+    run_environment,
     run_to_the_end,
     short_folder,
 )
@@ -26,24 +22,12 @@ TIMEOUT = 900
 
 DISTRIBUTIONS = {
     "vllm-0.30.0+cpu": "",
-    "gem_verl_tests-0": (
-        "[vllm.general_plugins]\ngem_verl_cpu = verl_cpu_vllm:register\n" + SPY_ENTRY_POINTS
-    ),
+    "gem_verl_tests-0": "[vllm.general_plugins]\ngem_verl_cpu = verl_cpu_vllm:register\n",
 }
 
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
     "RAY_ADDRESS": "local",
-    "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "HYDRA_FULL_ERROR": "1",
 }
 
 GEM = [
@@ -126,17 +110,12 @@ def run_verl(
     timeout: float = TIMEOUT,
 ) -> Run:
     """Run `main_ppo` in `folder` until it ends; `overrides` come before `SMALL`, `SMALL` before `gem`."""
-    spy = folder / "spy"
-    spy.mkdir(parents=True, exist_ok=True)
-    path = [str(metadata_folder(folder / "metadata", DISTRIBUTIONS)), str(CPU), str(SPIES), str(ROOT)]
-    path += filter(None, [os.environ.get("PYTHONPATH")])
-    env = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    env |= ENVIRONMENT | {
+    variables = {
+        **ENVIRONMENT,
         "VERL_USE_EXTERNAL_MODULES": modules,
-        "GEM_SPY": str(spy),
-        "PYTHONPATH": os.pathsep.join(path),
         "VERL_FILE_LOGGER_ROOT": str(folder),
     }
+    env = run_environment(folder, CPU, variables=variables, distributions=DISTRIBUTIONS)
     with short_folder() as ray_folder:
         command = [
             sys.executable, "-m", "verl.trainer.main_ppo",
