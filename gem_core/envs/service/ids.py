@@ -7,6 +7,7 @@ from gem_core.envs.multiagent.one_agent import one_side
 from gem_core.envs.service.domain import Domain
 from gem_core.envs.service.env import ASSISTANT, Service
 from gem_core.envs.service.shop_tasks import shop
+from gem_core.envs.service.tau2 import is_tau2, load_tau2
 from gem_core.envs.service.tau_bench import load_tau_bench
 from gem_core.envs.service.user import LlmUser
 from gem_core.errors import DataError
@@ -42,11 +43,13 @@ def make_tau_bench(
     max_turns: int = 60,
     user_model: str = "default",
 ) -> Env:
-    """Return the retail tasks of a checkout of tau-bench; see `load_tau_bench` and `make_shop`.
+    """Return the retail tasks of a checkout of tau2-bench or tau-bench.
+
+    See `load_tau2`, `load_tau_bench`, and `make_shop`.
 
     Args:
         root: Folder of the checkout; required.
-        split: "test", "train" or "dev".
+        split: "test" or "train"; also "base" (both) in tau2-bench, and "dev" in tau-bench.
         user: As in `make_shop`. The scripted user says its whole instruction at once.
         agent: As in `make_shop`.
         task: As in `make_shop`.
@@ -57,8 +60,9 @@ def make_tau_bench(
         DataError: `root` is missing, or not a checkout.
     """
     if root is None:
-        raise DataError("the tasks of tau-bench are not included; give the folder of a checkout as root")
-    return _make(load_tau_bench(root, split), user, agent, task, max_turns, user_model)
+        raise DataError("the tasks of tau-bench are not included; pass the folder of a checkout as root")
+    domain = load_tau2(root, split) if is_tau2(root) else load_tau_bench(root, split)
+    return _make(domain, user, agent, task, max_turns, user_model)
 
 
 def _make(domain: Domain, user: str, agent: str, task: int | None, max_turns: int, model: str) -> Env:

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from gem_core._util.messages import error_line
+from gem_core.envs.service.checkout import importable
 from gem_core.envs.service.domain import Database, Domain, Operation, Refused, Task
 from gem_core.errors import ConfigError, DataError
 
 SPLITS = ("test", "train", "dev")
 
 _PACKAGES = ("tau_bench", "tau_bench.envs", "tau_bench.envs.retail")
-_lock = threading.Lock()
 
 
 @lru_cache(maxsize=4)
@@ -47,14 +42,15 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
     folder = Path(root) / "tau_bench" / "envs" / "retail"
     if not (folder / "wiki.md").is_file():
         raise DataError(
-            f"{folder} does not hold the retail service of tau-bench; give the folder of a checkout as root"
+            f"{folder}: expected the retail service of tau-bench; pass the folder of a checkout as root"
         )
     try:
         tables = {
             name: (folder / "data" / f"{name}.json").read_text(encoding="utf-8")
             for name in ("orders", "products", "users")
         }
-        with _importable(Path(root)):
+        records = {"tau_bench.types": {"Action": _Fields, "Task": _Fields}}
+        with importable(Path(root), _PACKAGES, records):
             tools = importlib.import_module("tau_bench.envs.retail.tools").ALL_TOOLS
             module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")
         given = next(value for name, value in vars(module).items() if name.startswith("TASKS"))
@@ -68,32 +64,6 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
         return {name: json.loads(text) for name, text in tables.items()}
 
     return Domain(policy, operations, tasks, database, eval_only=split != "train")
-
-
-@contextmanager
-def _importable(root: Path) -> Iterator[None]:
-    """Make ``tau_bench.envs.retail.*`` importable from `root` without running the packages' ``__init__``.
-
-    Those import model clients, which tasks and tools do not need. Modules imported under that name before are
-    restored afterwards.
-    """
-    with _lock:
-        before = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "tau_bench"}
-        for name in before:
-            del sys.modules[name]
-        try:
-            for name in _PACKAGES:
-                package = ModuleType(name)
-                package.__path__ = [str(root.joinpath(*name.split(".")))]
-                sys.modules[name] = package
-            types = ModuleType("tau_bench.types")
-            types.Action = types.Task = _Fields  # type: ignore[attr-defined]
-            sys.modules["tau_bench.types"] = types
-            yield
-        finally:
-            for name in [name for name in sys.modules if name.split(".")[0] == "tau_bench"]:
-                del sys.modules[name]
-            sys.modules.update(before)
 
 
 class _Fields:
