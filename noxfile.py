@@ -28,7 +28,19 @@ nox.options.sessions = [
     "consistency",
     "summary",
 ]
-SIDE_BY_SIDE = ("verl", "openrlhf", "lint", "demo", "trl", "oat", "rl2", "roll", "wheel", "bridge-textarena")
+SIDE_BY_SIDE = (
+    "verl",
+    "openrlhf",
+    "lint",
+    "demo",
+    "trl",
+    "oat",
+    "rl2",
+    "roll",
+    "wheel",
+    "bridge-textarena",
+    "bridge-skyrl",
+)
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
 RESULTS = Path(".nox/results")
@@ -121,6 +133,12 @@ def mcp1(session: nox.Session) -> None:
 def bridge_textarena(session: nox.Session) -> None:
     """Compare games of TextArena here with TextArena's own interface."""
     test_bridge(session, "textarena")
+
+
+@nox.session(name="bridge-skyrl", python="3.11")
+def bridge_skyrl(session: nox.Session) -> None:
+    """Compare both directions of the bridge to SkyRL with skyrl-gym's own `make`."""
+    test_bridge(session, "skyrl")
 
 
 def test_bridge(session: nox.Session, name: str) -> None:

@@ -25,3 +25,7 @@ def register_builtin() -> None:
         "textarena", "gem_core.bridges.textarena:make_textarena", "game", extra="textarena",
         description="Games of TextArena",
     )  # fmt: skip
+    register_scheme(
+        "skyrl", "gem_core.bridges.skyrl.env:SkyRLEnv", "env_id", extra="skyrl",
+        description="Environments of skyrl-gym over your rows",
+    )  # fmt: skip

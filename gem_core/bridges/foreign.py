@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
+from gem_core.core import Env, Info, ResetOptions, ResetResult, Split, StepResult, check_options
+from gem_core.data.split import split_by_number
 from gem_core.errors import EnvError, GemError
 from gem_core.observations import encodable, encodable_observation
 
@@ -31,12 +33,17 @@ class ForeignEnv(Env):
             limit.
         success_at: Smallest undiscounted return that counts as a success, unless `max_turns` cut the episode;
             None if `advance` sets ``info["success"]`` itself.
+        num_items: Number of items to choose from, which `begin` finds in `item`; 0 if there are none.
     """
 
-    def __init__(self, name: str, max_turns: int | None, success_at: float | None) -> None:
+    def __init__(
+        self, name: str, max_turns: int | None, success_at: float | None, num_items: int = 0
+    ) -> None:
         self.name = name
         self.max_turns = check_int("max_turns", max_turns, 1, optional=True)
         self.success_at = check_number("success_at", success_at, optional=True)
+        self.num_items = num_items
+        self.item: int | None = None
         self.foreign_seed = 0
         self.actions: list[str] = []
         self.total_reward = 0.0
@@ -55,14 +62,19 @@ class ForeignEnv(Env):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        check_options(options, ("state",), self.name)
+        check_options(options, ("index", "state") if self.num_items else ("state",), self.name)
+        options = options or {}
+        if "index" in options:
+            check_int("index", options["index"], 0, self.num_items - 1)
         self.begin_episode(seed)
-        if options and "state" in options:
+        if "state" in options:
             self.resume_episode(options["state"])
             if seed is not None:
                 self.begin_episode(seed)
             return self._last_copy()
-        return self._started(self.random.getrandbits(31))
+        foreign_seed = self.random.getrandbits(31)
+        drawn = Random(foreign_seed).randrange(self.num_items) if self.num_items else None
+        return self._started(foreign_seed, options.get("index", drawn))
 
     def step(self, action: str) -> StepResult:
         self.require_reset()
@@ -73,9 +85,13 @@ class ForeignEnv(Env):
     def close(self) -> None:
         self.end_episode()
 
+    def items(self, split: Split) -> Sequence[int] | None:
+        return split_by_number(self.num_items).of(split) if self.num_items else None
+
     def get_state(self) -> dict[str, Any]:
         episode = {
             "seed": self.foreign_seed,
+            "item": self.item,
             "actions": list(self.actions),
             "last": None if self._is_fresh() else list(self._last_copy()),
         }
@@ -86,7 +102,7 @@ class ForeignEnv(Env):
         if episode["last"] is None:
             self.actions, self.last_result = [], ("", {})
         else:
-            self._started(episode["seed"])
+            self._started(episode["seed"], episode["item"])
             for action in episode["actions"]:
                 self._stepped(action)
             if list(self.last_result) != list(episode["last"]):
@@ -106,8 +122,8 @@ class ForeignEnv(Env):
     def _last_copy(self) -> ResetResult:
         return copy.deepcopy(self.last_result)
 
-    def _started(self, seed: int) -> ResetResult:
-        self.foreign_seed, self.actions, self.total_reward = seed, [], 0.0
+    def _started(self, seed: int, item: int | None) -> ResetResult:
+        self.foreign_seed, self.item, self.actions, self.total_reward = seed, item, [], 0.0
         try:
             observation, info = self.begin(seed)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
@@ -107,6 +107,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 def _check(id: str, args: argparse.Namespace) -> EnvCheck:
     from gem_core.checker import check_env
+    from gem_core.registration import spec
 
     name, kwargs = parse_env(id, args.kwargs)
     try:
@@ -119,9 +120,11 @@ def _check(id: str, args: argparse.Namespace) -> EnvCheck:
         if not args.all:
             raise
         return EnvCheck(id, "failed", message=str(error))
+    env_spec = spec(name)
+    env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` has a max_turns of its own
     report = check_env(
-        name, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
-        wrappers=args.wrappers, **kwargs,
+        env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
+        wrappers=args.wrappers,
     )  # fmt: skip
     broken = {
         rule: f"{message}\n  reproduce: {_command(id, rule, args)}" for rule, message in report.broken.items()

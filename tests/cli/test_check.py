@@ -118,6 +118,8 @@ def test_one_that_cannot_be_checked_does_not_end_the_check(at_once, message, cap
 
 
 def test_arguments_reach_the_environment(capsys):
+    arguments = ["--seeds", "1", "--rules", "episodes_end", "--kwargs", "max_turns=3"]
+    assert main(["check", EASY, *arguments]) == 0  # not the max_turns of check_env
     assert main(["check", EASY, "--seeds", "1", "--kwargs", "max_number=1"]) == 2
     assert "max_number" in capsys.readouterr().err
 
