@@ -44,6 +44,8 @@ COLUMNS = (
 )  # fmt: skip
 """Recorded attributes of `Result`, for the sum over tokens."""
 DRAWN = ("stop", "tool", "mixture")
+OVERVIEW = ("mt_grpo", "grpo", "rebn", "rloo")
+"""Estimators in the plot of the page about the exam."""
 SIZES = (8, 64, 512, 4096)
 SHORT = ("stop", "guess", "tool", "mixture")
 """Tasks with short episodes, for the sweep over batch sizes."""
@@ -129,6 +131,12 @@ def draw(folder: Path, out: Path) -> None:
             f"relative bias on {task}, initial policy", _series(chosen, "batch_size", "bias"),
             x_label="episodes per batch", log_y=True, legend=True,
         )  # fmt: skip
+    chosen = [r for r in sizes if r["task"] == "stop" and r["batches"]]
+    overview = _series(chosen, "batch_size", "bias")
+    plots["overview"] = line_plot(
+        "relative bias on stop, initial policy", {name: overview[name] for name in OVERVIEW},
+        x_label="episodes per batch", log_y=True, legend=True,
+    )  # fmt: skip
     chosen = [r for r in gammas if r["task"] == "slippery" and r["batches"]]
     plots["gamma"] = line_plot(
         "cosine to the gradient of the return on slippery, B = 64", _series(chosen, "gamma", "cosine"),
@@ -165,9 +173,11 @@ def draw(folder: Path, out: Path) -> None:
         _certificate_table(certificates, rows, "token-sum"),
         "\nSNR is the geometric mean over tasks and policies of the signal-to-noise ratio at the largest "
         "batch size, relative to REINFORCE.\n",
-        "## Relative bias at the largest batch size, initial policy\n",
-        _task_table(rows),
-        "\n## Relative bias against batch size: initial policy\n",
+        *(
+            f"## Relative bias at the largest batch size, {stage} policy\n\n{_task_table(rows, stage)}\n"
+            for stage in header["config"]["stages"]
+        ),
+        "## Relative bias against batch size: initial policy\n",
         *(
             f"On `{task}`:\n\n{_sweep_table([r for r in sizes if r['task'] == task], 'batch_size')}\n"
             for task in SHORT
@@ -224,13 +234,13 @@ def _gain(rows: list[dict[str, Any]], certificate: dict[str, Any], size: int) ->
     return f"{product:.2f}"
 
 
-def _task_table(rows: list[dict[str, Any]]) -> str:
+def _task_table(rows: list[dict[str, Any]], stage: str) -> str:
     size = max(row["batch_size"] for row in rows)
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     cells = {
         (r["estimator"], r["task"]): f"{r['bias']:.1%}" + ("" if r["p_value"] < 1e-4 else "*")
         for r in rows
-        if r["stage"] == "initial" and r["batch_size"] == size
+        if r["stage"] == stage and r["batch_size"] == size
     }
     lines = [f"| estimator | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     lines += [

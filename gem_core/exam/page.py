@@ -21,7 +21,9 @@ body { max-width: 78rem; }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; }
 svg.plot { max-width: 100%; height: auto; }
 """
-_WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 300, 190, 46, 26, 190
+_WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 300, 190, 54, 26, 190
+_FLOOR = 1e-3
+"""Smallest value on a logarithmic axis."""
 
 
 def write_page(
@@ -103,11 +105,11 @@ def line_plot(
         series: Points (x, y) by name.
         x_label: Name of the x-axis.
         log_x: Whether the x-axis is logarithmic.
-        log_y: Whether the y-axis is logarithmic; values below 0.001 are drawn at 0.001.
+        log_y: Whether the y-axis is logarithmic; smaller values than 0.001 are drawn at "≤ 0.001".
         legend: Whether to list the names next to the plot.
     """
     xs = sorted({x for points in series.values() for x, _ in points})
-    ys = [max(y, 1e-3) if log_y else y for points in series.values() for _, y in points]
+    ys = [max(y, _FLOOR) if log_y else y for points in series.values() for _, y in points]
     if not xs:
         return ""
     low, high = min([*ys, 0.0]), max([*ys, 1.0])
@@ -117,7 +119,7 @@ def line_plot(
 
     def place(value: float, first: float, last: float, log: bool) -> float:
         if log:
-            value, first, last = math.log10(max(value, 1e-3)), math.log10(first), math.log10(last)
+            value, first, last = math.log10(max(value, _FLOOR)), math.log10(first), math.log10(last)
         return (value - first) / (last - first) if last > first else 0.5
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -130,9 +132,10 @@ def line_plot(
     parts = [f'<text x="0" y="14" font-weight="600" font-size="13">{html.escape(title)}</text>']
     for y in _ticks(low, high, log_y):
         height = at(xs[0], y)[1]
+        text = f"≤ {y:g}" if log_y and y == _FLOOR else f"{y:g}"
         parts.append(
             f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{height}" y2="{height}" stroke="#dde3e0"/>'
-            f'<text x="{_LEFT - 6}" y="{height + 4}" text-anchor="end" fill="#6b7471">{y:g}</text>'
+            f'<text x="{_LEFT - 6}" y="{height + 4}" text-anchor="end" fill="#6b7471">{text}</text>'
         )
     free = math.inf  # labels from the right, as long as they do not overlap
     for x in reversed(xs):
@@ -153,12 +156,12 @@ def line_plot(
             f"<title>{html.escape(name)}</title></polyline>"
         )
         if legend:
-            y, x = _TOP + 6 + 15 * number, _LEFT + _WIDTH + 12
+            y, x = _TOP + 6 + 15 * number, _LEFT + _WIDTH + 20
             parts.append(
                 f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" stroke-width="1.8" {stroke}/>'
                 f'<text x="{x + 28}" y="{y + 4}">{html.escape(name)}</text>'
             )
-    width = _LEFT + _WIDTH + (_LEGEND + 30 if legend else 14)
+    width = _LEFT + _WIDTH + (_LEGEND + 38 if legend else 14)
     height = max(bottom + 36, _TOP + 15 * len(series) + 10 if legend else 0)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" role="img" aria-label="{html.escape(title)}" '
