@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,21 @@ class Update:
     rows: list[Row]
     weights: list[torch.Tensor]
     gradients: list[torch.Tensor | None]
+
+
+def updates_of_ranks(spy: Path, read: Callable[[Path, str], list[Update]]) -> list[Update]:
+    """Return the optimizer's steps in order, with the rows of all ranks together.
+
+    Args:
+        spy: Folder with the files ``<kind>-<process>-<number>.pt`` of a trainer's spy.
+        read: Returns the steps of the process with this id.
+    """
+    processes = sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
+    ranks = [read(spy, process) for process in processes]
+    for steps in zip(*ranks, strict=True):
+        for other in steps[1:]:
+            steps[0].rows.extend(other.rows)
+    return ranks[0]
 
 
 def played(spy: Path, tokenizer: Any) -> dict[str, Played]:

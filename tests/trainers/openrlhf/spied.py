@@ -7,18 +7,12 @@ from typing import Any
 
 import torch
 
-from tests.trainers.evidence import Row, Update
+from tests.trainers.evidence import Row, Update, updates_of_ranks
 
 
 def updates(spy: Path) -> list[Update]:
     """Return the optimizer's steps in order, with the rows of all ranks together."""
-    ranks = [
-        _updates_of_rank(spy, pid) for pid in sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
-    ]
-    for steps in zip(*ranks, strict=True):
-        for other in steps[1:]:
-            steps[0].rows.extend(other.rows)
-    return ranks[0]
+    return updates_of_ranks(spy, _updates_of_rank)
 
 
 def losses(spy: Path) -> list[dict[str, Any]]:

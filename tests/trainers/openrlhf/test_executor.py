@@ -19,39 +19,16 @@ from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 
 import gem_core
-from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.openrlhf.args import experiences
+from tests.trainers.spies import gem_trouble
 
 
-class Endless(Env):
-    """Never ends by itself."""
-
-    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
-        self.begin_episode(seed)
-        return "again", {}
-
-    def step(self, action: str) -> Any:
-        return "again", 0.5, False, False, {}
-
-
-class Raising(Endless):
-    """Raises in its second step."""
-
-    steps = 0
-
-    def step(self, action: str) -> Any:
-        self.steps += 1
-        if self.steps == 2:
-            raise RuntimeError("out of order")
-        return super().step(action)
-
-
-class NotBuilt(Endless):
+class NotBuilt(gem_trouble.Endless):
     """Raises in its constructor, the first time."""
 
     built = 0
@@ -64,8 +41,7 @@ class NotBuilt(Endless):
 
 gem_core.register("test:OpenRLHFScripted", ScriptedEnv)
 gem_core.register("test:OpenRLHFNotBuilt", NotBuilt)
-gem_core.register("test:OpenRLHFEndless", Endless)
-gem_core.register("test:OpenRLHFRaising", Raising)
+gem_trouble.register()
 
 
 class ScriptedWorker:
@@ -168,7 +144,7 @@ def test_samples_of_a_prompt_share_no_parameters() -> None:
 def test_budgets() -> None:
     """--rollout.max_new_tokens limits a response; --data.max_len limits the row."""
     texts = ["x y z " * 40]
-    (response,), worker, _ = play("test:OpenRLHFEndless", texts, max_length=150, max_tokens=20)
+    (response,), worker, _ = play("test:Endless", texts, max_length=150, max_tokens=20)
     assert next(len(ids) for _, _, ids in worker.calls) == 20
     assert len(response["observation_tokens"]) <= 150
     assert response["truncated"]
@@ -177,7 +153,7 @@ def test_budgets() -> None:
     assert played.episode.stop_reason == "token_budget"
     assert {turn.info["invalid"] for turn in played.episode.turns} == {"length"}
     executor = GemExecutor({"max_turns": 2, "max_tokens_per_turn": 5})
-    (response,), worker, _ = play("test:OpenRLHFEndless", texts, executor=executor)
+    (response,), worker, _ = play("test:Endless", texts, executor=executor)
     assert [len(ids) for _, _, ids in worker.calls] == [5, 5]
 
 
@@ -196,11 +172,14 @@ def test_the_end_of_turn_token_stops_an_engine_that_does_not_know_it() -> None:
 
 @pytest.mark.parametrize(
     ("env", "cause"),
-    [("Raising", "out of order"), ("NotBuilt", "constructor failed: RuntimeError: no server")],
+    [
+        ("test:Raises", "the environment broke"),
+        ("test:OpenRLHFNotBuilt", "constructor failed: RuntimeError: no server"),
+    ],
 )
 def test_a_failed_episode_is_a_row_without_a_trained_token(env: str, cause: str) -> None:
     NotBuilt.built = 0
-    (response,), _, _ = play(f"test:OpenRLHF{env}", ["a<|im_end|>"])
+    (response,), _, _ = play(env, ["a<|im_end|>"])
     assert response["action_ranges"] == []
     assert response["reward"] == 0.0
     row = experiences([response])
