@@ -155,6 +155,15 @@ def test_bridge(session: nox.Session, name: str) -> None:
     pytest(session, f"tests/docs/test_blocks.py::test_page[{page}]", report=f"{session.name}-page")
 
 
+@nox.session(python="3.11")
+def openenv(session: nox.Session) -> None:
+    """Test the bridges with OpenEnv's own client, server, and validator (0.7 GB)."""
+    session.install(
+        "-c", "constraints/openenv.txt", "openenv", "-e", ".", "pytest", "pytest-timeout", "hypothesis"
+    )
+    pytest(session, "tests/bridges/openenv")
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Check that the built wheel needs only numpy and that its console script works."""

@@ -79,6 +79,10 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )  # fmt: skip
     access.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM), for https and wss")
     access.add_argument("--tls-key", metavar="FILE", help="private key (PEM), if not in the same file")
+    parser.add_argument(
+        "--package", metavar="FOLDER",
+        help="write an OpenEnv package that serves the environment, instead of serving it",
+    )  # fmt: skip
     add_env_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -89,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
     from gem_core.bridges.openenv.served import ServerLimits
     from gem_core.bridges.openenv.server import OpenEnvServer, serve_env, tls_context
 
+    if args.package:
+        return _write_package(args)
     if args.tls_key and not args.tls_cert:
         raise ConfigError("--tls-key needs --tls-cert")
     token = read_token(args.token_file)
@@ -122,6 +128,17 @@ def run(args: argparse.Namespace) -> int:
             await server.wait_closed()
 
     asyncio.run(serve())
+    return 0
+
+
+def _write_package(args: argparse.Namespace) -> int:
+    from gem_core.bridges.openenv.package import write_package
+
+    if len(args.ids) > 1 or args.wrappers:
+        raise ConfigError("--package takes one environment, without --wrappers")
+    id, kwargs = parse_env(args.ids[0], args.kwargs)
+    for path in write_package(id, args.package, kwargs):
+        print(path)
     return 0
 
 
