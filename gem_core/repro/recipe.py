@@ -18,6 +18,8 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
+CRITIC_ESTIMATOR = "gae"
+"""The estimator that needs a critic."""
 ADAM_BETAS = (0.9, 0.999)
 """PyTorch's defaults; not every trainer has an option for them."""
 
@@ -49,7 +51,7 @@ class Recipe(RolloutOptions):
         env: Environments, as in `EnvChoice.parse`. In a file, a single environment may be a plain string.
         model: Hugging Face name or folder. In a file, a relative path is relative to the folder of the file.
         seed: Random seed for the tasks, and for the trainer if it accepts one.
-        estimator: Advantage estimator, a value of `TRAINER_NAMES`.
+        estimator: Advantage estimator: a value of `TRAINER_NAMES`, or "gae", which needs a critic.
         estimator_options: Options of the estimator. "rebn" also has ``scope``, "collected" or "trained".
         gamma: Discount per turn, from 0 to 1.
         steps: Number of rounds of rollout and update.
@@ -60,6 +62,7 @@ class Recipe(RolloutOptions):
         updates_per_step: Number of optimizer updates per step, each on an equal share of the episodes.
         max_tokens: Maximum number of tokens of an episode, including prompt and observations.
         learning_rate: Learning rate of the policy.
+        critic_learning_rate: Learning rate of the critic of "gae"; None uses `learning_rate`.
         temperature: Sampling temperature.
         template_kwargs: Variables for the chat template.
         gpus: Number of GPUs, all in one machine and shared by training and sampling.
@@ -79,6 +82,7 @@ class Recipe(RolloutOptions):
     max_tokens_per_turn: int = field(default=512, kw_only=True)
     max_tokens: int = 4096
     learning_rate: float = 1e-6
+    critic_learning_rate: float | None = None
     temperature: float = 1.0
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     gpus: int = 1
@@ -119,7 +123,7 @@ class Recipe(RolloutOptions):
             values["env"] = [values["env"]]
         if isinstance(values.get("env"), list):
             values["env"] = tuple(values["env"])
-        for name in ("gamma", "learning_rate", "temperature", "step_timeout"):
+        for name in ("gamma", "learning_rate", "critic_learning_rate", "temperature", "step_timeout"):
             values |= {name: _parse_number(values[name])} if name in values else {}
         for name in ("estimator_options", "template_kwargs"):
             values[name] = values.get(name) or {}
@@ -155,12 +159,17 @@ class Recipe(RolloutOptions):
         check_int(f"{prefix}turns_per_step", self.turns_per_step, 1, optional=True)
         check_number(f"{prefix}gamma", self.gamma, 0, 1)
         check_number(f"{prefix}learning_rate", self.learning_rate, above=0, high=1)
+        check_number(
+            f"{prefix}critic_learning_rate", self.critic_learning_rate, above=0, high=1, optional=True
+        )
         check_number(f"{prefix}temperature", self.temperature, above=0, high=2)
 
     def _check_estimator(self, prefix: str) -> None:
-        known = list(TRAINER_NAMES.values())
+        known = [*TRAINER_NAMES.values(), CRITIC_ESTIMATOR]
         if self.estimator not in known:
             raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), known)}")
+        if self.critic_learning_rate is not None and self.estimator != CRITIC_ESTIMATOR:
+            raise ConfigError(f"{prefix}critic_learning_rate needs estimator={CRITIC_ESTIMATOR}")
         estimator = get_estimator(self.estimator)
         options = dict(self.estimator_options)
         if estimator.collected_stats:
@@ -265,6 +274,11 @@ class Recipe(RolloutOptions):
         """
         for source in self.sources:
             source.check_buildable(self.wrappers)
+
+    def critic(self) -> dict[str, str]:
+        """Return an entry for `reject_unsupported` if the estimator needs a critic."""
+        reason = f"{self.estimator} needs a critic, and its plugin sets up none"
+        return {"estimator": reason} if self.estimator == CRITIC_ESTIMATOR else {}
 
     def images(self, reason: str) -> dict[str, str]:
         """Return an entry for `reject_unsupported` if an environment shows images.

@@ -35,6 +35,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
             ),
             **dict.fromkeys(recipe.changed("context", "raw"), "it supports append contexts only"),
             **dict.fromkeys(recipe.changed("traces"), "it writes traces to the folder of the run"),
+            **recipe.critic(),
             **dict.fromkeys(recipe.changed("gpus"), "it runs in one process"),
         },
     )

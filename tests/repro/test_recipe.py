@@ -78,7 +78,9 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"max_tokens_per_turn": None}, "max_tokens_per_turn=None: expected a whole number"),
         ({"turns_per_step": 0}, "turns_per_step=0: expected"),
         ({"estimator": "rbn"}, "unknown estimator 'rbn'. Did you mean rebn"),
-        ({"estimator": "gae"}, "unknown estimator 'gae'. Did you mean rae? Available: rebn, mt_grpo"),
+        ({"estimator": "gea"}, "unknown estimator 'gea'. Did you mean gae"),
+        ({"critic_learning_rate": 1e-5}, "critic_learning_rate needs estimator=gae"),
+        ({"estimator": "gae", "critic_learning_rate": 0}, "critic_learning_rate=0: expected"),
         ({"estimator": "grpo", "samples_per_task": 1}, "samples_per_task must be at least 2"),
         ({"estimator_options": {"dof": 1}}, "unknown option 'estimator_options.dof' of rebn"),
         ({"estimator_options": {"scope": "all"}}, "scope='all': expected collected or trained"),
@@ -110,6 +112,11 @@ def test_what_cannot_be_honored_anywhere_is_refused(changed: dict[str, Any], mes
                 "traces",
                 "gpus: it runs in one process",
             ],
+        ),
+        *(
+            (trainer, {"estimator": "gae"}, ["estimator: gae needs a critic"])
+            for trainer in WRITERS
+            if trainer != "oat"
         ),
         ("reference", {"context": "rebuild"}, ["context: it supports append contexts only"]),
         (

@@ -11,6 +11,7 @@ LOSS = (
     "Oat's loss is that of the other trainers, the mean over tokens, times a factor: the number of tokens "
     "over the number of turns and --generate_max_length. Its gradients are clipped to norm 1 after that."
 )
+CRITIC_LOSS = "With a critic, Oat averages the loss over the tokens of each turn, then over turns."
 TURNS = "Oat trains on {turns} turns per step, however many episodes they come from."
 
 
@@ -25,13 +26,20 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """
     reject_unsupported("Oat", recipe.images("its prompts are texts"))
     turns = _turns(recipe)
-    notes = [LOSS] if recipe.max_turns == 1 else [LOSS, TURNS.format(turns=turns)]
-    options = {"adv_" + name: value for name, value in recipe.changed_estimator_options.items()}
+    critic = recipe.estimator == "gae"
+    options = recipe.changed_estimator_options
+    if critic:
+        options["critic_learning_rate"] = recipe.critic_learning_rate or recipe.learning_rate
+    else:
+        options = {f"adv_{name}": value for name, value in options.items()}
+    notes = [CRITIC_LOSS if critic else LOSS]
+    notes += [] if recipe.max_turns == 1 else [TURNS.format(turns=turns)]
     options |= recipe.rollout_options()
     options |= recipe.changed("template_kwargs")
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
+        critic_type="ppo" if critic else "drgrpo",
         turns=turns,
         turns_per_gpu=turns // recipe.gpus,
         turns_per_update=turns // recipe.updates_per_step,

@@ -21,10 +21,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: OpenRLHF has no equivalent of an option.
     """
-    images = recipe.images(
+    reasons = recipe.critic() | recipe.images(
         "OpenRLHF's --data.max_images_per_prompt needs the number per episode, which a recipe does not state"
     )
-    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), ONE_ROW) | images)
+    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), ONE_ROW) | reasons)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     options = recipe.rollout_options() | recipe.changed("template_kwargs")
     settings = read_settings(

@@ -25,7 +25,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: RL2 has no equivalent of an option.
     """
-    reject_unsupported("RL2", recipe.images(NO_IMAGES))
+    reject_unsupported("RL2", recipe.images(NO_IMAGES) | recipe.critic())
     parts, rows = recipe.updates_per_step, recipe.episodes_per_step
     if recipe.context == "rebuild" and rows <= (parts - 1) ** 2:
         why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut turn rows into {parts} parts"

@@ -32,7 +32,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: ROLL has no equivalent of an option.
     """
-    reject_unsupported("ROLL", recipe.images(NO_IMAGES))
+    reject_unsupported("ROLL", recipe.images(NO_IMAGES) | recipe.critic())
     folder = Path(folder)
     groups = _groups(recipe)
     notes = ["Each step has the same number of tasks of each environment."] if len(groups) > 1 else []

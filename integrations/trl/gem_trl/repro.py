@@ -24,7 +24,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """
     one_row = "TRL trains on episode rows, and the turns of a rebuilt context share no prefix"
     reasons = dict.fromkeys(recipe.changed("context", "raw"), one_row)
-    reasons |= recipe.images("gem_trl trains on text only")
+    reasons |= recipe.images("gem_trl trains on text only") | recipe.critic()
     if recipe.samples_per_task < 2:
         reasons["samples_per_task"] = "TRL needs at least 2 episodes per task, with any estimator"
     reject_unsupported("TRL", reasons)

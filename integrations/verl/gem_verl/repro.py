@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.repro import Recipe, assignments, read_settings, write_script
+from gem_core.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
 
 COMMAND = "python -m verl.trainer.main_ppo"
 TOKENS_PER_GPU = 16384
@@ -15,8 +15,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh``.
 
     Returns:
-        The differences from the other trainers: none, because verl has an equivalent of every option.
+        The differences from the other trainers: none.
+
+    Raises:
+        ConfigError: The recipe needs a critic; verl has an equivalent of every other option.
     """
+    reject_unsupported("verl", recipe.critic())
     tokens = max(TOKENS_PER_GPU, recipe.max_tokens)
     settings = read_settings(Path(__file__).with_name("recipe.json"), recipe, micro_batch_tokens=tokens)
     write_script(Path(folder) / "run.sh", COMMAND, assignments(settings))

@@ -67,5 +67,16 @@ def test_oat_takes_the_other_estimators_and_contexts(
 ) -> None:
     made = recipe(PLAIN, **changed)
     args = args_of(tmp_path, made, monkeypatch)
+    assert args.critic_type == "drgrpo"
     assert (args.estimator, args.context, args.raw) == (made.estimator, made.context, made.raw)
     assert args.rollout_batch_size == (made.turns_per_step or made.episodes_per_step)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(None, 2e-6), (1e-5, 1e-5)])
+def test_gae_sets_up_a_critic(
+    rate: float | None, expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe(PLAIN, estimator="gae", estimator_options={"lam": 0.95}, critic_learning_rate=rate)
+    args = args_of(tmp_path, made, monkeypatch)
+    assert (args.estimator, args.critic_type, args.critic_learning_rate) == ("gae", "ppo", expected)
+    assert args.choose_estimator().options == {"lam": 0.95}
