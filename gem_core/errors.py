@@ -57,7 +57,7 @@ class NonFiniteReward(GemError, ValueError):
 
 
 class CheckFailed(GemError, AssertionError):
-    """Raised when `check_env` finds a broken rule; the message names the rule and the evidence."""
+    """Raised when `check_env` finds broken rules; the message names each rule and the evidence."""
 
 
 class UnsupportedTemplate(GemError, ValueError):

@@ -32,6 +32,9 @@ from gem_core.spec import EnvSpec
 
 __all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
 
+_BASIC_RULES = ("signatures", "reset_results", "step_results")
+"""Rules whose violation makes the results of the others meaningless."""
+
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -82,6 +85,8 @@ def check_env(
         actions: Random player for an environment without one: a function of the environment, or responses to
             draw from. They need not be legal.
         keep_going: Whether to check all rules and report the broken ones, instead of raising at the first.
+            If a method has the wrong signature or returns the wrong types, the rules that rely on it are
+            skipped.
         **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
     Returns:
@@ -106,6 +111,9 @@ def check_env(
     failures: dict[str, str] = {}
     for rule in RULES:
         if rules is not None and rule.name not in rules:
+            continue
+        if rule.name not in _BASIC_RULES and (basic := [name for name in _BASIC_RULES if name in failures]):
+            skipped[rule.name] = f"it relies on {basic[0]}, which is broken"
             continue
         try:
             _check_rule(rule, subject)
