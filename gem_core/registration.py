@@ -108,12 +108,16 @@ def register_scheme(
 
 
 def spec(id: str) -> EnvSpec:
-    """Return the `EnvSpec` registered under `id`, or of an id that belongs to a scheme.
+    """Return the `EnvSpec` registered under `id`, or of an id that belongs to a scheme or names a file.
+
+    The id ``PATH.py:CLASS`` names a class in a Python file.
 
     Raises:
         UnknownEnv: There is none; the message holds the closest ids.
     """
     prefix, _, name = id.partition(":")
+    if entry_points.is_file(prefix) and name:
+        return EnvSpec(id, entry_points.absolute(id))
     if id not in _envs and prefix in _schemes.names():
         if not name:
             raise UnknownEnv(f"environment id {id!r}: expected a name after {prefix + ':'!r}")
@@ -126,7 +130,7 @@ def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (
     """Build an environment.
 
     Args:
-        id: A registered id, or a spec.
+        id: A registered id, ``PATH.py:CLASS`` for a class in a Python file, or a spec.
         wrappers: Applied around the environment, on top of the spec's own: a config string such as
             ``"concat_with_action, time_limit(max_turns=5)"``, a callable, or a sequence of these.
         **kwargs: Override the spec's keyword arguments of the constructor.

@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, TypedDict
 
 from gem_core._util.checks import check_int
+from gem_core._util.entry_points import absolute
 from gem_core._util.files import write_atomically
 from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
@@ -91,7 +92,7 @@ class EnvChoice:
     """One environment of a mix.
 
     Attributes:
-        env_id: Registered id.
+        env_id: Registered id, or ``PATH.py:CLASS``.
         env_kwargs: Keyword arguments in addition to the id's own.
         weight: Weight relative to the other environments, which determines the share of the tasks.
     """
@@ -106,6 +107,8 @@ class EnvChoice:
 
         >>> EnvChoice.parse("game:GuessTheNumber-v0(max_number=50)=2")
         EnvChoice(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
+
+        The path of an id ``PATH.py:CLASS`` becomes absolute, because trainers run in other folders.
 
         Raises:
             ConfigError: The text has none of these forms, or the weight is not above 0.
@@ -128,7 +131,7 @@ class EnvChoice:
             ) from None
         if not (isfinite(weight) and weight > 0):
             raise ConfigError(f"{text!r}: expected a weight above 0")
-        return cls(match[1], kwargs, weight)
+        return cls(absolute(match[1]), kwargs, weight)
 
     def for_split(self, split: Split) -> EnvChoice:
         """Return this choice with the arguments for a split; see ``EnvSpec.eval_kwargs``.

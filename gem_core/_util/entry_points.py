@@ -1,11 +1,16 @@
-"""Code by name: ``module:attribute`` strings and the entry points of installed packages."""
+"""Code by name: ``module:attribute`` or ``file.py:attribute``, and the entry points of installed packages."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
+import sys
 import threading
+import zlib
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gem_core._util.messages import error_line
@@ -56,20 +61,20 @@ def check_entry_point(name: str, entry_point: object) -> None:
 
 
 def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any:
-    """Import the object that an entry point ``module:attribute`` names.
+    """Import the object that an entry point ``module:attribute`` or ``file.py:attribute`` names.
 
     Args:
         name: Name of the owner of the entry point, for messages.
-        entry_point: The entry point, ``module:attribute``.
+        entry_point: The entry point.
         extra: Extra of gem-core with the packages that the module needs; None if it needs no extra.
 
     Raises:
         MissingDependency: A package of `extra` is not installed.
-        ConfigError: There is no such module or attribute.
+        ConfigError: There is no such module, file, or attribute.
     """
     module, _, attribute = entry_point.partition(":")
     try:
-        loaded = importlib.import_module(module)
+        loaded = _load_file(name, module) if is_file(module) else importlib.import_module(module)
     except ModuleNotFoundError as error:
         if extra is not None:
             raise MissingDependency(
@@ -81,6 +86,39 @@ def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any
     if not hasattr(loaded, attribute):
         raise ConfigError(f"{name}: entry point {entry_point!r} does not exist: no {attribute} in {module}")
     return getattr(loaded, attribute)
+
+
+def is_file(module: str) -> bool:
+    """Return whether the first part of an entry point names a Python file and not a module."""
+    return module.endswith(".py")
+
+
+def absolute(entry_point: str) -> str:
+    """Return an entry point with an absolute path if it names a file, and unchanged otherwise."""
+    module, colon, attribute = entry_point.partition(":")
+    return f"{Path(module).resolve()}{colon}{attribute}" if is_file(module) else entry_point
+
+
+def _load_file(name: str, path: str) -> ModuleType:
+    """Return the module in a file, which is executed once per process."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ConfigError(f"{name}: {file} does not exist")
+    # The name depends on the path only, so objects of the module can be pickled for another process.
+    module_name = f"gem_core_file_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    with lock:
+        if module_name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(module_name, file)
+            assert spec is not None  # a path that ends with .py has a spec with a loader
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[module_name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[module_name]
+                raise
+    return sys.modules[module_name]
 
 
 def check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from gem_core.cli._arguments import HelpFormatter
 from gem_core.errors import GemError
 
 COMMANDS = (
-    "envs", "play", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
+    "envs", "play", "new", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
     "consistency", "exam", "repro", "sandbox", "serve", "doctor",
 )  # fmt: skip
 """Modules of the commands, in the order of the help."""

@@ -55,13 +55,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         examples=[
             "game:GuessTheNumber-v0-easy",
             "'game:*' --json",
-            "my:Env-v0 --kwargs size=5",
+            "my_env.py:MyEnv --kwargs size=5",
             "textarena:Wordle-v0 --actions '[crane]' --actions '[slate]'",
         ],
         details="Exit code 1 if an environment breaks a rule. Each broken rule comes with the command that "
         "repeats the failure.",
     )
-    parser.add_argument("ids", nargs="*", metavar="ID", help="id or shell-style pattern")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="id, FILE.py:CLASS, or shell-style pattern")
     parser.add_argument("--all", action="store_true", help="check every registered environment")
     parser.add_argument(
         "--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (default 3)"
@@ -152,6 +152,6 @@ def _show(result: EnvCheck) -> None:
         skipped = f", {len(result.not_applicable)} do not apply" if result.not_applicable else ""
         text = f"{len(result.rules)} rules hold{skipped}"
     else:
-        text = result.message.replace("\n", "\n        ")
+        text = result.message.removeprefix(f"{result.id}: ").replace("\n", "\n        ")
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
     _console.print_labeled(f"{result.status:7}", f"{result.id}: {text}", styles[result.status])

@@ -6,6 +6,7 @@ import random
 import re
 import unittest
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,12 @@ from tests.checker.broken_envs import BROKEN, Guessable, HashOrder, HoldsTuple, 
 
 SOUND = EnvSpec("test:Sound-v0", "tests.checker.broken_envs:Sound")
 RULE_NAMES = {rule.name for rule in RULES}
+
+
+def test_the_page_of_the_rules_lists_all() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts/rules.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (?:`(\w+)`)? ?\|$", page, re.MULTILINE)
+    assert rows == [(rule.name, rule.statement.replace("``", "`"), rule.needs or "") for rule in RULES]
 
 
 def test_sound_env_keeps_every_rule() -> None:

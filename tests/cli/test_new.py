@@ -1,0 +1,85 @@
+"""`gem-core new`, and ids that name a class in a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import sys
+
+import pytest
+
+import gem_core
+from gem_core.cli import main
+from gem_core.errors import ConfigError
+from gem_core.spec import EnvSpec
+from gem_core.tasks import EnvChoice, make_tasks
+from gem_core.vector import make_vec
+
+
+@pytest.fixture
+def file_id(tmp_path, monkeypatch, capsys):
+    """Id of a new environment in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "HotCold"]) == 0
+    assert "next: gem-core check hot_cold.py:HotCold" in capsys.readouterr().err
+    return "hot_cold.py:HotCold"
+
+
+def test_a_new_environment_keeps_every_rule(file_id, capsys):
+    assert main(["check", file_id, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["not_applicable"] == []
+
+
+def test_a_class_in_a_file_works_like_a_registered_environment(file_id, tmp_path, monkeypatch, capsys):
+    spec = gem_core.spec(file_id)
+    (row,) = make_tasks([EnvChoice.parse(f"{file_id}(max_number=9)")], 1, split="train")
+    monkeypatch.chdir("/")
+    env = gem_core.make(EnvSpec.from_json(spec.to_json()))
+    assert pickle.loads(pickle.dumps(type(env))) is type(env)
+    assert type(env) is type(gem_core.make(row["env_id"], **row["env_kwargs"]))  # executed once
+    with make_vec([row["env_id"]] * 2, backend="process") as vec:
+        observations, _ = vec.reset(seed=1)
+        assert len(observations) == 2
+    words = ["eval", "--model", "oracle", "--envs", row["env_id"], "--episodes", "2", "--json"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert json.loads(capsys.readouterr().out)["overall"]["success"]["mean"] == 1
+
+
+def test_mistakes_in_the_id_of_a_file(file_id, tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.py does not exist"):
+        gem_core.make("nowhere.py:HotCold")
+    with pytest.raises(ConfigError, match="no ColdHot in"):
+        gem_core.make("hot_cold.py:ColdHot")
+    with pytest.raises(TypeError, match="accepted keyword arguments: max_number, max_turns"):
+        gem_core.make(file_id, color="red")
+    (tmp_path / "broken.py").write_text("1 / 0")
+    for _ in range(2):  # a file that failed is not cached
+        with pytest.raises(ZeroDivisionError):
+            gem_core.make("broken.py:Env")
+
+
+def test_a_package_registers_its_environment(tmp_path, monkeypatch, capsys):
+    from gem_core import registration
+
+    folder = tmp_path / "warm"
+    assert main(["new", "WarmCold", "--package", "--out", str(folder)]) == 0
+    shown = capsys.readouterr().err
+    assert f"next: pip install -e {folder}" in shown
+    assert "next: gem-core check warmcold:WarmCold-v0" in shown
+    assert 'warm_cold = "warm_cold:register_envs"' in (folder / "pyproject.toml").read_text()
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.syspath_prepend(folder)
+    importlib.import_module("warm_cold").register_envs()
+    gem_core.check_env("warmcold:WarmCold-v0", rules=["floor_holds", "best_return", "specs_travel"])
+    compile((folder / "tests" / "test_warm_cold.py").read_text(), "test_warm_cold.py", "exec")
+    for name in ("warm_cold", "warm_cold.env"):
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_nothing_is_overwritten(file_id, capsys):
+    assert main(["new", "HotCold"]) == 2
+    assert "hot_cold.py exists already" in capsys.readouterr().err
+    assert main(["new", "hot-cold"]) == 2
+    assert "'hot-cold' is not the name of a class" in capsys.readouterr().err
