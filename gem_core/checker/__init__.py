@@ -32,7 +32,7 @@ from gem_core.spec import EnvSpec
 
 __all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
 
-_BASIC_RULES = ("signatures", "reset_results", "step_results")
+_BASIC_RULES = ("signatures", "reset_results")
 """Rules whose violation makes the results of the others meaningless."""
 
 
@@ -85,7 +85,7 @@ def check_env(
         actions: Random player for an environment without one: a function of the environment, or responses to
             draw from. They need not be legal.
         keep_going: Whether to check all rules and report the broken ones, instead of raising at the first.
-            If a method has the wrong signature or returns the wrong types, the rules that rely on it are
+            If a method has the wrong signature or a reset the wrong results, the rules that rely on it are
             skipped.
         **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
