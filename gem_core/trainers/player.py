@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import threading
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.errors import ConfigError
-from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, set_env_threads
+from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter, set_env_threads
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
 
@@ -54,7 +57,7 @@ class EpisodePlayer:
         self._envs = EnvPool(options.wrappers, max_envs=options.max_concurrent_envs)
         if options.env_threads is not None:
             set_env_threads(options.env_threads)
-        self._traces = options.trace_writers(tokenizer)
+        self._traces = _shared_writers(options, tokenizer)
 
     def require_engine_stops(self, known: Collection[int], remedy: str) -> None:
         """Reject a chat template that ends a turn with a token at which the engine does not stop.
@@ -105,5 +108,22 @@ class EpisodePlayer:
             task, policy, context or self.context, limits, metadata={**metadata, "split": split}, **arguments
         )
         if self._traces:
-            self._traces[split].write(episode)
+            with _writing:
+                self._traces[split].write(episode)
         return episode
+
+
+_writers: dict[str, dict[str, TraceWriter]] = {}
+"""Trace writers by folder and split, for all players of the process, which may have a thread each."""
+_writing = threading.Lock()
+
+
+def _shared_writers(options: RolloutOptions, tokenizer: Any) -> dict[str, TraceWriter]:
+    if options.traces is None:
+        return {}
+    folder = os.path.abspath(options.traces)
+    with _writing:
+        if folder not in _writers:
+            # The writers decode in the thread of any player, and a tokenizer is not thread-safe.
+            _writers[folder] = options.trace_writers(copy.deepcopy(tokenizer))
+        return _writers[folder]

@@ -70,7 +70,7 @@ class AdvantageHook:
             self._estimate(config, adv, tensor_dict, cu_seqs, step)
         else:
             reinforce = functools.partial(reinforce_of_valid, over_batch=not self.upstream.is_index)
-            failed = valid_trajectories(tensor_dict, cu_seqs).logical_not().any()
+            failed = not any_row(tensor_dict["action_mask"].any(1), cu_seqs).all()
             with self.upstream.replace_reinforce(reinforce) if failed else contextlib.nullcontext():
                 self.upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
         spread_over_updates(tensor_dict, self.updates)
@@ -124,23 +124,21 @@ def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
     in_row = turn_ids.amax(1) + 1
     before = in_row.cumsum(0) - in_row  # turns in earlier rows of the batch
     bounds = torch.as_tensor(cu_seqs, device=before.device)
-    first_rows = torch.repeat_interleave(bounds[:-1], bounds[1:] - bounds[:-1])
+    first_rows = torch.repeat_interleave(bounds[:-1], bounds.diff())
     return torch.where(turn_ids >= 0, turn_ids + (before - before[first_rows])[:, None], -1)
 
 
 def leave_out_failed(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None:
     """Mask out the trajectories with a NaN reward, so that they have no turns and no loss."""
-    bounds = [int(bound) for bound in cu_seqs]
-    for start, end in itertools.pairwise(bounds):
-        if torch.isnan(tensor_dict["rewards"][start:end]).any():
-            for name in ("action_mask", "rewards", "llm_logps", "old_logps", "ref_logps"):
-                if name in tensor_dict:
-                    tensor_dict[name][start:end] = 0
+    bounds = torch.as_tensor(cu_seqs, device=tensor_dict["rewards"].device)
+    failed = any_row(torch.isnan(tensor_dict["rewards"]).any(1), cu_seqs)
+    rows = torch.repeat_interleave(failed, bounds.diff())
+    for name in {"action_mask", "rewards", "llm_logps", "old_logps", "ref_logps"} & tensor_dict.keys():
+        tensor_dict[name][rows] = 0
 
 
-def valid_trajectories(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> torch.Tensor:
-    """Return, as bool (trajectories,), whether each trajectory has a sampled token."""
-    rows = tensor_dict["action_mask"].any(1)
+def any_row(rows: torch.Tensor, cu_seqs: Any) -> torch.Tensor:
+    """Return, as bool (trajectories,), whether the bool tensor `rows` is true in any row of a trajectory."""
     return torch.stack([rows[start:end].any() for start, end in itertools.pairwise(map(int, cu_seqs))])
 
 
@@ -185,15 +183,12 @@ def spread_over_updates(tensor_dict: dict[str, torch.Tensor], updates: int) -> N
     """
     on = tensor_dict["action_mask"].any(1)
     tensor_dict["eos_mask"] = tensor_dict["eos_mask"] * on[:, None]
-    sizes = [len(part) for part in on.split(math.ceil(len(on) / updates))]
-    if all(part.any() for part in on.split(sizes)):
+    numbers, size = torch.arange(len(on), device=on.device), math.ceil(len(on) / updates)
+    if all(part.any() for part in on.split(size)):
         return
-    first = on.nonzero()[: len(sizes), 0].tolist()
-    rest = iter([number for number in range(len(on)) if number not in first])
-    order = [
-        number
-        for row, size in zip(first, sizes, strict=True)
-        for number in (row, *itertools.islice(rest, size - 1))
-    ]
+    begins = numbers % size == 0
+    first = numbers[on][: int(begins.sum())]
+    order = numbers.clone()
+    order[begins], order[~begins] = first, numbers[~torch.isin(numbers, first)]
     for name, values in tensor_dict.items():
         tensor_dict[name] = values[order]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gem_core.errors import PolicyError
 from gem_core.rollout import Episode, Generation, RowKind, rows_of
 
 
+@dataclass(frozen=True)
 class RouterPolicy:
     """RL2's router as a `gem_core.rollout.Policy`: token ids in, token ids out.
 
-    Args:
+    Attributes:
         url: URL of the router.
         sampling_params: RL2's sampling parameters, for every turn.
         extra_stop_id: Stop token that the engine does not apply by default; None if it applies all of them.
@@ -21,37 +23,30 @@ class RouterPolicy:
         resumed: Awaited until RL2 continues with this sample; None if RL2 never pauses.
     """
 
-    def __init__(
-        self,
-        url: str,
-        sampling_params: Mapping[str, Any],
-        extra_stop_id: int | None,
-        *,
-        is_paused: Callable[[], bool],
-        resumed: Callable[[], Awaitable[None]] | None,
-    ) -> None:
-        self._url = url
-        self._params = {**sampling_params, "no_stop_trim": True}
-        if extra_stop_id is not None:
-            self._params["stop_token_ids"] = [*(self._params.get("stop_token_ids") or ()), extra_stop_id]
-        self._is_paused = is_paused
-        self._resumed = resumed
+    url: str
+    sampling_params: Mapping[str, Any]
+    extra_stop_id: int | None
+    is_paused: Callable[[], bool]
+    resumed: Callable[[], Awaitable[None]] | None
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
         """Sample one response, which begins with what was sampled before a pause."""
         from RL2.utils.communication import async_request
 
+        params = {**self.sampling_params, "no_stop_trim": True}
+        if self.extra_stop_id is not None:
+            params["stop_token_ids"] = [*(params.get("stop_token_ids") or ()), self.extra_stop_id]
         ids: list[int] = []
         logprobs: list[float] = []
         while len(ids) < max_tokens:
-            if self._resumed is not None and self._is_paused():
-                await self._resumed()
+            if self.resumed is not None and self.is_paused():
+                await self.resumed()
             answer = await async_request(
-                self._url,
+                self.url,
                 "generate",
                 json={
                     "input_ids": [*prompt_ids, *ids],
-                    "sampling_params": {**self._params, "max_new_tokens": max_tokens - len(ids)},
+                    "sampling_params": {**params, "max_new_tokens": max_tokens - len(ids)},
                     "return_logprob": True,
                 },
             )
@@ -65,10 +60,10 @@ class RouterPolicy:
                 raise PolicyError(f"cannot read tokens from the engine's answer: {answer!r:.300}") from error
             if reason != "abort":
                 return Generation(ids, logprobs, "length" if reason == "length" else "stop")
-            if self._resumed is None:
+            if self.resumed is None:
                 message = meta["finish_reason"].get("message", "no reason given")
                 raise PolicyError(f"the engine aborted a request: {message}")
-            await self._resumed()
+            await self.resumed()
         return Generation(ids, logprobs, "length")
 
 

@@ -74,12 +74,9 @@ class GemEnv:
         Consecutive seeds play different items of `split`, in the same order for every environment.
         """
         env = self.build()
-        items = env.items(self.split)
-        if items is None or seed is None:
-            observation, info = env.reset(seed=seed)
-        else:
-            item = items[Order(len(items), 0)[seed % len(items)]]
-            observation, info = env.reset(seed=seed, options={"index": item})
+        items = None if seed is None else env.items(self.split)
+        options = None if items is None else {"index": items[Order(len(items), 0)[seed % len(items)]]}
+        observation, info = env.reset(seed=seed, options=options)
         return "", {"env_instruction": _shown(observation, info), "metrics": {}}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

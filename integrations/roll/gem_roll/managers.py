@@ -87,16 +87,15 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         super().__init__(
             worker_config=worker_config, pipeline_config=pipeline_config, env_config=env_config, **others
         )
+        self._group_id, self._env_id = int(env_config["group_id"]), int(env_config["env_id"])
         generating = worker_config.generating_args
+        longest = generating.max_new_tokens
         self._options = replace(
             GemOptions.from_config(pipeline_config),
             wrappers=self.env.wrappers,
             system_prompt=self.agent_system_template or None,
             max_turns=self.env_config.get("max_steps"),
-            max_tokens_per_turn=min(
-                self.env_config.get("max_tokens_per_step") or generating.max_new_tokens,
-                generating.max_new_tokens,
-            ),
+            max_tokens_per_turn=min(self.env_config.get("max_tokens_per_step") or longest, longest),
         )
         self._player, pad_id = EpisodePlayer(self._options, self.tokenizer), self.tokenizer.pad_token_id
         self._player.require_engine_stops(
@@ -105,7 +104,7 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         self._policy = ProxyPolicy(
             self.llm_proxy,
             generating.to_dict(),
-            int(env_config["env_id"]),
+            self._env_id,
             self._player.stop_ids | {pad_id},
             lambda: self.running,
         )
@@ -144,24 +143,21 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
 
     def _next_number(self) -> int | None:
         """Wait for the number of the next episode; None once the queue is closed."""
-        slot = (self.env_config["group_id"], self.env_config["env_id"])
-        number: int | None = ray.get(self.output_queue.get_episode_id.remote(*slot))
+        number: int | None = ray.get(self.output_queue.get_episode_id.remote(self._group_id, self._env_id))
         return number
 
     def _put(self, step: int, rollout: DataProto | None) -> None:
         """Put an episode that started at `step` into the queue; None means that this manager is done."""
-        group_id, env_id = self.env_config["group_id"], self.env_config["env_id"]
-        ray.get(self.output_queue.put.remote(group_id, self.episode_id, step, rollout, env_id))
+        ray.get(self.output_queue.put.remote(self._group_id, self.episode_id, step, rollout, self._env_id))
 
     def _play(self) -> DataProto:
         """Play the episode with the number `episode_id`; return its rows."""
-        group_id, env_id = self.env_config["group_id"], self.env_config["env_id"]
-        group = f"{self.env_config['tag']}_{group_id}_{self.episode_id}_{self.group_seed}"
-        name = f"{group}_{env_id}"
+        group = f"{self.env_config['tag']}_{self._group_id}_{self.episode_id}_{self.group_seed}"
+        name = f"{group}_{self._env_id}"
         attributes = {"traj_id": name, "traj_group_id": group}
         # ROLL numbers the episodes of each process from 0, with this many per step.
         earlier = (self._first_step or 0) * self._section.max_traj_per_env
-        task = self._tasks.task(group_id, earlier + self.episode_id)
+        task = self._tasks.task(self._group_id, earlier + self.episode_id)
         with (
             attach_trace_context(self.trace_meta),
             get_tracer("env_manager").start_as_current_span("trajectory", attributes=attributes),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import os
+import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +73,27 @@ def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
     traces = list(read_traces(tmp_path / "train.jsonl"))
     assert [len(trace.turns) for trace in traces] == [2, 1]
     assert list(read_traces(tmp_path / "eval.jsonl")) == []
+
+
+def test_players_in_many_threads_share_the_trace_files(tmp_path: Path) -> None:
+
+    tokenizer: Any = bpe_tokenizer("chatml")
+    policy = Scripted(tokenizer.encode("one<|im_end|>", add_special_tokens=False))
+    options = RolloutOptions(max_turns=2, traces=str(tmp_path))
+    players = [EpisodePlayer(options, copy.deepcopy(tokenizer)) for _ in range(8)]
+
+    def play(number: int) -> None:
+        metadata = {"number": number}
+        episode = players[number].play(TASK, policy, split="train", metadata=metadata, max_tokens_per_turn=9)
+        asyncio.run(episode)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(play, range(8)))
+    traces = list(read_traces(tmp_path / "train.jsonl"))
+    assert sorted(trace.metadata["number"] for trace in traces) == list(range(8))
+    if sys.platform == "linux":
+        files = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        assert sum(file.startswith(str(tmp_path)) for file in files) == 2
 
 
 def test_wrappers_are_around_every_environment() -> None:
