@@ -107,7 +107,7 @@ def reject_changed(
         config: As in `option_at`.
         settings: Triples of an option's dotted path, its neutral value, and the reason with advice, which
             follows the option and its value in the message. A tuple holds several neutral values. None is
-            always neutral.
+            always neutral. A value that is a tuple is compared as a list.
         prefix: Text that a user writes before the name of an option, for the message.
         written: Converts a path to the name that a user writes.
 
@@ -116,6 +116,7 @@ def reject_changed(
     """
     for path, neutral, reason in settings:
         value = option_at(config, path)
+        value = list(value) if isinstance(value, tuple) else value
         if value is not None and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
             raise ConfigError(f"{prefix}{written(path)}={value}: {reason}")
 

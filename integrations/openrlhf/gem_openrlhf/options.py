@@ -11,12 +11,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from gem_core._util.checks import check_number
 from gem_core.advantages.registry import TRAINER_NAMES, Scope
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import PluginOptions, read_object, reject_changed
+from gem_core.trainers.options import PluginOptions, read_object, read_refusals, reject_changed
 
 ESTIMATORS = TRAINER_NAMES
 """Maps values of ``--algo.advantage.estimator`` to names of estimators in gem_core."""
@@ -24,17 +25,8 @@ ESTIMATORS = TRAINER_NAMES
 ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
-CLIP_RANGE = ((-10, 10), [-10, 10])
-"""OpenRLHF's default of ``--reward.clip_range``, also as parsed."""
+UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 ONE_ROW = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix; use append"
-TURN_REWARDS = "the summed reward of an episode, but the rewards of its turns are used; leave it out, and"
-LENGTH = f"changes {TURN_REWARDS} let the environment reward a response that was cut"
-ONE_REWARD = (
-    ("reward.clip_range", CLIP_RANGE, f"clips {TURN_REWARDS} bound the rewards in a wrapper"),
-    ("reward.overlong_buffer_len", None, LENGTH),
-    ("reward.stop_properly_penalty_coef", None, LENGTH),
-)
-"""Flags that change the single reward of a sample."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ class GemOptions(PluginOptions):
 
 
 def check_args(args: Any, options: GemOptions) -> None:
-    """Reject flags that an estimator of gem_core does not support, before any model is loaded.
+    """Reject flags that OpenRLHF or an estimator of gem_core does not support, before any model is loaded.
 
     OpenRLHF's reward clip and length penalties act on one reward per sample. They would move reward between
     turns, so they are never accepted silently.
@@ -117,6 +109,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     Raises:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
+    reject_changed(args, read_refusals(UNSUPPORTED, "always"), prefix="--")
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in ESTIMATORS:
         unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(ESTIMATORS)}"
@@ -124,8 +117,7 @@ def check_args(args: Any, options: GemOptions) -> None:
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)
-    no_std_norm = ("algo.advantage.no_std_norm", False, f"has no effect on {name}; use gem_reinforce")
-    reject_changed(args, [no_std_norm], prefix="--")
+    reject_changed(args, read_refusals(UNSUPPORTED, "estimators", estimator=name), prefix="--")
     choice.check_group_size("--rollout.n_samples_per_prompt", args.rollout.n_samples_per_prompt)
     if args.algo.dynamic_filtering_enable:
         choice.check_collected("--algo.dynamic_filtering_enable drops prompts", "--gem.scope trained")
@@ -141,4 +133,4 @@ def check_turn_rewards(args: Any) -> None:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
     check_number(GAMMA, args.algo.advantage.gamma, 0, 1)
-    reject_changed(args, ONE_REWARD, prefix="--")
+    reject_changed(args, read_refusals(UNSUPPORTED, "turns"), prefix="--")

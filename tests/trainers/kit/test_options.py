@@ -67,6 +67,7 @@ def test_a_value_at_a_path() -> None:
 def test_settings_keep_their_neutral_value() -> None:
     neutral = [("adv.norm", False, "x"), ("adv.kind", ("a", "b"), "x"), ("batch", 8, "x"), ("no", 0, "x")]
     reject_changed(CONFIG, neutral)
+    reject_changed(SimpleNamespace(range=(1, 2)), [("range", ([1, 2],), "x")])
     with pytest.raises(ConfigError, match=r"^--adv.clip=3: has no effect; leave it out$"):
         reject_changed(CONFIG, [*neutral, ("adv.clip", 0, "has no effect; leave it out")], prefix="--")
     with pytest.raises(ConfigError, match=r"^ADV.KIND=b: wrong$"):

@@ -58,6 +58,10 @@ def test_every_option_is_a_flag() -> None:
         (("--algo.advantage.estimator", "gem_rloo"), r"n_samples_per_prompt=1 every advantage would be 0"),
         (("--algo.advantage.estimator", "gem_rloo", "--gem.ddof", "1"), r"'--gem.ddof' of rloo"),
         (("--algo.advantage.estimator", "reinforce", "--gem.ddof", "1"), r"no effect on .* reinforce"),
+        (
+            ("--algo.advantage.estimator", "rloo", "--ds.lora.rank", "4"),
+            r"--ds\.lora\.rank=4: OpenRLHF sends",
+        ),
         ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on episode rows"),
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
         ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
