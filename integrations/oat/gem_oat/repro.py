@@ -11,6 +11,8 @@ LOSS = (
     "Oat's loss is that of the other trainers, the mean over tokens, times a factor: the number of tokens "
     "over the number of turns and --generate_max_length. Its gradients are clipped to norm 1 after that."
 )
+LAM = 0.95
+"""The default of gae; Oat's own is 1."""
 CRITIC_LOSS = "With a critic, Oat averages the loss over the tokens of each turn, then over turns."
 TURNS = "Oat trains on {turns} turns per step, however many episodes they come from."
 
@@ -30,6 +32,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     options = recipe.changed_estimator_options
     if critic:
         options["critic_learning_rate"] = recipe.critic_learning_rate or recipe.learning_rate
+        options.setdefault("lam", LAM)
     else:
         options = {f"adv_{name}": value for name, value in options.items()}
     notes = [CRITIC_LOSS if critic else LOSS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gem_oat.args import Args, prepare
 from gem_oat.repro import write
 from gem_oat.tasks import task_prompts
 
+from gem_core.advantages.critic import gae
 from gem_core.repro import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
 
@@ -72,11 +74,17 @@ def test_oat_takes_the_other_estimators_and_contexts(
     assert args.rollout_batch_size == (made.turns_per_step or made.episodes_per_step)
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(None, 2e-6), (1e-5, 1e-5)])
+@pytest.mark.parametrize(
+    ("changed", "rate", "lam"),
+    [
+        ({}, 2e-6, inspect.signature(gae).parameters["lam"].default),
+        ({"critic_learning_rate": 1e-5, "estimator_options": {"lam": 0.8}}, 1e-5, 0.8),
+    ],
+    ids=["defaults", "options"],
+)
 def test_gae_sets_up_a_critic(
-    rate: float | None, expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changed: dict[str, Any], rate: float, lam: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = recipe(PLAIN, estimator="gae", estimator_options={"lam": 0.95}, critic_learning_rate=rate)
-    args = args_of(tmp_path, made, monkeypatch)
-    assert (args.estimator, args.critic_type, args.critic_learning_rate) == ("gae", "ppo", expected)
-    assert args.choose_estimator().options == {"lam": 0.95}
+    args = args_of(tmp_path, recipe(PLAIN, estimator="gae", **changed), monkeypatch)
+    assert (args.estimator, args.critic_type, args.critic_learning_rate) == ("gae", "ppo", rate)
+    assert args.choose_estimator().options == {"lam": lam}
