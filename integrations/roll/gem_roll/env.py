@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_core.core import Env, Observation, Split
+from gem_core.core import Env, Observation, ResetOptions, Split
 from gem_core.data import Order
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.observations import observation_text, render_observation
@@ -74,8 +74,10 @@ class GemEnv:
         Consecutive seeds play different items of `split`, in the same order for every environment.
         """
         env = self.build()
-        items = None if seed is None else env.items(self.split)
-        options = None if items is None else {"index": items[Order(len(items), 0)[seed % len(items)]]}
+        items = env.items(self.split)
+        options: ResetOptions | None = None
+        if items is not None and seed is not None:
+            options = {"index": items[Order(len(items), 0)[seed % len(items)]]}
         observation, info = env.reset(seed=seed, options=options)
         return "", {"env_instruction": _shown(observation, info), "metrics": {}}
 
